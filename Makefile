@@ -1,0 +1,35 @@
+# Two commands: `make demo` and `make test`. Both set everything up by themselves.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help demo test test-all lint clean
+
+help:
+	@echo "make demo      set up, then run the main job on embedded data"
+	@echo "make test      set up, then lint, type-check and test"
+	@echo "make test-all  the same with the full counts of the long checks"
+
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23.2"
+	@echo "installing fedgap and what it needs into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@touch $(STAMP)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+test: lint
+	@$(BIN)/python -m pytest -n 2
+
+test-all: lint
+	@FEDGAP_FULL=1 $(BIN)/python -m pytest -n 2
+
+demo: $(STAMP)
+	@$(BIN)/fedgap plan paper-mnist
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
