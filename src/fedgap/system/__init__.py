@@ -1,1 +1,32 @@
-""""""
+"""What a round costs: the paper's Section II as functions of float64 arrays.
+
+Every function is vectorised over clients (last axis, length N) with any leading batch dimensions, so a thousand
+scenarios of a hundred clients are one call. Only numpy is needed.
+"""
+
+from fedgap.system.channel import downlink_rate, uplink_rate
+from fedgap.system.cost import (
+    RoundCost,
+    broadcast_energy,
+    computation_delay,
+    computation_energy,
+    download_delay,
+    round_cost,
+    upload_delay,
+    upload_energy,
+)
+from fedgap.system.fleet import Fleet
+
+__all__ = [
+    "Fleet",
+    "RoundCost",
+    "broadcast_energy",
+    "computation_delay",
+    "computation_energy",
+    "downlink_rate",
+    "download_delay",
+    "round_cost",
+    "uplink_rate",
+    "upload_delay",
+    "upload_energy",
+]

@@ -1,0 +1,33 @@
+"""Shannon rates of the FDMA uplink and the multicast downlink (Section II-B)."""
+
+import numpy as np
+
+from fedgap.system.fleet import Array
+
+_LN2 = float(np.log(2.0))
+
+
+def uplink_rate(power_w: Array, gain: Array, bandwidth_hz: Array, noise_psd_w_hz: Array) -> Array:
+    """r_n(p_n) = c_n·log₂(1 + p_n·h_n/(c_n·U₀)), in bit/s.
+
+    :param power_w: p_n, transmit power, W, shape (..., N).
+    :param gain: h_n, channel power gain.
+    :param bandwidth_hz: c_n, Hz.
+    :param noise_psd_w_hz: U₀ at the server, W/Hz, broadcastable to (..., N).
+    """
+    # log1p keeps the rate of a whispering client (p·h ≪ c·U₀) exact where log2(1 + x) would round it to zero.
+    return np.asarray(bandwidth_hz * np.log1p(power_w * gain / (bandwidth_hz * noise_psd_w_hz)) / _LN2)
+
+
+def downlink_rate(
+    server_power_w: Array, gain: Array, server_bandwidth_hz: Array, noise_psd_w_hz: Array
+) -> Array:
+    """r̂_n = ĉ·log₂(1 + p̂·ĥ_n/(ĉ·U₀,n)), in bit/s.
+
+    :param server_power_w: p̂, W, broadcastable to (..., N).
+    :param gain: ĥ_n.
+    :param server_bandwidth_hz: ĉ, Hz.
+    :param noise_psd_w_hz: U₀,n at the client, W/Hz.
+    """
+    snr = server_power_w * gain / (server_bandwidth_hz * noise_psd_w_hz)
+    return np.asarray(server_bandwidth_hz * np.log1p(snr) / _LN2)

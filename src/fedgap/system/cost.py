@@ -1,0 +1,122 @@
+"""Delay and energy of a round (Section II-C): the only place where these formulas stand.
+
+λ is ``ratio`` (fraction removed), f is ``frequency_hz``, p is ``power_w``, a is ``selected``; all (..., N).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.system.channel import downlink_rate, uplink_rate
+from fedgap.system.fleet import Array, Fleet
+
+
+def computation_delay(fleet: Fleet, ratio: Array, frequency_hz: Array) -> Array:
+    """τ_n = (1 − λ_n)·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray((1.0 - ratio) * fleet.cycles / frequency_hz)
+
+
+def upload_delay(fleet: Fleet, ratio: Array, power_w: Array) -> Array:
+    """(1 − λ_n)·H_n/r_n(p_n), in s; infinite at p_n = 0."""
+    rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, fleet.uplink_noise_psd_w_hz[..., None])
+    with np.errstate(divide="ignore"):
+        return np.asarray((1.0 - ratio) * fleet.gradient_bits / rate)
+
+
+def download_delay(fleet: Fleet) -> Array:
+    """H_n/r̂_n, in s: the global gradient is never pruned, so no decision moves it."""
+    rate = downlink_rate(
+        fleet.server_power_w[..., None],
+        fleet.downlink_gain,
+        fleet.server_bandwidth_hz[..., None],
+        fleet.downlink_noise_psd_w_hz,
+    )
+    return fleet.gradient_bits / rate
+
+
+def computation_energy(fleet: Fleet, ratio: Array, frequency_hz: Array) -> Array:
+    """Ẽ_n = (1 − λ_n)·κ_n·ϖ_n·f_n²·Z_n·e_n/q_n, in J."""
+    return np.asarray((1.0 - ratio) * fleet.pue * fleet.capacitance * frequency_hz**2 * fleet.cycles)
+
+
+def upload_energy(fleet: Fleet, ratio: Array, power_w: Array) -> Array:
+    """Ê_n = (1 − λ_n)·p_n·H_n/r_n(p_n), in J; its limit (1 − λ_n)·H_n·ln2·U₀/h_n at p_n = 0.
+
+    The limit is positive: even an infinitely slow upload needs Shannon's least energy a bit.
+    """
+    noise = fleet.uplink_noise_psd_w_hz[..., None]
+    rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, noise)
+    silent = rate == 0.0
+    least = np.log(2.0) * noise / fleet.uplink_gain
+    per_bit = np.where(silent, least, power_w / np.where(silent, 1.0, rate))
+    return np.asarray((1.0 - ratio) * fleet.gradient_bits * per_bit)
+
+
+def broadcast_energy(fleet: Fleet) -> Array:
+    """p̂·max_n{H_n/r̂_n}, in J, over ALL clients: everyone keeps its copy of the model up to date. Shape (...)."""
+    return np.asarray(fleet.server_power_w * download_delay(fleet).max(axis=-1))
+
+
+@dataclass(frozen=True)
+class RoundCost:
+    """One round's delay and energy, split by client and cause. Unselected clients cost nothing."""
+
+    compute_s: Array
+    upload_s: Array
+    download_s: Array
+    compute_j: Array
+    upload_j: Array
+    broadcast_j: Array
+
+    @property
+    def client_s(self) -> Array:
+        """Each selected client's τ_n + τ̂_n, shape (..., N)."""
+        return self.compute_s + self.upload_s + self.download_s
+
+    @property
+    def client_j(self) -> Array:
+        """Each selected client's Ẽ_n + Ê_n, shape (..., N)."""
+        return self.compute_j + self.upload_j
+
+    @property
+    def delay_s(self) -> Array:
+        """The round's delay: the slowest selected client's, shape (...)."""
+        return np.asarray(self.client_s.max(axis=-1))
+
+    @property
+    def energy_j(self) -> Array:
+        """The round's energy: all selected clients' and the broadcast's, shape (...)."""
+        return np.asarray(self.client_j.sum(axis=-1) + self.broadcast_j)
+
+    @property
+    def straggler(self) -> npt.NDArray[np.intp]:
+        """Index of the slowest selected client, shape (...)."""
+        return np.asarray(self.client_s.argmax(axis=-1))
+
+
+def round_cost(
+    fleet: Fleet, selected: npt.NDArray[np.bool_], ratio: Array, power_w: Array, frequency_hz: Array
+) -> RoundCost:
+    """The cost of one round; its totals are ``.energy_j`` and ``.delay_s``, and E and T sum them over s = 0..S.
+
+    :param selected: a_n, boolean, shape (..., N).
+    :param ratio: λ_n; :param power_w: p_n, W; :param frequency_hz: f_n, Hz; read where selected only.
+    """
+
+    def where_selected(value: Array) -> Array:
+        return np.where(selected, value, 0.0)
+
+    # An unselected client's entries may be anything, zero power included: give the formulas harmless numbers there.
+    ratio = np.where(selected, ratio, 0.0)
+    power_w = np.where(selected, power_w, fleet.max_power_w)
+    frequency_hz = np.where(selected, frequency_hz, fleet.max_frequency_hz)
+    return RoundCost(
+        compute_s=where_selected(computation_delay(fleet, ratio, frequency_hz)),
+        upload_s=where_selected(upload_delay(fleet, ratio, power_w)),
+        download_s=where_selected(download_delay(fleet)),
+        compute_j=where_selected(computation_energy(fleet, ratio, frequency_hz)),
+        upload_j=where_selected(upload_energy(fleet, ratio, power_w)),
+        broadcast_j=broadcast_energy(fleet),
+    )

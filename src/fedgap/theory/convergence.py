@@ -1,0 +1,111 @@
+"""Proposition 1 and Theorem 1: the bound θ, term by term."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Constants = Literal["printed", "corrected"]
+
+
+@dataclass(frozen=True)
+class BoundConstants:
+    """α, β, γ₁ and γ₂ of Theorem 1, for a given number of rounds R = S + 1."""
+
+    alpha: float
+    beta: float
+    gamma1: float
+    gamma2: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Terms:
+    """θ by terms; each is a sum over rounds, so that θ is their plain sum."""
+
+    alpha: float
+    """How far there was to go: 2(L(ω⁰) − L(ω*))/(ηR)."""
+    clients: float
+    """The price of few clients: β·Σ_s 1/Σ_n a_n."""
+    generalization: float
+    """γ₁·Σ_s Φ²/Σ_n a_n."""
+    pruning: float
+    """γ₂·Σ_s Σ_n a_n·λ_n/Σ_n a_n."""
+
+    @property
+    def theta(self) -> float:
+        """θ, the bound on the average squared gradient norm."""
+        return self.alpha + self.clients + self.generalization + self.pruning
+
+
+def bound_constants(
+    *,
+    rounds: int,
+    learning_rate: float,
+    batch_size: float,
+    initial_gap: float,
+    smoothness: float,
+    gradient_moment: float,
+    parameter_moment: float,
+    pruning_sensitivity: float | None = None,
+    constants: Constants = "printed",
+) -> BoundConstants:
+    """Theorem 1's constants.
+
+    α = 2(L(ω⁰) − L(ω*))/(ηR), γ₂ = L²B²/R (or ``pruning_sensitivity``/R, a measured secant: an estimate, not a
+    bound), and
+
+    - ``printed``: β = η³A²(L + 1)/(ZR), γ₁ = ηA²/(ZR);
+    - ``corrected``: β = ηA²(L + 1)/(ZR), γ₁ = A²/(ηZR), 1/η² times larger: the step from (53) to (55) multiplies by
+      2/η, so A²/(2Z) becomes A²/(ηZ), where the paper prints ηA²/Z.
+
+    :param rounds: R = S + 1; :param learning_rate: η; :param batch_size: Z; :param initial_gap: L(ω⁰) − L(ω*);
+    :param smoothness: L; :param gradient_moment: A²; :param parameter_moment: B².
+    """
+    spread = gradient_moment / (batch_size * rounds)
+    scale = learning_rate if constants == "printed" else 1.0 / learning_rate
+    sensitivity = smoothness**2 * parameter_moment if pruning_sensitivity is None else pruning_sensitivity
+    return BoundConstants(
+        alpha=2.0 * initial_gap / (learning_rate * rounds),
+        beta=scale * learning_rate**2 * spread * (smoothness + 1.0),
+        gamma1=scale * spread,
+        gamma2=sensitivity / rounds,
+        rounds=rounds,
+    )
+
+
+def round_terms(
+    constants: BoundConstants, selected: npt.NDArray[np.bool_], phi: Array, ratio: Array
+) -> tuple[Array, Array, Array]:
+    """One round's (β/k, γ₁Φ²/k, γ₂·mean λ) with k = Σ a_n; infinite where nobody is selected.
+
+    :param selected: a_n, shape (..., N); :param phi: Φ of the selection, already aggregated, shape (...);
+    :param ratio: λ_n, shape (..., N).
+    """
+    count = selected.sum(axis=-1).astype(np.float64)
+    empty = count == 0
+    share = np.where(empty, np.inf, 1.0 / np.where(empty, 1.0, count))
+    pruned = np.where(selected, ratio, 0.0).sum(axis=-1)
+    squared = np.where(empty, 0.0, phi) ** 2
+    with np.errstate(invalid="ignore"):
+        clients = np.where(empty, np.inf, constants.beta * share)
+        gap = np.where(empty, np.inf, constants.gamma1 * squared * np.where(empty, 1.0, share))
+    pruning = constants.gamma2 * pruned * np.where(empty, 1.0, share)
+    return np.asarray(clients), np.asarray(gap), np.asarray(pruning)
+
+
+def gradient_gap_bound(phi: float, train_gradient_norm: float) -> float:
+    """Lemma 1: ‖∇L(ω, D̂) − ∇L̃(ω, D̃)‖ ≤ φ·‖∇L(ω, D̂)‖; the right-hand side."""
+    return phi * train_gradient_norm
+
+
+def gap_growth_bound(learning_rate: float, phi: float, gradient_second_moment: float) -> dict[str, float]:
+    """Proposition 1: φ^(s+1) − φ^(s) ≤ ½(η² + |Φ|²)·E‖G(ω̃^(s))‖², by terms ``step``, ``generalization`` and ``total``.
+
+    :param phi: Φ of the round's selection; :param gradient_second_moment: E‖G‖².
+    """
+    step = 0.5 * learning_rate**2 * gradient_second_moment
+    generalization = 0.5 * phi**2 * gradient_second_moment
+    return {"step": step, "generalization": generalization, "total": step + generalization}

@@ -1,0 +1,116 @@
+"""The generalization statement φ (Lemma 1) of a client and of a set of clients.
+
+p(z|D) is read as the *label* histogram of D with add-one smoothing: over samples, training and test sets never share
+a point and the divergence would be infinite.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.errors import InputError
+
+Array = npt.NDArray[np.float64]
+Reading = Literal["as_printed", "size_normalised"]
+Aggregation = Literal["sum", "mean", "mixture"]
+
+
+def smoothed(counts: npt.ArrayLike) -> Array:
+    """Add-one smoothed label distribution, (counts + 1)/Σ(counts + 1), over the last axis."""
+    raised = np.asarray(counts, dtype=np.float64) + 1.0
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
+
+
+def entropy(p: Array) -> Array:
+    """H(p) = −Σ p·ln p, in nats, over the last axis."""
+    return -np.asarray(np.sum(p * np.log(p), axis=-1))
+
+
+def cross_entropy(p: Array, q: Array) -> Array:
+    """H(p, q) = −Σ p·ln q, in nats."""
+    return -np.asarray(np.sum(p * np.log(q), axis=-1))
+
+
+def mutual_information(train: Array, test: Array) -> Array:
+    """I(p̂, p̃) = H(p̂) + H(p̃) − H(p̂, p̃), with the *cross* entropy H(p̂, p̃), as the proof of Lemma 1 defines it."""
+    return np.asarray(entropy(train) + entropy(test) - cross_entropy(train, test))
+
+
+def divergence(train: Array, test: Array) -> Array:
+    """KL(p̂‖p̃) = Σ p̂·ln(p̂/p̃) ≥ 0, in nats; equals H(p̃) − I(p̂, p̃) exactly (Appendix A)."""
+    # Σ p̂·[ln(p̂/p̃) − 1 + p̃/p̂] has the same sum and no negative term, so rounding cannot make it negative.
+    ratio = test / train
+    return np.asarray(np.sum(train * (ratio - 1.0 - np.log(ratio)), axis=-1))
+
+
+def statement(
+    train_counts: npt.ArrayLike,
+    target_counts: npt.ArrayLike,
+    reading: Reading = "size_normalised",
+    names: Sequence[str] | None = None,
+) -> Array:
+    """φ = (D̂ + D̃)/p′ · |√(2·KL)/(1 − D̃·√(2·KL))|, Lemma 1.
+
+    ``as_printed`` takes D̂ and D̃ as the sets' sizes; ``size_normalised`` takes them as fractions of D̂ + D̃ (means
+    instead of sums in (A-1)), so that φ grows with the divergence as the paper says it does.
+
+    :param train_counts: label histogram(s) of the training data, shape (..., classes).
+    :param target_counts: label histogram(s) of the test data, broadcastable.
+    :param names: the clients' names for the error message, one for each leading index.
+    :raises InputError: at the singularity D̃·√(2·KL) = 1 (as printed), or at and beyond it (size-normalised).
+    """
+    train = np.asarray(train_counts, dtype=np.float64)
+    target = np.asarray(target_counts, dtype=np.float64)
+    empty = train.sum(axis=-1) + target.sum(axis=-1) <= 0.0
+    if np.any(empty):
+        raise InputError(f"{_who(empty, names)}: label_counts: no samples at all; φ needs some")
+    phi = _statement(train, target, reading)
+    if not np.all(np.isfinite(phi)):
+        raise InputError(
+            f"{_who(~np.isfinite(phi), names)}: label_counts: φ has no value, for D̃·√(2·KL) "
+            + ("is at least 1" if reading == "size_normalised" else "is 1")
+            + "; give the client's phi, or a target set closer to its data"
+        )
+    return phi
+
+
+def _statement(train: Array, target: Array, reading: Reading) -> Array:
+    """φ, with ∞ where it has no value: at the singularity and, size-normalised, beyond it."""
+    p_train = smoothed(train)
+    root = np.sqrt(2.0 * divergence(p_train, smoothed(target)))
+    train_size, target_size = train.sum(axis=-1), target.sum(axis=-1)
+    total = train_size + target_size
+    if reading == "size_normalised":
+        train_size, target_size = train_size / total, target_size / total
+    margin = 1.0 - target_size * root
+    usable = margin > 1e-9 if reading == "size_normalised" else np.abs(margin) > 1e-9
+    scale = (train_size + target_size) / p_train.min(axis=-1)
+    return np.asarray(np.where(usable, scale * root / np.where(usable, np.abs(margin), 1.0), np.inf))
+
+
+def _who(bad: npt.NDArray[np.bool_], names: Sequence[str] | None) -> str:
+    first = int(np.flatnonzero(np.atleast_1d(bad))[0])
+    return names[first] if names is not None else f"client {first}"
+
+
+def pooled_statement(
+    label_counts: Array, target_counts: Array, selected: npt.NDArray[np.bool_], reading: Reading = "size_normalised"
+) -> Array:
+    """φ̂(A): the statement of the pooled histogram of the selected clients (aggregation ``mixture``).
+
+    :param label_counts: shape (N, classes); :param selected: shape (..., N). A set with no client has φ̂ = ∞, and so has
+        one at the statement's singularity: neither can be planned for.
+    """
+    pooled = selected.astype(np.float64) @ label_counts
+    return np.where(selected.any(axis=-1), _statement(pooled, target_counts, reading), np.inf)
+
+
+def aggregate(phi: Array, selected: npt.NDArray[np.bool_], aggregation: Literal["sum", "mean"]) -> Array:
+    """Φ of a selection: Σ a_n·φ_n as printed (``sum``), or its mean over the selected (``mean``). Shape (...)."""
+    total = np.where(selected, phi, 0.0).sum(axis=-1)
+    if aggregation == "sum":
+        return np.asarray(total)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(total / selected.sum(axis=-1))
