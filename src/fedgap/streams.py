@@ -7,8 +7,9 @@ import hashlib
 
 import numpy as np
 
-NAMES = frozenset({"fading", "placement", "processors", "partition", "target", "model", "batches", "selection", "faults",
-                   "pilot", "search"})
+NAMES = frozenset(
+    "fading placement processors partition target model batches selection faults pilot search".split()
+)
 """The streams in use; a typo in a name would otherwise silently open a new one."""
 
 
@@ -20,7 +21,7 @@ def _sequence(seed: int, name: str, index: tuple[int, ...]) -> np.random.SeedSeq
 
 
 def stream(seed: int, name: str, *index: int) -> np.random.Generator:
-    """The generator of stream ``name`` (and, optionally, of its ``index``-th member: a client, a round) of root ``seed``.
+    """The generator of stream ``name`` of root ``seed``; with ``index``, of that member of it (a client, a round).
 
     >>> bool(stream(7, "fading").random() == stream(7, "fading").random())
     True

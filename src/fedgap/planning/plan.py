@@ -1,0 +1,196 @@
+"""A plan: who takes part, how much each prunes, at which power and frequency, for how many rounds."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.errors import InputError
+
+Array = npt.NDArray[np.float64]
+Status = Literal["optimal", "feasible", "infeasible"]
+BoundScope = Literal["all", "single"]
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Some equal rounds; arrays have shape (N,). Unselected clients have ratio, power and frequency 0."""
+
+    rounds: int
+    selected: npt.NDArray[np.bool_]
+    pruning_ratio: Array
+    power_w: Array
+    frequency_hz: Array
+
+    def to_dict(self) -> dict[str, Any]:
+        """The contract's form: one entry a client."""
+        return {
+            "rounds": self.rounds,
+            "clients": [
+                {
+                    "selected": bool(a),
+                    "pruning_ratio": float(ratio),
+                    "power_w": float(power),
+                    "frequency_hz": float(frequency),
+                }
+                for a, ratio, power, frequency in zip(
+                    self.selected, self.pruning_ratio, self.power_w, self.frequency_hz, strict=True
+                )
+            ],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], where: str = "segment") -> "Segment":
+        """Read the contract's form; a wrong or missing value is named."""
+
+        def column(key: str) -> Array:
+            values = []
+            for n, client in enumerate(clients):
+                value = client.get(key) if isinstance(client, Mapping) else None
+                if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+                    raise InputError(f"{where}.clients[{n}].{key}: must be a finite number; got {value!r}")
+                values.append(float(value))
+            return np.array(values, dtype=np.float64)
+
+        rounds, clients = data.get("rounds"), data.get("clients")
+        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+            raise InputError(f"{where}.rounds: must be a whole number of at least 1; got {rounds!r}")
+        if not isinstance(clients, list) or not clients:
+            raise InputError(f"{where}.clients: must be a list with one entry a client")
+        for n, client in enumerate(clients):
+            if not isinstance(client, Mapping) or not isinstance(client.get("selected"), bool):
+                raise InputError(f"{where}.clients[{n}].selected: must be true or false")
+        selected = np.array([client["selected"] for client in clients], dtype=np.bool_)
+        return cls(rounds, selected, column("pruning_ratio"), column("power_w"), column("frequency_hz"))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a solver answers; frozen. ``to_dict`` is the contract's JSON object."""
+
+    status: Status
+    scheme: str
+    solver: str
+    rounds: int
+    """R: the rounds that the segments add up to (0 where infeasible)."""
+    segments: tuple[Segment, ...]
+    theta: float
+    """The bound θ for the rounds asked for; infinite where the plan cannot carry them."""
+    terms: Mapping[str, float]
+    energy_j: float
+    delay_s: float
+    reason: str = ""
+    lower_bound: float | None = None
+    bound_scope: BoundScope = "all"
+    solve_s: float = 0.0
+    least_budget: Mapping[str, float | None] | None = None
+    prices: Mapping[str, float | None] | None = None
+    """∂θ/∂E₀ in 1/J and ∂θ/∂T₀ in 1/s."""
+    scenario_hash: str = ""
+    trace: tuple[float, ...] = field(default=())
+    """The objective after each iteration, where the solver iterates (``alternating``)."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether there is something to train."""
+        return bool(self.segments)
+
+    @property
+    def gap(self) -> float | None:
+        """(θ − lower_bound)/(θ − α), or None where no bound is known."""
+        if self.lower_bound is None or not np.isfinite(self.theta):
+            return None
+        cost = self.theta - self.terms["alpha"]
+        return (self.theta - self.lower_bound) / cost if cost > 0.0 else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The contract's JSON object; infinite numbers become null, for JSON has none."""
+
+        def number(value: float | None) -> float | None:
+            return float(value) if value is not None and np.isfinite(value) else None
+
+        def numbers(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
+            return None if values is None else {key: number(value) for key, value in values.items()}
+
+        return {
+            "format": 1,
+            "status": self.status,
+            "reason": self.reason,
+            "theta": number(self.theta),
+            "lower_bound": number(self.lower_bound),
+            "gap": number(self.gap),
+            "bound_scope": self.bound_scope,
+            "terms": numbers(self.terms),
+            "energy_j": number(self.energy_j),
+            "delay_s": number(self.delay_s),
+            "solve_s": self.solve_s,
+            "scheme": self.scheme,
+            "solver": self.solver,
+            "rounds": self.rounds,
+            "least_budget": numbers(self.least_budget),
+            "prices": numbers(self.prices),
+            "scenario_hash": self.scenario_hash,
+            "trace": [number(value) for value in self.trace],
+            "segments": [segment.to_dict() for segment in self.segments],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Plan":
+        """Read the contract's JSON object; what is missing or wrong is named in one line."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("segments"), list):
+            raise InputError("plan: must be a JSON object with a list of segments")
+        segments = tuple(Segment.from_dict(s, f"segments[{i}]") for i, s in enumerate(data["segments"]))
+        if len({segment.selected.size for segment in segments}) > 1:
+            raise InputError("segments: all must have the same number of clients")
+        infinite = float("inf")
+
+        def number(key: str, missing: float) -> float:
+            value = data.get(key)
+            if value is None:
+                return missing
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"{key}: must be a number; got {value!r}")
+            return float(value)
+
+        status = data.get("status", "feasible" if segments else "infeasible")
+        if status not in ("optimal", "feasible", "infeasible"):
+            raise InputError(f"status: must be optimal, feasible or infeasible; got {status!r}")
+        bound = data.get("lower_bound")
+        return cls(
+            status=status,
+            scheme=str(data.get("scheme", "proposed")),
+            solver=str(data.get("solver", "")),
+            rounds=sum(segment.rounds for segment in segments),
+            segments=segments,
+            theta=number("theta", infinite),
+            terms=data.get("terms") or {},
+            energy_j=number("energy_j", 0.0),
+            delay_s=number("delay_s", 0.0),
+            reason=str(data.get("reason", "")),
+            lower_bound=None if bound is None else number("lower_bound", infinite),
+            bound_scope="single" if data.get("bound_scope") == "single" else "all",
+            solve_s=number("solve_s", 0.0),
+            least_budget=data.get("least_budget"),
+            prices=data.get("prices"),
+            scenario_hash=str(data.get("scenario_hash", "")),
+            trace=tuple(infinite if value is None else float(value) for value in data.get("trace") or ()),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON object to a file."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Plan":
+        """Read a plan from a JSON file."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        except ValueError as error:
+            raise InputError(f"{path}: is not JSON ({error})") from None
+        return cls.from_dict(data)

@@ -1,0 +1,210 @@
+"""Problem P1, written once: the objective by terms, the named constraints, and the slack of any plan.
+
+Every solver and scheme is scored here, by the literal formulas of ``fedgap.system`` and ``fedgap.theory``.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.config import Scenario
+from fedgap.planning.plan import Segment
+from fedgap.system import Fleet, RoundCost, broadcast_energy, round_cost
+from fedgap.theory import BoundConstants, Terms, aggregate, bound_constants, pooled_statement, round_terms
+from fedgap.theory.generalization import Aggregation, Reading
+
+Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """P1: min θ(a, λ) s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, 0 ≤ f ≤ f^max, 0 ≤ p ≤ p^max, a binary."""
+
+    fleet: Fleet
+    rounds: int
+    """R = S + 1."""
+    energy_j: float
+    """E₀."""
+    delay_s: float
+    """T₀."""
+    constants: BoundConstants
+    phi: Array
+    """φ_n, shape (N,); unused by ``mixture``."""
+    aggregation: Aggregation
+    label_counts: Array | None = None
+    target_counts: Array | None = None
+    reading: Reading = "size_normalised"
+    dense_first: bool = False
+    """Whether round 0 must be unpruned."""
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> "Problem":
+        """The problem that a scenario poses."""
+        mixture = scenario.bound.aggregation == "mixture"
+        counts = scenario.label_counts()
+        return cls(
+            fleet=scenario.fleet(),
+            rounds=scenario.rounds,
+            energy_j=scenario.budget.energy_j,
+            delay_s=scenario.budget.delay_s,
+            constants=_constants(scenario, scenario.rounds),
+            phi=np.zeros(len(scenario.clients)) if mixture else scenario.phi(),
+            aggregation=scenario.bound.aggregation,
+            label_counts=counts.astype(np.float64) if mixture and counts is not None else None,
+            target_counts=np.asarray(scenario.target_counts, dtype=np.float64) if mixture else None,
+            reading=scenario.bound.statement,
+            dense_first=scenario.pruning.dense_first,
+            names=tuple(scenario.names),
+        )
+
+    def with_rounds(self, rounds: int) -> "Problem":
+        """The same problem over another number of rounds; the constants' sums over rounds do not change."""
+        old, scale = self.constants, self.rounds / rounds
+        constants = BoundConstants(
+            old.alpha * scale, old.beta * scale, old.gamma1 * scale, old.gamma2 * scale, rounds
+        )
+        return replace(self, rounds=rounds, constants=constants)
+
+    def without_generalization(self) -> "Problem":
+        """γ₁ = 0: what the scheme ``no_generalization`` plans with."""
+        return replace(self, constants=replace(self.constants, gamma1=0.0))
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return self.fleet.size
+
+    def statement(self, selected: Bools) -> Array:
+        """Φ of each selection, by the scenario's aggregation; shape (...)."""
+        if self.aggregation == "mixture":
+            assert self.label_counts is not None
+            assert self.target_counts is not None
+            return pooled_statement(self.label_counts, self.target_counts, selected, self.reading)
+        return aggregate(self.phi, selected, self.aggregation)
+
+    def selection_cost(self, selected: Bools) -> Array:
+        """R·(β + γ₁Φ²)/k of each selection: what a round of it costs before pruning, so that θ − α is a mean over rounds.
+
+        Infinite for a selection without clients or without a statement.
+        """
+        clients, gap, _ = round_terms(self.constants, selected, self.statement(selected), np.zeros(selected.shape))
+        return np.asarray(self.rounds * (clients + gap))
+
+    @property
+    def pruning_weight(self) -> float:
+        """R·γ₂: the cost of a round whose selected clients prune everything."""
+        return self.rounds * self.constants.gamma2
+
+    # --- the objective and the two totals -------------------------------------------------------------------------
+
+    def objective(self, segments: Iterable[Segment]) -> Terms:
+        """θ(a, λ) by terms, Theorem 1."""
+        clients = gap = pruning = 0.0
+        for segment in segments:
+            phi = self.statement(segment.selected)
+            parts = round_terms(self.constants, segment.selected, phi, segment.pruning_ratio)
+            clients, gap, pruning = (
+                total + segment.rounds * float(part) for total, part in zip((clients, gap, pruning), parts, strict=True)
+            )
+        return Terms(self.constants.alpha, clients, gap, pruning)
+
+    def cost(self, segment: Segment) -> RoundCost:
+        """One round of a segment, by client and cause."""
+        return round_cost(
+            self.fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz
+        )
+
+    def energy(self, segments: Iterable[Segment]) -> float:
+        """E: joules of all rounds."""
+        return float(sum(segment.rounds * float(self.cost(segment).energy_j) for segment in segments))
+
+    def delay(self, segments: Iterable[Segment]) -> float:
+        """T: seconds of all rounds, each as long as its slowest selected client."""
+        return float(sum(segment.rounds * float(self.cost(segment).delay_s) for segment in segments))
+
+    @property
+    def broadcast_j(self) -> float:
+        """The broadcast's joules in every round, whoever is selected."""
+        return float(broadcast_energy(self.fleet))
+
+    # --- the constraints, by name: slack ≥ 0 means kept; each is relative to its own limit ------------------------
+
+    def energy_budget(self, segments: Sequence[Segment]) -> float:
+        """(E₀ − E)/E₀ ≥ 0, (P1-a)."""
+        return (self.energy_j - self.energy(segments)) / self.energy_j
+
+    def delay_budget(self, segments: Sequence[Segment]) -> float:
+        """(T₀ − T)/T₀ ≥ 0, (P1-b)."""
+        return (self.delay_s - self.delay(segments)) / self.delay_s
+
+    def pruning_range(self, segments: Sequence[Segment]) -> float:
+        """min over selected clients of λ and λ^max − λ, (P1-c)."""
+        return min(
+            _least(np.minimum(s.pruning_ratio, self.fleet.max_ratio - s.pruning_ratio), s.selected) for s in segments
+        )
+
+    def frequency_range(self, segments: Sequence[Segment]) -> float:
+        """min over selected clients of f/f^max and 1 − f/f^max, (P1-d)."""
+        shares = [s.frequency_hz / self.fleet.max_frequency_hz for s in segments]
+        return min(_least(np.minimum(x, 1.0 - x), s.selected) for x, s in zip(shares, segments, strict=True))
+
+    def power_range(self, segments: Sequence[Segment]) -> float:
+        """min over selected clients of p/p^max and 1 − p/p^max, (P1-e)."""
+        shares = [s.power_w / self.fleet.max_power_w for s in segments]
+        return min(_least(np.minimum(x, 1.0 - x), s.selected) for x, s in zip(shares, segments, strict=True))
+
+    def somebody_selected(self, segments: Sequence[Segment]) -> float:
+        """Σ_n a_n − 1 ≥ 0 in every round; (P1-f) makes a binary, θ = ∞ makes it non-zero."""
+        return float(min(int(s.selected.sum()) for s in segments) - 1)
+
+    def all_rounds(self, segments: Sequence[Segment]) -> float:
+        """0 where the segments' rounds add up to R, otherwise minus the difference."""
+        return -float(abs(sum(s.rounds for s in segments) - self.rounds))
+
+    def first_round_dense(self, segments: Sequence[Segment]) -> float:
+        """−max λ of the first segment where round 0 must be unpruned, else 0."""
+        first = segments[0]
+        return -float(np.where(first.selected, first.pruning_ratio, 0.0).max()) if self.dense_first else 0.0
+
+    def slacks(self, segments: Sequence[Segment]) -> dict[str, float]:
+        """Every constraint's slack by name."""
+        return {
+            check.__name__: check(segments)
+            for check in (
+                self.energy_budget,
+                self.delay_budget,
+                self.pruning_range,
+                self.frequency_range,
+                self.power_range,
+                self.somebody_selected,
+                self.all_rounds,
+                self.first_round_dense,
+            )
+        }
+
+    def violation(self, segments: Sequence[Segment]) -> float:
+        """How far the worst constraint is broken, relative to its limit; 0 for a feasible plan."""
+        return max(0.0, -min(self.slacks(segments).values()))
+
+
+def _least(values: Array, selected: Bools) -> float:
+    return float(np.where(selected, values, np.inf).min())
+
+
+def _constants(scenario: Scenario, rounds: int) -> BoundConstants:
+    bound = scenario.bound
+    return bound_constants(
+        rounds=rounds,
+        learning_rate=scenario.learning.rate,
+        batch_size=scenario.learning.batch_size,
+        initial_gap=bound.initial_gap,
+        smoothness=bound.smoothness,
+        gradient_moment=bound.gradient_moment,
+        parameter_moment=bound.parameter_moment,
+        pruning_sensitivity=bound.pruning_sensitivity if bound.sensitivity == "secant" else None,
+        constants=bound.constants,
+    )
