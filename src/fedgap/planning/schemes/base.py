@@ -1,0 +1,22 @@
+"""What a scheme may decide: each scheme is one :class:`Scheme`, in a file of its own."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A restriction of P1. The default restricts nothing."""
+
+    name: str
+    title: str
+    """The paper's name for it, as in the legends of its figures."""
+    prune: bool = True
+    """False: λ = 0 for every client and round."""
+    select: bool = True
+    """False: a = 1 for every client and round."""
+    power: bool = True
+    """False: p = p^max for every selected client."""
+    frequency: bool = True
+    """False: f = f^max for every selected client."""
+    generalization: bool = True
+    """False: planned with γ₁ = 0 (and scored with the full θ)."""

@@ -1,0 +1,5 @@
+"""Without generalization statement: planned with γ₁ = 0, the conventional analysis, and scored with the full θ."""
+
+from fedgap.planning.schemes.base import Scheme
+
+SCHEME = Scheme(name="no_generalization", title="Without generalization statement", generalization=False)
