@@ -1,0 +1,33 @@
+"""What a model costs on the air and in the processor: gradient bits H and FLOPs per sample e."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fedgap.learning.models.layout import Layout
+
+
+def gradient_bits(module: nn.Module) -> int:
+    """H = 32·M: bits of an unpruned float32 gradient (LeNet-5: 1,421,632; ResNet-44: 21,074,752)."""
+    return 32 * Layout.of(module).size
+
+
+def flops_per_sample(module: nn.Module, input_shape: Sequence[int]) -> int:
+    """e: floating-point operations to compute the gradient of one sample, three times those of its forward pass.
+
+    Convention: a multiply-add is two operations; convolutions and matrix products are counted (as
+    ``torch.utils.flop_counter`` does), element-wise work is not; the backward pass, with one product for the layer's
+    input and one for its weights, counts as two forward passes. LeNet-5: 1.69e6 (Table I: 1.8e6); ResNet-44: 0.585e9
+    (Table I: 0.59e9).
+    """
+    parameter = next(module.parameters())
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            module(torch.zeros(1, *input_shape, dtype=parameter.dtype, device=parameter.device))
+    finally:
+        module.train(training)
+    return 3 * int(counter.get_total_flops())
