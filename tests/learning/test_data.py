@@ -1,0 +1,250 @@
+"""Data sets: readers on tiny files made here, the embedded digits, checksums and downloads from a local server."""
+
+import gzip
+import hashlib
+import http.server
+import struct
+import tarfile
+import threading
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedgap.errors import InputError
+from fedgap.learning.data import Dataset, batch_indices, batch_keys, from_arrays, from_torch, load
+from fedgap.learning.data import sources as sources_module
+from fedgap.learning.data.formats import cifar, idx
+from fedgap.learning.data.sources import SOURCES, Source, read
+
+IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> tuple[Path, dict[str, bytes], tuple[np.ndarray, ...]]:
+    """Four tiny IDX files' bytes: 6 training and 4 test images of 3 x 2 in three classes."""
+    draw = np.random.default_rng(0)
+    arrays = (draw.integers(0, 256, (6, 3, 2)), np.array([0, 1, 2, 0, 1, 2]), draw.integers(0, 256, (4, 3, 2)),
+              np.array([2, 1, 0, 1]))
+    return tmp_path, {name: idx_bytes(a) for name, a in zip(IDX, arrays, strict=True)}, arrays
+
+
+def source_of(files: dict[str, bytes], **more: object) -> Source:
+    return Source("mnist", {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
+                  **{"url": "http://127.0.0.1:1/", **more})  # type: ignore[arg-type]
+
+
+def test_idx_reads_what_was_written_gz_or_plain_and_from_a_torchvision_folder(tiny, monkeypatch):
+    folder, files, arrays = tiny
+    raw = folder / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for i, (name, data) in enumerate(files.items()):
+        (raw / (name + ".gz" * (i % 2))).write_bytes(gzip.compress(data) if i % 2 else data)
+    monkeypatch.setitem(SOURCES, "mnist", source_of(files, inside=("MNIST/raw",)))
+    data = load("mnist", folder)
+    assert data.shape == (1, 3, 2)
+    assert data.train_y.tolist() == arrays[1].tolist()
+    assert data.test_y.tolist() == arrays[3].tolist()
+    mean, deviation = arrays[0].mean(), arrays[0].std()
+    np.testing.assert_allclose(data.train_x.numpy()[:, 0], (arrays[0] - mean) / deviation, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(data.test_x.numpy()[:, 0], (arrays[2] - mean) / deviation, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("data", "says"), [(b"", "not an IDX"), (b"\0\0\x08\x01\0\0", "cut short"),
+                                            (idx_bytes(np.zeros(5))[:-1], "cut short or too long")])
+def test_a_damaged_idx_file_is_named(data, says):
+    with pytest.raises(InputError, match=says):
+        idx(data, Path("x"))
+
+
+def test_cifar_batches_from_a_folder_and_from_the_archive(tmp_path, monkeypatch):
+    draw = np.random.default_rng(1)
+    images, labels = draw.integers(0, 256, (6, 2, 3, 32, 32)), draw.integers(0, 10, (6, 2))
+    names = [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]
+    files = {name: b"".join(bytes([y]) + x.astype(np.uint8).tobytes() for x, y in zip(xs, ys, strict=True))
+             for name, xs, ys in zip(names, images, labels, strict=True)}
+    source = Source("cifar10", {n: hashlib.sha256(d).hexdigest() for n, d in files.items()}, "http://127.0.0.1:1/",
+                    archive="all.tar.gz")
+    monkeypatch.setitem(SOURCES, "cifar10", source)
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    plain = load("cifar10", tmp_path)
+    assert plain.train_x.shape == (10, 3, 32, 32)
+    assert plain.train_y.tolist() == labels[:5].ravel().tolist()
+    channel = images[:5, :, 1]  # green
+    green = (images[5, :, 1] - channel.mean()) / channel.std()
+    np.testing.assert_allclose(plain.test_x[:, 1].numpy(), green, rtol=1e-4, atol=1e-5)
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    with tarfile.open(packed / "all.tar.gz", "w:gz") as archive:
+        for name in names:
+            archive.add(tmp_path / name, f"cifar-10-batches-bin/{name}")
+    assert load("cifar10", packed).digest() == plain.digest()
+    with pytest.raises(InputError, match="no multiple of 3073"):
+        cifar(b"12", Path("x"))
+
+
+def test_a_wrong_checksum_and_a_missing_file_say_which_and_where(tiny):
+    folder, files, _ = tiny
+    source = source_of(files)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    (folder / IDX[2]).write_bytes(files[IDX[2]][:-1] + b"\0")
+    with pytest.raises(InputError, match=rf"^data: {folder}/{IDX[2]} is not the original") as caught:
+        read(source, folder, None, False, None)
+    assert "\n" not in str(caught.value)
+    (folder / IDX[2]).unlink()
+    with pytest.raises(InputError, match=rf"needs {IDX[2]}.*not found in {folder}; put it there.*data.download"):
+        read(source, folder, None, False, None)
+    (folder / f"{IDX[2]}.gz").write_bytes(gzip.compress(files[IDX[2]])[:-9])
+    with pytest.raises(InputError, match="cannot be read"):
+        read(source, folder, None, False, None)
+
+
+@pytest.fixture
+def server(tmp_path: Path):
+    served = tmp_path / "served"
+    served.mkdir()
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(served))
+    handler.log_message = lambda *a: None  # type: ignore[attr-defined]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        yield served, f"http://127.0.0.1:{web.server_address[1]}/"
+        web.shutdown()
+
+
+def test_download_fetches_what_is_missing_reports_progress_and_caches(tiny, server):
+    _, files, _ = tiny
+    served, url = server
+    for name, data in files.items():
+        (served / f"{name}.gz").write_bytes(gzip.compress(data))
+    source, cache, seen = source_of(files, url=url), served.parent / "cache", []
+    first = read(source, None, cache, True, lambda *step: seen.append(step))
+    assert {name: data for name, (data, _) in first.items()} == files
+    assert {name for name, _, _ in seen} == {f"{name}.gz" for name in IDX}
+    last = {name: (done, total) for name, done, total in seen}
+    assert last == {path.name: (path.stat().st_size,) * 2 for path in served.iterdir()}
+    for path in served.iterdir():
+        path.unlink()  # the second time nothing is fetched
+    assert read(source, None, cache, False, None) == first
+
+
+def test_a_wrong_download_is_refused_and_removed(tiny, server):
+    _, files, _ = tiny
+    served, url = server
+    for name in files:
+        (served / f"{name}.gz").write_bytes(gzip.compress(b"something else"))
+    cache = served.parent / "cache"
+    with pytest.raises(InputError, match="is not the original"):
+        read(source_of(files, url=url), None, cache, True, None)
+    assert list((cache / "mnist").iterdir()) == []
+    with pytest.raises(InputError, match="could not be fetched"):
+        read(source_of(files, url=url + "nothing/"), None, cache, True, None)
+
+
+def test_cache_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDGAP_CACHE", str(tmp_path))
+    assert sources_module.cache_folder() == tmp_path
+    monkeypatch.delenv("FEDGAP_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert sources_module.cache_folder() == Path("/somewhere/fedgap")
+
+
+def test_embedded_is_5000_real_digits_500_a_class_standardised():
+    data = load("embedded")
+    train, test = data.label_counts()
+    assert train.tolist() == [400] * 10
+    assert test.tolist() == [100] * 10
+    assert data.shape == (1, 28, 28)
+    assert abs(float(data.train_x.double().mean())) < 1e-6
+    assert abs(float(data.train_x.double().std()) - 1) < 1e-4
+    # real digits, not noise: the nearest training mean tells most test digits
+    means = torch.stack([data.train_x[data.train_y == z].mean(0).flatten() for z in range(10)])
+    nearest = torch.cdist(data.test_x.flatten(1), means).argmin(1)
+    assert float((nearest == data.test_y).float().mean()) > 0.75
+    assert load("embedded").digest() == data.digest()
+
+
+def test_own_arrays_torch_data_sets_npz_files_and_functions_are_one(tmp_path, monkeypatch):
+    draw = np.random.default_rng(2)
+    x, y, tx, ty = draw.normal(3, 2, (20, 4, 4)), np.arange(20) % 3, draw.normal(3, 2, (6, 4, 4)), np.arange(6) % 3
+    arrays = from_arrays(x, y, tx, ty)
+    assert (arrays.shape, arrays.classes) == ((1, 4, 4), 3)
+    pair = [torch.utils.data.TensorDataset(torch.tensor(a, dtype=torch.float32), torch.tensor(b))
+            for a, b in ((x, y), (tx, ty))]
+    assert from_torch(*pair).digest() == arrays.digest()
+    np.savez(tmp_path / "mine.npz", train_x=x, train_y=y, test_x=tx, test_y=ty)
+    assert load(str(tmp_path / "mine.npz")).digest() == arrays.digest()
+    assert load("mine.npz", folder=tmp_path).digest() == arrays.digest()
+    keys = "('train_x', 'train_y', 'test_x', 'test_y')"
+    (tmp_path / "my_data_module.py").write_text(
+        f"import numpy as np\n\ndef make():\n    return tuple(np.load('mine.npz')[k] for k in {keys})\n\n"
+        "def bad():\n    return 3\n")
+    monkeypatch.chdir(tmp_path)
+    assert load("my_data_module:make").digest() == arrays.digest()
+    with pytest.raises(InputError, match="gives int"):
+        load("my_data_module:bad")
+    assert not torch.equal(from_arrays(x, y, tx, ty, standardise=False).train_x, arrays.train_x)
+    arrays.save(tmp_path / "saved.npz")
+    assert Dataset.open(tmp_path / "saved.npz").digest() == arrays.digest()
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"train_y": np.zeros(3, int)}, "train_x has 4 samples and train_y 3"),
+    ({"train_y": np.zeros(4)}, "integer label"),
+    ({"test_x": np.zeros((2, 3))}, "they must be equal"),
+    ({"train_x": np.zeros((4, 2, 2, 2, 2))}, "has shape"),
+    ({"train_x": np.full((4, 2), np.nan)}, "not finite"),
+    ({"test_y": np.array([0, -1])}, "must lie in 0..1"),
+    ({"classes": 1}, "must lie in 0..0"),
+    ({"test_x": np.zeros((0, 2)), "test_y": np.zeros(0, int)}, "test_x is empty"),
+])
+def test_bad_arrays_get_one_line(change, says):
+    good = {"train_x": np.ones((4, 2)), "train_y": np.arange(4) % 2, "test_x": np.ones((2, 2)), "test_y": np.arange(2)}
+    assert from_arrays(**good).classes == 2
+    with pytest.raises(InputError, match=says):
+        from_arrays(**{**good, **change})
+
+
+@pytest.mark.parametrize(("name", "says"), [("mnits", "one of embedded, mnist"), ("no_module:f", "cannot be imported"),
+                                            ("absent.npz", "cannot be read")])
+def test_an_unknown_name_says_what_is_known(name, says):
+    with pytest.raises(InputError, match=says):
+        load(name)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**9), size=st.integers(1, 80), batch=st.integers(1, 40), start=st.integers(0, 10**6))
+def test_batches_depend_on_seed_client_and_round_only(seed, size, batch, start):
+    keys = batch_keys(seed, 3)
+    sizes = np.array([size, size + 5, 200])
+    block = batch_indices(keys, np.arange(start, start + 3), sizes, batch)
+    assert block.shape == (3, 3, batch)
+    assert ((block >= 0) & (block < sizes[None, :, None])).all()
+    alone = batch_indices(batch_keys(seed, [1]), np.array([start + 2]), sizes[1:2], batch)
+    assert np.array_equal(alone[0, 0], block[2, 1])
+    for n in range(3):
+        if sizes[n] >= batch:  # without replacement
+            assert len(set(block[0, n].tolist())) == batch
+
+
+def test_batches_are_uniform_and_differ_between_clients_and_rounds():
+    draws = batch_indices(batch_keys(0, 4), np.arange(5000), np.full(4, 20), 8)
+    counts = np.stack([np.bincount(draws[:, n].ravel(), minlength=20) for n in range(4)])
+    expected = 5000 * 8 / 20
+    chi2 = ((counts - expected) ** 2 / (expected * (1 - 8 / 20))).sum(1)  # 19 degrees of freedom each
+    assert (chi2 < 50).all()
+    assert (chi2 > 3).all()
+    single = batch_indices(batch_keys(0, 2), np.arange(5000), np.full(2, 20), 1)[..., 0]
+    together = np.bincount(single[:, 0] * 20 + single[:, 1], minlength=400)  # two clients' draws: independent
+    assert ((together - 5000 / 400) ** 2 / (5000 / 400)).sum() < 520
+    in_time = np.bincount(single[:-1, 0] * 20 + single[1:, 0], minlength=400)
+    assert ((in_time - 4999 / 400) ** 2 / (4999 / 400)).sum() < 520
