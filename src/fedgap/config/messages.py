@@ -1,0 +1,140 @@
+"""One line for a person: pydantic's errors, quoted input, and "did you mean"."""
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from fedgap.errors import InputError
+
+Location = tuple[str | int, ...]
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """``value`` as it can stand in a one-line message: short, printable, strings in quotes."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return f"a list of {len(value)}"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return "a huge number"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    text = str(value)
+    printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[: limit + 1])
+    cut = printable if len(printable) <= limit else printable[: limit - 1] + "…"
+    return f"'{cut}'" if isinstance(value, str) else cut
+
+
+def key_path(location: Iterable[str | int]) -> str:
+    """``("clients", 3, "phi")`` → ``clients[3].phi``."""
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else ("." if path else "") + shown(part)[1:-1]
+    return path
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` where a known word is near, otherwise ``""``."""
+    near = difflib.get_close_matches(str(word)[:100].lower(), list(known), n=1, cutoff=0.6)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def unknown_key(location: Location, known: Iterable[str]) -> str:
+    """The line for a key that does not exist."""
+    known = list(known)
+    hint = did_you_mean(location[-1], known) or f"; known here: {', '.join(known)}"
+    return f"{key_path(location)}: unknown key{hint}"
+
+
+def first_error(
+    error: ValidationError, document: object, extra: Sequence[str] = (), prefix: Location = ()
+) -> InputError:
+    """The first of pydantic's errors in document order, as one line.
+
+    :param document: what was validated; :param extra: further keys that may stand at its top, for "did you mean";
+    :param prefix: where it stands in the whole.
+    """
+    found = error.errors(include_url=False)
+    chosen = min(found, key=lambda item: _position(document, item["loc"]))
+    return InputError(_line(chosen, _MODELS.get(error.title), extra, prefix))
+
+
+_MODELS: dict[str, type[BaseModel]] = {}
+
+
+def register(model: type[BaseModel]) -> type[BaseModel]:
+    """Class decorator: a top-level model whose keys "did you mean" may suggest."""
+    _MODELS[model.__name__] = model
+    return model
+
+
+def _position(document: object, location: Location) -> list[int]:
+    """Where a location stands in the document; what is not there comes last at its level."""
+    position: list[int] = []
+    here: Any = document
+    for part in location:
+        if isinstance(here, Mapping) and part in here:
+            position.append(list(here).index(part))
+            here = here[part]
+        elif isinstance(here, (list, tuple)) and isinstance(part, int) and part < len(here):
+            position.append(part)
+            here = here[part]
+        else:
+            return [*position, 1_000_000_000]
+    return position
+
+
+def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix: Location) -> str:
+    kind, location, value = item["type"], tuple(item["loc"]), item.get("input")
+    path = key_path(prefix + location)
+    owner = _model_at(model, location[:-1])
+    if kind == "extra_forbidden":
+        known = list(owner.model_fields) if owner is not None else []
+        return unknown_key(prefix + location, known + (list(extra) if len(location) == 1 else []))
+    if kind == "missing":
+        field = owner.model_fields.get(str(location[-1])) if owner is not None else None
+        what = f" ({_brief(field.description)})" if field is not None and field.description else ""
+        return f"{path}: missing{what}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        inner = _model_at(model, location)
+        keys = f" with the keys {', '.join(inner.model_fields)}" if inner is not None else ""
+        return f"{path}: must be a mapping{keys}; got {shown(value)}"
+    if kind == "literal_error":
+        choices = [word.strip().strip("'") for word in item["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+        return f"{path}: must be one of {', '.join(choices)}; got {shown(value)}{hint}"
+    if kind in ("tuple_type", "list_type"):
+        return f"{path}: must be a list; got {shown(value)}"
+    return f"{path}: {item['msg']}" if path else str(item["msg"])
+
+
+def _brief(description: str) -> str:
+    """The first sentence of a key's description."""
+    return " ".join(description.split()).split(". ")[0].rstrip(".")
+
+
+def _model_at(model: type[BaseModel] | None, location: Location) -> type[BaseModel] | None:
+    """The pydantic model whose keys stand at ``location``."""
+    for part in location:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part) if model is not None else None
+        model = _find_model(field.annotation) if field is not None else None
+    return model
+
+
+def _find_model(annotation: object) -> type[BaseModel] | None:
+    """The model in an annotation such as ``tuple[Client, ...]`` or ``Budget | None``."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        model = _find_model(inner)
+        if model is not None:
+            return model
+    return None

@@ -1,0 +1,76 @@
+"""Path loss, line of sight and fading: 3GPP TR 38.901 (Release 16), urban micro-cell street canyon (UMi).
+
+Distances in metre, the carrier in hertz, losses and gains in dB or as power ratios, as each name says.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+SPEED_OF_LIGHT = 3.0e8
+"""c in m/s, rounded as TR 38.901 has it."""
+ENVIRONMENT_HEIGHT_M = 1.0
+"""h_E: the effective environment height of UMi (Table 7.4.1-1, note 1)."""
+SHADOWING_LOS_DB = 4.0
+"""σ_SF of UMi street canyon in line of sight (Table 7.4.1-1)."""
+SHADOWING_NLOS_DB = 7.82
+"""σ_SF of UMi street canyon without line of sight (Table 7.4.1-1)."""
+
+
+def line_of_sight_probability(distance_2d_m: Array) -> Array:
+    """Pr_LOS = 1 for d ≤ 18 m, otherwise 18/d + exp(−d/36)·(1 − 18/d) (Table 7.4.2-1, UMi street canyon).
+
+    :param distance_2d_m: d_2D-out, on the ground, in metre.
+    """
+    near = 18.0 / np.maximum(distance_2d_m, 18.0)
+    return np.asarray(near + np.exp(-np.asarray(distance_2d_m) / 36.0) * (1.0 - near))
+
+
+def breakpoint_distance_m(carrier_hz: float, server_height_m: float, client_height_m: float) -> float:
+    """d′_BP = 4·h′_BS·h′_UT·f_c/c, with h′ = h − h_E (Table 7.4.1-1, note 1)."""
+    server, client = server_height_m - ENVIRONMENT_HEIGHT_M, client_height_m - ENVIRONMENT_HEIGHT_M
+    return 4.0 * server * client * carrier_hz / SPEED_OF_LIGHT
+
+
+def path_loss_los_db(
+    distance_2d_m: Array, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
+) -> Array:
+    """PL_UMi-LOS (Table 7.4.1-1), with f_c in GHz and d_3D in metre.
+
+    PL₁ = 32.4 + 21·log₁₀(d_3D) + 20·log₁₀(f_c) up to d′_BP, and beyond it
+    PL₂ = 32.4 + 40·log₁₀(d_3D) + 20·log₁₀(f_c) − 9.5·log₁₀(d′_BP² + (h_BS − h_UT)²).
+    """
+    height = server_height_m - client_height_m
+    breakpoint_m = breakpoint_distance_m(carrier_hz, server_height_m, client_height_m)
+    log_d, base = np.log10(np.hypot(distance_2d_m, height)), 32.4 + 20.0 * np.log10(carrier_hz / 1e9)
+    near = base + 21.0 * log_d
+    far = base + 40.0 * log_d - 9.5 * np.log10(breakpoint_m**2 + height**2)
+    return np.asarray(np.where(np.asarray(distance_2d_m) <= breakpoint_m, near, far))
+
+
+def path_loss_nlos_db(
+    distance_2d_m: Array, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
+) -> Array:
+    """PL_UMi-NLOS = max(PL_UMi-LOS, PL′) with PL′ = 22.4 + 35.3·log₁₀(d_3D) + 21.3·log₁₀(f_c) − 0.3·(h_UT − 1.5)
+    (Table 7.4.1-1), f_c in GHz and d_3D in metre.
+    """
+    distance_3d = np.hypot(distance_2d_m, server_height_m - client_height_m)
+    blocked = 22.4 + 35.3 * np.log10(distance_3d) + 21.3 * np.log10(carrier_hz / 1e9) - 0.3 * (client_height_m - 1.5)
+    return np.asarray(np.maximum(path_loss_los_db(distance_2d_m, carrier_hz, server_height_m, client_height_m), blocked))
+
+
+def rayleigh_power(rng: np.random.Generator, size: int) -> Array:
+    """|g|² with g complex normal of unit power: exponential with mean 1, shape (size,)."""
+    return rician_power(rng, np.zeros(size))
+
+
+def rician_power(rng: np.random.Generator, k_factor: Array) -> Array:
+    """|√(K/(K+1)) + g/√(K+1)|², g complex normal of unit power: mean 1; K = 0 is Rayleigh.
+
+    :param k_factor: K, power of the direct path over the scattered ones (a ratio), shape (N,).
+    """
+    # A row a client: a longer fleet begins with the same draws.
+    scattered = rng.standard_normal((len(k_factor), 2)) / np.sqrt(2.0 * (k_factor + 1.0))[:, None]
+    direct = np.sqrt(k_factor / (k_factor + 1.0))
+    return np.asarray((direct + scattered[:, 0]) ** 2 + scattered[:, 1] ** 2)

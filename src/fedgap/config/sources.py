@@ -1,0 +1,63 @@
+"""Where a document comes from: a file of the person's, or a preset that ships with the package."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from fedgap.config.messages import did_you_mean, shown
+from fedgap.config.reading import Value, parse, read_file
+from fedgap.errors import InputError
+
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "scenario": ("paper-mnist", "paper-cifar10", "city"),
+    "experiment": ("embedded", "mnist", "cifar10"),
+}
+"""The presets of each kind; each is a commented YAML file in ``presets/`` that a person can copy."""
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A document as it was read, before anything is checked."""
+
+    value: Value
+    label: str
+    """What to call it in a message."""
+    folder: Path
+    """What the paths in it are relative to."""
+
+
+def open_source(name: str | Path, kind: str) -> Source:
+    """Read a file (by its path) or a preset (by its name) of this ``kind``: ``scenario`` or ``experiment``."""
+    text = str(name)
+    if isinstance(name, str) and text in PRESETS[kind]:
+        return Source(parse(preset_text(text), f"preset {text}"), f"preset {text}", Path())
+    path = Path(text)
+    looks_like_path = path.suffix.lower() in _SUFFIXES or "/" in text or "\\" in text or isinstance(name, Path)
+    if not looks_like_path and not _is_file(path):
+        raise _unknown(text, kind)
+    as_json = path.suffix.lower() == ".json"
+    return Source(parse(read_file(path), shown(path), as_json=as_json), shown(path), path.parent)
+
+
+def preset_text(name: str) -> str:
+    """The text of a preset's file, comments and all."""
+    return resources.files("fedgap.config").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _unknown(name: str, kind: str) -> InputError:
+    for other, names in PRESETS.items():
+        if name in names and other != kind:
+            article = "an" if other == "experiment" else "a"
+            return InputError(f"{shown(name)}: is {article} {other}, not a {kind}; {kind} presets: {', '.join(PRESETS[kind])}")
+    hint = did_you_mean(name, PRESETS[kind]) or f"; presets: {', '.join(PRESETS[kind])}"
+    return InputError(f"{shown(name)}: is neither a file nor a {kind} preset{hint}")

@@ -1,0 +1,61 @@
+"""A fleet from a CSV file: one row a client, one column a key."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from fedgap.config.messages import shown
+from fedgap.config.reading import read_file
+from fedgap.errors import InputError
+
+HISTOGRAMS = ("label_counts", "target_counts")
+"""Columns whose cells hold a list, as ``12;0;7``."""
+
+
+def read_clients(name: str, folder: Path) -> list[dict[str, Any]]:
+    """The clients in a CSV; an empty cell is a key left out. Values stay texts: the scenario checks them.
+
+    :param name: the file, relative to ``folder`` or, failing that, to the current folder.
+    """
+    path = folder / name
+    try:
+        path = path if path.exists() else Path(name)
+        if not path.exists():
+            raise InputError(f"clients: {shown(name)} is no such file (a CSV with one row a client)")
+    except (OSError, ValueError):
+        raise InputError(f"clients: {shown(name)} cannot be a file's name") from None
+    rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
+    clients: list[dict[str, Any]] = []
+    header: list[str] = []
+    try:
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if not any(cells) or cells[0].startswith("#"):
+                continue
+            if not header:
+                header = _header(cells, path)
+                continue
+            if len(cells) != len(header):
+                raise InputError(
+                    f"{shown(path)}: line {rows.line_num}: has {len(cells)} cells where the header has {len(header)}"
+                )
+            clients.append({key: _cell(key, cell) for key, cell in zip(header, cells) if cell})
+    except csv.Error as error:
+        raise InputError(f"{shown(path)}: line {rows.line_num}: is not CSV ({error})") from None
+    if not clients:
+        raise InputError(f"{shown(path)}: holds no client; the first line names the columns, each other line is a client")
+    return clients
+
+
+def _header(cells: list[str], path: Path) -> list[str]:
+    for position, key in enumerate(cells):
+        if not key:
+            raise InputError(f"{shown(path)}: column {position + 1} has no name")
+        if key in cells[:position]:
+            raise InputError(f"{shown(path)}: the column {shown(key)} is there twice")
+    return cells
+
+
+def _cell(key: str, cell: str) -> Any:
+    return [part.strip() for part in cell.split(";")] if key in HISTOGRAMS else cell
