@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -10,9 +11,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fedgap.config.messages import shown
 
-LARGEST = 1e30
 SMALLEST = 1e-40
-"""Magnitudes beyond these are slips of a unit, and their products would leave float64."""
+"""Below this a unit slipped, and products would leave float64."""
 
 
 def wrong(text: str) -> PydanticCustomError:
@@ -30,6 +30,8 @@ class Number:
     below: float | None = None
     at_most: float | None = None
     whole: bool = False
+    limit: float = 1e30
+    """The largest size there is room for; beyond it a unit slipped, and products would leave float64."""
     reason: str = ""
     """Why the range is what it is, for whoever left it."""
 
@@ -41,8 +43,10 @@ class Number:
         if not self._inside(number):
             why = f" ({self.reason})" if self.reason else ""
             raise wrong(f"must be {self.range_text()}{why}; got {shown(value)}")
-        if abs(number) > LARGEST or 0.0 < abs(number) < SMALLEST:
-            raise wrong(f"must be between {SMALLEST:g} and {LARGEST:g} in size (is the unit right?); got {shown(value)}")
+        if abs(number) > self.limit:
+            raise wrong(f"must be at most {self.limit:g} in size; got {shown(value)}")
+        if 0.0 < abs(number) < SMALLEST:
+            raise wrong(f"must be at least {SMALLEST:g} in size (is the unit right?); got {shown(value)}")
         if self.whole:
             if number != int(number):
                 raise wrong(f"must be a whole number; got {shown(value)}")
@@ -53,7 +57,7 @@ class Number:
         if isinstance(value, float):
             return value
         try:
-            if isinstance(value, (int, str)) and not isinstance(value, bool):
+            if isinstance(value, (Real, str)) and not isinstance(value, bool):
                 return float(value)
         except OverflowError:
             return math.inf
@@ -84,7 +88,7 @@ class Number:
             "exclusiveMinimum": self.above,
             "minimum": self.at_least,
             "exclusiveMaximum": self.below,
-            "maximum": self.at_most,
+            "maximum": self.limit if self.at_most is None and self.whole else self.at_most,
         }
         result: JsonSchemaValue = {"type": "integer" if self.whole else "number"}
         return result | {name: bound for name, bound in bounds.items() if bound is not None}
@@ -167,6 +171,6 @@ Histogram = Annotated[tuple[int, ...], _Histogram()]
 Probability = Annotated[float, Number(at_least=0, at_most=1, reason="it is a probability")]
 
 
-def count(reason: str, *, at_most: float = 1e9, at_least: int = 1) -> Number:
+def count(reason: str, *, at_least: int = 1, limit: float = 1e9) -> Number:
     """A whole number of things."""
-    return Number(at_least=at_least, at_most=at_most, whole=True, reason=reason)
+    return Number(at_least=at_least, limit=limit, whole=True, reason=reason)

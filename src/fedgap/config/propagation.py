@@ -52,12 +52,14 @@ def path_loss_los_db(
 def path_loss_nlos_db(
     distance_2d_m: Array, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
 ) -> Array:
-    """PL_UMi-NLOS = max(PL_UMi-LOS, PL′) with PL′ = 22.4 + 35.3·log₁₀(d_3D) + 21.3·log₁₀(f_c) − 0.3·(h_UT − 1.5)
-    (Table 7.4.1-1), f_c in GHz and d_3D in metre.
+    """PL_UMi-NLOS = max(PL_UMi-LOS, PL′) (Table 7.4.1-1), with f_c in GHz and d_3D in metre.
+
+    PL′ = 22.4 + 35.3·log₁₀(d_3D) + 21.3·log₁₀(f_c) − 0.3·(h_UT − 1.5).
     """
     distance_3d = np.hypot(distance_2d_m, server_height_m - client_height_m)
     blocked = 22.4 + 35.3 * np.log10(distance_3d) + 21.3 * np.log10(carrier_hz / 1e9) - 0.3 * (client_height_m - 1.5)
-    return np.asarray(np.maximum(path_loss_los_db(distance_2d_m, carrier_hz, server_height_m, client_height_m), blocked))
+    clear = path_loss_los_db(distance_2d_m, carrier_hz, server_height_m, client_height_m)
+    return np.asarray(np.maximum(clear, blocked))
 
 
 def rayleigh_power(rng: np.random.Generator, size: int) -> Array:

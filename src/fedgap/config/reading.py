@@ -44,7 +44,7 @@ def read_file(path: Path) -> str:
             raise InputError(f"{shown(path)}: no such file")
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise InputError(f"{shown(path)}: {size / 1e6:.0f} MB; files of more than {MAX_BYTES // 10**6} MB are not read")
+            raise InputError(f"{shown(path)}: has {size / 1e6:.0f} MB; at most {MAX_BYTES // 10**6} MB are read")
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{shown(path)}: is not UTF-8 text (byte {error.start})") from None
@@ -121,20 +121,20 @@ class _Builder:
         self.documents = 0
 
     def fail(self, event: yaml.Event, problem: str) -> InputError:
-        return InputError(f"{self.source}: line {event.start_mark.line + 1}: {problem}")
+        line = event.start_mark.line + 1 if event.start_mark is not None else "?"
+        return InputError(f"{self.source}: line {line}: {problem}")
 
     def build(self, events: Iterator[yaml.Event]) -> Value:
         for event in events:
-            kind = type(event)
-            if kind is yaml.ScalarEvent:
+            if isinstance(event, yaml.ScalarEvent):
                 self.scalar(event)
-            elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
+            elif isinstance(event, (yaml.MappingStartEvent, yaml.SequenceStartEvent)):
                 self.open(event)
-            elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
+            elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
                 self.close(event)
-            elif kind is yaml.AliasEvent:
+            elif isinstance(event, yaml.AliasEvent):
                 self.alias(event)
-            elif kind is yaml.DocumentStartEvent:
+            elif isinstance(event, yaml.DocumentStartEvent):
                 self.documents += 1
                 if self.documents > 1:
                     raise self.fail(event, "a second YAML document begins; one is enough")
@@ -177,8 +177,8 @@ class _Builder:
         self.add(event, value)
 
     def alias(self, event: yaml.AliasEvent) -> None:
-        if event.anchor not in self.anchors:
-            raise self.fail(event, f"the alias {shown('*' + event.anchor)} has no anchor before it")
+        if event.anchor is None or event.anchor not in self.anchors:
+            raise self.fail(event, f"the alias {shown(event.anchor)} has no anchor before it")
         value, size = self.anchors[event.anchor]
         self.count(event, size)
         self.add(event, value)

@@ -1,17 +1,22 @@
 """From what a person wrote to what is planned with: overrides, CSV or recipe, label counts, mode."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedgap.config import messages, modes
+from fedgap.config.drawing import draw_fleet, draw_labels
 from fedgap.config.fields import Number, count
 from fedgap.config.messages import shown
 from fedgap.config.overrides import Override, apply
-from fedgap.config.recipes import Labels, draw_fleet, draw_labels, read_recipe
-from fedgap.config.tables import read_clients
+from fedgap.config.recipes import Labels, read_recipe
+from fedgap.config.tables import Table, read_clients
 from fedgap.errors import InputError
 
 Document = dict[str, Any]
@@ -27,7 +32,7 @@ class Shorthand(BaseModel):
     """The version of the file format."""
     mode: modes.Mode | None = None
     """Defaults for the readings left out: as_printed, or repaired."""
-    seed: Annotated[int, count("a seed is a whole number", at_least=0, at_most=2**53)] = 0
+    seed: Annotated[int, count("a seed is not negative", at_least=0, limit=2**53)] = 0
     """The root seed of the recipes."""
     labels: Labels | None = None
     """A recipe for the clients' label histograms."""
@@ -37,88 +42,136 @@ DOCUMENT_KEYS = ("format", "mode", "seed", "labels", "fleet")
 """The keys of a scenario file that a resolved scenario has no more."""
 
 
-def resolve(value: Any, label: str, folder: Path, overrides: Sequence[Override]) -> tuple[Document, Document]:
-    """The document with the overrides in it, and the explicit scenario it stands for (not yet range-checked).
+@dataclass(frozen=True)
+class Resolved:
+    """A scenario on its way from the file to the model."""
 
-    :param value: what the file held; :param label: what to call it in a message;
+    document: Document
+    """What was written, overrides included."""
+    scenario: Document
+    """The explicit scenario that it stands for, not yet range-checked."""
+    table: Table | None
+    """The CSV that the clients came from."""
+
+    def locate(self, error: InputError) -> InputError:
+        """The same error with the CSV's line, where it is about a client that came from one."""
+        found = re.match(r"clients\[(\d+)\]", str(error))
+        if self.table is None or found is None:
+            return error
+        return InputError(f"{error} ({shown(self.table.path)} line {self.table.lines[int(found[1])]})")
+
+
+def resolve(written: Any, label: str, folder: Path, overrides: Sequence[Override]) -> Resolved:
+    """Overrides, clients, label histograms and readings, in this order.
+
+    :param written: what the file held; :param label: what to call it in a message;
     :param folder: what a CSV's path is relative to.
     """
-    if not isinstance(value, Mapping):
-        raise InputError(f"{label}: must be a mapping of keys such as rounds and clients; got {shown(value)}")
-    late: list[Override] = []
-    if not isinstance(value.get("clients"), list):
-        # A single client of a recipe or a CSV can be named only once there are clients.
-        late = [override for override in overrides if override.path[0] == "clients" and len(override.path) > 1]
-    document = _stripped(apply(dict(value), [override for override in overrides if override not in late]))
+    if not isinstance(written, Mapping):
+        raise InputError(f"{label}: must be a mapping of keys such as rounds and clients; got {shown(written)}")
+    # A single client of a recipe or a CSV can be named only once there are clients.
+    expands = not isinstance(written.get("clients"), list)
+    late = [o for o in overrides if expands and o.path[0] == "clients" and len(o.path) > 1]
+    document = stripped(apply(dict(written), [o for o in overrides if o not in late]))
     try:
         shorthand = Shorthand.model_validate(document)
     except ValidationError as error:
         raise messages.first_error(error, document) from None
-    resolved = {key: item for key, item in document.items() if key not in DOCUMENT_KEYS}
-    resolved["clients"] = clients = _clients(document, shorthand.seed, folder)
-    if isinstance(clients, list):
-        if shorthand.labels is not None:
-            target = draw_labels(shorthand.labels, shorthand.seed, clients)
-            resolved.setdefault("target_counts", target)
-        resolved = apply(resolved, late)
-        _fill_defaults(resolved)
-        if late:
-            document = document | {"clients": resolved["clients"]}
-            document.pop("fleet", None)
-            document.pop("labels", None)
-    _fill_readings(resolved, shorthand.mode)
-    return document, resolved
+    clients, table = _clients(document, shorthand.seed, folder)
+    scenario = {key: item for key, item in document.items() if key not in DOCUMENT_KEYS} | {"clients": clients}
+    if shorthand.labels is not None:
+        scenario.setdefault("target_counts", draw_labels(shorthand.labels, shorthand.seed, clients))
+    if table is not None:
+        document = document | {"clients": table.clients}
+    if late:
+        scenario = stripped(apply(scenario, late))
+        document = {key: item for key, item in document.items() if key not in ("fleet", "labels")}
+        document |= {key: scenario[key] for key in ("clients", "target_counts") if key in scenario}
+    _fill_defaults(scenario)
+    _fill_readings(scenario, shorthand.mode)
+    return Resolved(document, scenario, table)
 
 
-def _stripped(value: Any) -> Any:
+def with_histograms(
+    resolved: Resolved,
+    label_counts: npt.ArrayLike,
+    target_counts: npt.ArrayLike,
+    client_target_counts: npt.ArrayLike | None = None,
+) -> Document:
+    """The document with its clients listed, and the histograms of a real partition instead of φ and what was there.
+
+    :param label_counts: training samples, shape (N, classes); :param target_counts: of the target set, (classes,);
+    :param client_target_counts: of each client's own target set, (N, classes), where they have one.
+    """
+    clients = resolved.scenario["clients"]
+    rows = np.asarray(label_counts).tolist()
+    own = [None] * len(rows) if client_target_counts is None else np.asarray(client_target_counts).tolist()
+    if not len(rows) == len(own) == len(clients):
+        raise InputError(f"label_counts: has {len(rows)} rows for {len(clients)} clients; one row a client")
+    listed = [
+        {**client, "phi": None, "label_counts": row, "target_counts": target}
+        for client, row, target in zip(clients, rows, own)
+    ]
+    changed = {"clients": listed, "fleet": None, "labels": None, "target_counts": np.asarray(target_counts).tolist()}
+    return resolved.document | changed
+
+
+def plain(value: Any) -> Any:
+    """The value with nothing but dicts, lists and scalars in it; arrays become lists."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def stripped(value: Any) -> Any:
     """The value without the keys that hold nothing: a key with null is a key left out."""
     if isinstance(value, dict):
-        return {key: _stripped(item) for key, item in value.items() if item is not None}
+        return {key: stripped(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_stripped(item) for item in value]
+        return [stripped(item) for item in value]
     return value
 
 
-def _clients(document: Document, seed: int, folder: Path) -> Any:
+def _clients(document: Document, seed: int, folder: Path) -> tuple[list[Any], Table | None]:
     """The clients as mappings, from the list, the CSV or the recipe; copies, so that they may be filled in."""
     written, recipe = document.get("clients"), document.get("fleet")
     if written is not None and recipe is not None:
         raise InputError("fleet: a scenario has either clients or fleet, not both")
     if recipe is not None:
-        return draw_fleet(read_recipe(recipe), seed)
-    if isinstance(written, str):
-        return read_clients(written, folder)
+        return draw_fleet(read_recipe(recipe), seed), None
+    table = read_clients(written, folder) if isinstance(written, str) else None
+    if table is not None:
+        written = table.clients
     if written is None:
         raise InputError("clients: missing; list them, name a CSV file, or give a recipe under fleet")
     if not isinstance(written, list):
         raise InputError(f"clients: must be a list of clients, or the name of a CSV file; got {shown(written)}")
-    return [dict(item) if isinstance(item, dict) else item for item in written]
+    return [dict(item) if isinstance(item, dict) else item for item in written], table
 
 
 def _fill_defaults(resolved: Document) -> None:
     """Downlink gain = uplink gain, and the whole band for the broadcast, where they are left out."""
     clients = resolved["clients"]
-    if not isinstance(clients, list):
-        return
     for client in clients:
         if isinstance(client, dict) and "uplink_gain" in client:
             client.setdefault("downlink_gain", client["uplink_gain"])
     server = resolved.get("server")
     if isinstance(server, dict) and "bandwidth_hz" not in server:
-        bandwidths = [client.get("bandwidth_hz") for client in clients if isinstance(client, dict)]
         try:
-            resolved["server"] = server | {"bandwidth_hz": sum(map(float, bandwidths))}
-        except (TypeError, ValueError, OverflowError):
-            # A client's bandwidth is not a number; its own check says so better, once the server passes.
-            resolved["server"] = server | {"bandwidth_hz": 1.0}
+            whole_band = sum(float(client["bandwidth_hz"]) for client in clients)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            whole_band = 1.0  # some client's bandwidth is no number, which its own check will say
+        resolved["server"] = server | {"bandwidth_hz": whole_band if 0.0 < whole_band < 1e30 else 1.0}
 
 
 def _fill_readings(resolved: Document, mode: modes.Mode | None) -> None:
     """The mode's readings for the keys left out; without a mode, only where γ₂·R comes from."""
-    clients, bound = resolved.get("clients"), resolved.get("bound")
+    clients, bound = resolved["clients"], resolved.get("bound")
     secant_known = isinstance(bound, dict) and "pruning_sensitivity" in bound
     readings: dict[str, Any] = {"sensitivity": "secant"} if secant_known else {}
-    if mode is not None and isinstance(clients, list):
+    if mode is not None:
         counts_known = "target_counts" in resolved and all(
             isinstance(client, dict) and "label_counts" in client for client in clients
         )

@@ -4,16 +4,17 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, model_validator
+from pydantic import PrivateAttr, ValidationError, model_validator
 
-from fedgap.config import messages, modes
-from fedgap.config.fields import Histogram, Number, Truth, Word, count
+from fedgap.config import messages
+from fedgap.config.fields import Histogram
 from fedgap.config.overrides import Override, blame, parse_overrides
-from fedgap.config.resolving import DOCUMENT_KEYS, resolve
+from fedgap.config.resolving import DOCUMENT_KEYS, Resolved, plain, resolve, with_histograms
+from fedgap.config.sections import Bound, Budget, Client, Learning, Model, NoisePsd, Pruning, Rounds, Section, Server
 from fedgap.config.sources import open_source
 from fedgap.config.writing import write_document
 from fedgap.errors import InputError
@@ -24,133 +25,15 @@ from fedgap.theory.generalization import statement
 Array = npt.NDArray[np.float64]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-class Budget(_Section):
-    """What all rounds together may spend."""
-
-    energy_j: Annotated[float, Number("J", above=0, reason="without energy nothing can be computed or sent")]
-    """E₀: energy of all clients and the server over all rounds, in joule."""
-    delay_s: Annotated[float, Number("s", above=0, reason="without time no round can end")]
-    """T₀: time of all rounds, in seconds."""
-
-
-class Learning(_Section):
-    """Stochastic gradient descent."""
-
-    rate: Annotated[float, Number(above=0, reason="with a learning rate of 0 the model never moves")]
-    """η: the learning rate."""
-    batch_size: Annotated[int, count("a gradient needs at least one sample")]
-    """Z: samples a client draws each round."""
-
-
-class Model(_Section):
-    """What the model costs to send and to compute."""
-
-    gradient_bits: Annotated[float, Number("bit", above=0, reason="a gradient of no bits carries nothing")]
-    """H: bits of the unpruned gradient (parameters × 32 for float32)."""
-    flops_per_sample: Annotated[float, Number("FLOP", above=0, reason="a gradient takes some operations")]
-    """e: floating-point operations for one sample's full gradient."""
-
-
-class Pruning(_Section):
-    """How much may be pruned."""
-
-    max_ratio: Annotated[float, Number(at_least=0, below=1, reason="a ratio of 1 would remove the whole model")]
-    """λ^max: the largest fraction of the parameters that a client may remove."""
-    dense_first: Truth = False
-    """Whether round 0 is left unpruned, so that every weight has a gradient to be ranked by."""
-
-
-class Bound(_Section):
-    """Theorem 1's constants, and how they are read."""
-
-    initial_gap: Annotated[float, Number(at_least=0, reason="the loss cannot start below its minimum")]
-    """L(ω⁰) − L(ω*): how far the initial loss is above the least one."""
-    smoothness: Annotated[float, Number(at_least=0, reason="a Lipschitz constant is not negative")]
-    """L: Lipschitz constant of the gradient."""
-    gradient_moment: Annotated[float, Number(at_least=0, reason="it is the mean of a square")]
-    """A²: second moment of a sample's gradient."""
-    parameter_moment: Annotated[float, Number(at_least=0, reason="it is the mean of a square")]
-    """B²: second moment of the parameters, ‖ω‖²."""
-    pruning_sensitivity: Annotated[float, Number(at_least=0, reason="it is a squared distance over a ratio")] | None = None
-    """γ₂·R as measured, ‖∇(ω) − ∇(ω pruned)‖²/λ; replaces smoothness² × parameter_moment."""
-    aggregation: modes.Aggregation = "mean"
-    """How the clients' φ enter: sum (as printed), mean, or mixture (φ of the selected clients' pooled histogram)."""
-    constants: modes.Constants = "printed"
-    """Theorem 1's constants as printed, or corrected by 1/η² (the step from (53) to (55))."""
-    statement: modes.Statement = "size_normalised"
-    """How φ comes from label histograms: with the sets' sizes (as_printed) or their shares (size_normalised)."""
-    sensitivity: modes.Sensitivity = "theorem"
-    """Where γ₂·R comes from: smoothness² × parameter_moment (theorem), or pruning_sensitivity (secant)."""
-
-    @property
-    def pruning_weight(self) -> float:
-        """γ₂·R: L²B² by the theorem, or the measured secant."""
-        if self.sensitivity == "secant" and self.pruning_sensitivity is not None:
-            return self.pruning_sensitivity
-        return self.smoothness**2 * self.parameter_moment
-
-
-class Server(_Section):
-    """The server's radio."""
-
-    power_w: Annotated[float, Number("W", above=0, reason="a silent server cannot broadcast")]
-    """p̂: broadcast power, in watt."""
-    bandwidth_hz: Annotated[float, Number("Hz", above=0, reason="a server without bandwidth cannot broadcast")]
-    """ĉ: broadcast bandwidth, in hertz. Left out, it is the whole band: the sum of the clients' bandwidths."""
-
-
-class Client(_Section):
-    """One client: its radio, its processor, its data."""
-
-    name: Word | None = None
-    """What to call it; by default its number."""
-    phi: Annotated[float, Number(at_least=0, reason="the generalization statement bounds a norm")] | None = None
-    """φ_n: the generalization statement. May be left out where label_counts and target_counts give it."""
-    label_counts: Histogram | None = None
-    """Training samples of each class."""
-    target_counts: Histogram | None = None
-    """Samples of each class in the client's own target set; by default the scenario's."""
-    uplink_gain: Annotated[float, Number(above=0, reason="without a channel nothing arrives")]
-    """h_n: channel power gain from the client to the server."""
-    downlink_gain: Annotated[float, Number(above=0, reason="without a channel nothing arrives")]
-    """ĥ_n: channel power gain from the server to the client. Left out, it is the uplink's."""
-    bandwidth_hz: Annotated[float, Number("Hz", above=0, reason="a client without bandwidth never finishes its upload")]
-    """c_n: uplink bandwidth, in hertz."""
-    max_power_w: Annotated[float, Number("W", above=0, reason="a silent client never finishes its upload")]
-    """p_n^max: the largest transmit power, in watt."""
-    max_frequency_hz: Annotated[float, Number("Hz", above=0, reason="a stopped clock never finishes a gradient")]
-    """f_n^max: the highest clock frequency, in hertz."""
-    flops_per_cycle: Annotated[float, Number("FLOP", above=0, reason="a processor does some work in a cycle")]
-    """q_n: floating-point operations a clock cycle."""
-    pue: Annotated[float, Number(above=0, reason="computing takes energy")] = 1.0
-    """κ_n: power usage effectiveness, total energy over the processor's."""
-    capacitance: Annotated[float, Number("F", above=0, reason="computing takes energy")]
-    """ϖ_n: effective switched capacitance, in farad."""
-    gradient_bits: Annotated[float, Number("bit", above=0, reason="a gradient of no bits carries nothing")] | None = None
-    """H_n, where it differs from the model's."""
-    flops_per_sample: Annotated[float, Number("FLOP", above=0, reason="a gradient takes some operations")] | None = None
-    """e_n, where it differs from the model's."""
-    batch_size: Annotated[int, count("a gradient needs at least one sample")] | None = None
-    """Z_n for the client's costs, where it differs; θ's constants use learning.batch_size."""
-    max_ratio: Annotated[float, Number(at_least=0, below=1, reason="a ratio of 1 would remove the whole model")] | None = None
-    """λ^max of this client, where it differs."""
-    noise_psd_w_hz: Annotated[float, Number("W/Hz", above=0, reason="no receiver is free of noise")] | None = None
-    """U_{0,n}: noise power spectral density at the client's receiver, where it differs."""
-
-
 @messages.register
-class Scenario(_Section):
+class Scenario(Section):
     """All that planning needs: the task, the bound, the server and every client, in SI units.
 
     ``Scenario.load`` reads a file or a preset; what it returns is resolved: recipes are expanded into clients, and the
     mode into the keys it stands for.
     """
 
-    rounds: Annotated[int, count("training takes at least one round")]
+    rounds: Rounds
     """R = S + 1: the number of rounds."""
     budget: Budget
     """What all rounds together may spend."""
@@ -164,14 +47,15 @@ class Scenario(_Section):
     """Theorem 1's constants, and how they are read."""
     server: Server
     """The server's radio."""
-    noise_psd_w_hz: Annotated[float, Number("W/Hz", above=0, reason="no receiver is free of noise")]
+    noise_psd_w_hz: NoisePsd
     """U₀: noise power spectral density, in W/Hz (3.98e-21 is −174 dBm/Hz)."""
     target_counts: Histogram | None = None
     """Samples of each class in the target (test) set."""
     clients: tuple[Client, ...]
     """The clients: a list of them, or the name of a CSV file with one row a client."""
 
-    _document: dict[str, Any] | None = PrivateAttr(default=None)
+    _written: Any = PrivateAttr(default=None)
+    _overrides: tuple[Override, ...] = PrivateAttr(default=())
     _folder: Path = PrivateAttr(default=Path())
 
     @classmethod
@@ -182,26 +66,28 @@ class Scenario(_Section):
         :raises InputError: one line that names the key and says what would be right.
         """
         found = open_source(source, "scenario")
-        return cls._from_document(found.value, found.label, found.folder, parse_overrides(overrides))
+        return cls._build(found.value, found.label, found.folder, parse_overrides(overrides))
 
     @classmethod
     def from_dict(
         cls, document: Mapping[str, Any], overrides: Iterable[str | Override] = (), folder: str | Path = "."
     ) -> Self:
         """A scenario from a dict with the keys of a scenario file; ``folder`` is what paths in it are relative to."""
-        return cls._from_document(document, "scenario", Path(folder), parse_overrides(overrides))
+        return cls._build(plain(document), "scenario", Path(folder), parse_overrides(overrides))
 
     @classmethod
-    def _from_document(cls, value: Any, label: str, folder: Path, overrides: Sequence[Override]) -> Self:
+    def _build(cls, written: Any, label: str, folder: Path, overrides: Sequence[Override]) -> Self:
         try:
-            document, resolved = resolve(value, label, folder, overrides)
+            resolved = resolve(written, label, folder, overrides)
             try:
-                scenario = cls.model_validate(resolved)
+                scenario = cls.model_validate(resolved.scenario)
             except ValidationError as error:
-                raise messages.first_error(error, resolved, DOCUMENT_KEYS) from None
+                raise resolved.locate(messages.first_error(error, resolved.scenario, DOCUMENT_KEYS)) from None
+            except InputError as error:
+                raise resolved.locate(error) from None
         except InputError as error:
             raise blame(error, overrides) from None
-        scenario._document, scenario._folder = document, folder
+        scenario._written, scenario._overrides, scenario._folder = written, tuple(overrides), folder
         return scenario
 
     @model_validator(mode="after")
@@ -210,12 +96,34 @@ class Scenario(_Section):
         return self
 
     def with_overrides(self, overrides: Iterable[str | Override]) -> Self:
-        """This scenario with ``key.path=value`` overrides: as if the file had been loaded with them."""
-        return self._from_document(self.document(), "scenario", self._folder, parse_overrides(overrides))
+        """This scenario with further ``key.path=value`` overrides: as if it had been loaded with them."""
+        written = self._written if self._written is not None else self.to_dict()
+        return self._build(written, "scenario", self._folder, [*self._overrides, *parse_overrides(overrides)])
+
+    def with_labels(
+        self,
+        label_counts: npt.ArrayLike,
+        target_counts: npt.ArrayLike,
+        client_target_counts: npt.ArrayLike | None = None,
+    ) -> Self:
+        """This scenario with the histograms of a real partition, φ and a mode's aggregation following from them.
+
+        :param label_counts: training samples, shape (N, classes); :param target_counts: of the target set, (classes,);
+        :param client_target_counts: of each client's own target set, (N, classes), where they have one.
+        """
+        document = with_histograms(self._resolved(), label_counts, target_counts, client_target_counts)
+        return self._build(document, "scenario", self._folder, ())
 
     def document(self) -> dict[str, Any]:
-        """The scenario as it was written, overrides included, before recipes and mode were resolved."""
-        return self._document if self._document is not None else self.to_dict()
+        """The scenario as it was written, overrides included: a recipe stays a recipe, and the mode a mode.
+
+        (Where an override names a client of a recipe, and with a CSV, the clients are listed.)
+        """
+        return self._resolved().document
+
+    def _resolved(self) -> Resolved:
+        written = self._written if self._written is not None else self.to_dict()
+        return resolve(written, "scenario", self._folder, self._overrides)
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved scenario as plain values: every client, every reading, no recipe and no mode."""
@@ -333,4 +241,5 @@ def check_together(scenario: Scenario) -> None:
         if client.phi is None and client.target_counts is None and target is None:
             raise InputError(f"clients[{n}].phi: missing; label_counts gives it only together with target_counts")
         if client.name is not None and names.setdefault(client.name, n) != n:
-            raise InputError(f"clients[{n}].name: {messages.shown(client.name)} is clients[{names[client.name]}] already")
+            taken = f"{messages.shown(client.name)} is the name of clients[{names[client.name]}] already"
+            raise InputError(f"clients[{n}].name: {taken}")

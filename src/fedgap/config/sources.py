@@ -57,7 +57,7 @@ def _is_file(path: Path) -> bool:
 def _unknown(name: str, kind: str) -> InputError:
     for other, names in PRESETS.items():
         if name in names and other != kind:
-            article = "an" if other == "experiment" else "a"
-            return InputError(f"{shown(name)}: is {article} {other}, not a {kind}; {kind} presets: {', '.join(PRESETS[kind])}")
+            own = ", ".join(PRESETS[kind])
+            return InputError(f"{shown(name)}: is a preset of the kind {other}; those of the kind {kind}: {own}")
     hint = did_you_mean(name, PRESETS[kind]) or f"; presets: {', '.join(PRESETS[kind])}"
     return InputError(f"{shown(name)}: is neither a file nor a {kind} preset{hint}")

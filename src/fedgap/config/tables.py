@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,16 @@ HISTOGRAMS = ("label_counts", "target_counts")
 """Columns whose cells hold a list, as ``12;0;7``."""
 
 
-def read_clients(name: str, folder: Path) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Table:
+    """The clients of a CSV, and the line that each stands on."""
+
+    path: Path
+    clients: list[dict[str, Any]]
+    lines: list[int]
+
+
+def read_clients(name: str, folder: Path) -> Table:
     """The clients in a CSV; an empty cell is a key left out. Values stay texts: the scenario checks them.
 
     :param name: the file, relative to ``folder`` or, failing that, to the current folder.
@@ -27,6 +37,7 @@ def read_clients(name: str, folder: Path) -> list[dict[str, Any]]:
         raise InputError(f"clients: {shown(name)} cannot be a file's name") from None
     rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     clients: list[dict[str, Any]] = []
+    lines: list[int] = []
     header: list[str] = []
     try:
         for row in rows:
@@ -41,11 +52,12 @@ def read_clients(name: str, folder: Path) -> list[dict[str, Any]]:
                     f"{shown(path)}: line {rows.line_num}: has {len(cells)} cells where the header has {len(header)}"
                 )
             clients.append({key: _cell(key, cell) for key, cell in zip(header, cells) if cell})
+            lines.append(rows.line_num)
     except csv.Error as error:
         raise InputError(f"{shown(path)}: line {rows.line_num}: is not CSV ({error})") from None
     if not clients:
-        raise InputError(f"{shown(path)}: holds no client; the first line names the columns, each other line is a client")
-    return clients
+        raise InputError(f"{shown(path)}: holds no client; the first line names the columns, the others are clients")
+    return Table(path, clients, lines)
 
 
 def _header(cells: list[str], path: Path) -> list[str]:

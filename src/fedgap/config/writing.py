@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,20 @@ def write_document(document: Mapping[str, Any], path: Path) -> Path:
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
-    """YAML with a line for each section, and one for each entry of a list of mappings."""
-    lines = []
-    for key, value in document.items():
+    """YAML with a line for each innermost mapping: a section, a client."""
+    return "\n".join(_lines(document, "")) + "\n"
+
+
+def _lines(mapping: Mapping[str, Any], indent: str) -> Iterator[str]:
+    for key, value in mapping.items():
         if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            lines += [f"{key}:", *(f"  - {_flow(item)}" for item in value)]
+            yield f"{indent}{_key(key)}:"
+            yield from (f"{indent}  - {_flow(item)}" for item in value)
+        elif isinstance(value, Mapping) and any(isinstance(item, Mapping) for item in value.values()):
+            yield f"{indent}{_key(key)}:"
+            yield from _lines(value, indent + "  ")
         else:
-            lines.append(f"{key}: {_flow(value)}")
-    return "\n".join(lines) + "\n"
+            yield f"{indent}{_key(key)}: {_flow(value)}"
 
 
 def _flow(value: Any) -> str:
@@ -48,4 +54,5 @@ def _flow(value: Any) -> str:
 
 
 def _key(key: str) -> str:
-    return key if key.isidentifier() and key.isascii() and key.lower() not in ("null", "true", "false") else json.dumps(key, ensure_ascii=False)
+    plain = key.isidentifier() and key.isascii() and key.lower() not in ("null", "true", "false")
+    return key if plain else json.dumps(key, ensure_ascii=False)
