@@ -1,0 +1,123 @@
+"""Algorithm 1 as printed, with every choice that it leaves open as a named option."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedgap.planning.alternating.point import Point, Repeated
+from fedgap.planning.alternating.pruning import pruning_step
+from fedgap.planning.alternating.resources import ResourceStep, Rule, successive_approximation
+from fedgap.planning.alternating.selection import SelectionStep, Variant
+from fedgap.planning.alternating.start import everybody, fewer, why_infeasible
+from fedgap.planning.plan import Segment
+from fedgap.planning.problem import Problem
+from fedgap.planning.schemes import Scheme
+
+Progress = Callable[[str, int, float, float], None]
+"""Called with (what, iteration, cost θ − α so far, lower bound): Algorithm 1 knows no bound and says −∞."""
+
+
+@dataclass(frozen=True)
+class AlternatingOptions:
+    """What the paper leaves open; the defaults are what it prints, or the plainest reading of it."""
+
+    iterations: int = 50
+    """O: outer iterations at most."""
+    threshold: float = 1e-5
+    """Outer iterations end early when the cost θ − α falls by less than this share: the next would repeat this one."""
+    tie_break: Literal["centre", "slack"] = "centre"
+    """Which solution of P2.1: the interior-point solver's central point, or one of most common slack in budgets."""
+    inner_stop: Literal["printed", "moves"] = "printed"
+    """When P2.1 is solved for good: no decrease of the objective (one step), or powers that move less than 10⁻⁶."""
+    start: Literal["printed", "feasible"] = "printed"
+    """a = 1, or the largest selection that fits the budgets at λ^max, dropping the slowest and hungriest clients."""
+    selection: Variant = "printed"
+    """P5: a and μ by turns; P4 relaxed and rounded; P4 exactly."""
+
+
+@dataclass(frozen=True, eq=False)
+class AlternatingResult:
+    """What Algorithm 1 found. Without a feasible start there are no segments and ``message`` says why."""
+
+    segments: tuple[Segment, ...]
+    trace: tuple[float, ...]
+    """θ at the start and after each iteration, as the scheme sees it; never rises (line 11)."""
+    message: str
+    feasible_start: bool
+    iterations: int
+
+    @property
+    def feasible(self) -> bool:
+        """Whether there is a plan."""
+        return bool(self.segments)
+
+
+def solve(
+    problem: Problem,
+    scheme: Scheme,
+    options: AlternatingOptions | None = None,
+    progress: Progress | None = None,
+) -> AlternatingResult:
+    """Algorithm 1. Ctrl-C ends it with the best point so far.
+
+    The paper does not say where it starts; here at λ = λ^max, p = p^max, f = f^max and μ⁰ tight at a⁰. A scheme's fixed
+    variables keep these values (λ = 0 where it does not prune). P2.1 without a solution there means that the start is
+    infeasible: the algorithm has no way to leave it, though other selections may fit the budgets.
+    """
+    options = options or AlternatingOptions()
+    repeated = Repeated.of(problem, scheme)
+    selection = SelectionStep(repeated, options.selection)
+    steps = _ResourceSteps(repeated, options.tie_break)
+    if repeated.energy_j <= 0.0:
+        return AlternatingResult((), (), why_infeasible(repeated, everybody(repeated)), False, 0)
+    point = everybody(repeated) if options.start == "printed" else fewer(repeated)
+    if point is None:
+        reason = why_infeasible(repeated, everybody(repeated))
+        return AlternatingResult((), (), f"no start fits the budgets; with all clients: {reason}", False, 0)
+    theta = repeated.theta(point)
+    trace = [theta]
+    started, message = False, ""
+    for iteration in range(1, options.iterations + 1):
+        try:
+            new = successive_approximation(steps.of(point), repeated, point, options.inner_stop)
+            if new is None and not started:
+                return AlternatingResult((), (), why_infeasible(repeated, point), False, 0)
+            if new is None:
+                # The budgets are so tight at this λ that P2.1 has no inner point; the powers that led here still serve.
+                new = point
+            new = selection(pruning_step(repeated, new))
+            value = repeated.theta(new)
+            if repeated.feasible(new) and value <= theta:  # line 11
+                point, gain, theta, started = new, theta - value, value, True
+            else:
+                gain = 0.0
+            trace.append(theta)
+            if progress is not None:
+                progress("Algorithm 1", iteration, theta - problem.constants.alpha, -np.inf)
+        except KeyboardInterrupt:
+            message = "interrupted"
+            break
+        if gain <= options.threshold * (theta - problem.constants.alpha):
+            message = "converged"
+            break
+    else:
+        message = f"stopped after {options.iterations} iterations"
+    if not started:
+        return AlternatingResult((), (), message + " before a feasible point was reached", True, len(trace) - 1)
+    return AlternatingResult(repeated.segments(point), tuple(trace), message, True, len(trace) - 1)
+
+
+class _ResourceSteps:
+    """P2.1 compiled once for each number of selected clients."""
+
+    def __init__(self, repeated: Repeated, rule: Rule) -> None:
+        self._repeated, self._rule = repeated, rule
+        self._compiled: dict[int, ResourceStep] = {}
+
+    def of(self, point: Point) -> ResourceStep:
+        count = int(np.count_nonzero(point.selected))
+        if count not in self._compiled:
+            self._compiled[count] = ResourceStep(self._repeated, count, self._rule)
+        return self._compiled[count]

@@ -1,0 +1,108 @@
+"""A point that Algorithm 1 visits, and P1 as it sees it: one round's variables, repeated R times.
+
+Channels are constant over rounds (Section V), so every round poses the same subproblem, and the algorithm, started
+equally in every round, treats all alike: one round's (a, λ, p, f) stand for all R. Where round 0 must be unpruned
+(``dense_first``) it has the same a, p and f with λ = 0, inside both budgets.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.planning.plan import Segment
+from fedgap.planning.problem import Problem
+from fedgap.planning.schemes import Scheme
+from fedgap.system import computation_delay, computation_energy, download_delay, upload_delay, upload_energy
+
+Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+TOLERANCE = 1e-7
+"""Relative excess of a budget that still counts as kept: what the subproblems' solvers leave."""
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """(a, λ, p, f) of one round, each of shape (N,). Unselected clients keep the last values they had."""
+
+    selected: Bools
+    ratio: Array
+    power_w: Array
+    frequency_hz: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Loads:
+    """What each client costs at given p and f, per unit of kept model; shape (N,)."""
+
+    energy_j: Array
+    """Computing and uploading the whole model."""
+    delay_s: Array
+    """The same in seconds, without the download."""
+    download_s: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """P1 with one round repeated, as a scheme restricts it."""
+
+    problem: Problem
+    scheme: Scheme
+
+    @classmethod
+    def of(cls, problem: Problem, scheme: Scheme) -> "Repeated":
+        """A scheme without the generalization statement plans with γ₁ = 0."""
+        return cls(problem if scheme.generalization else problem.without_generalization(), scheme)
+
+    @property
+    def dense_rounds(self) -> int:
+        """1 where round 0 differs from the others by being unpruned, else 0."""
+        return int(self.problem.dense_first and self.scheme.prune)
+
+    @property
+    def pruned_rounds(self) -> int:
+        """R − dense_rounds."""
+        return self.problem.rounds - self.dense_rounds
+
+    @property
+    def energy_j(self) -> float:
+        """E₀ without the R broadcasts, which no decision moves."""
+        return self.problem.energy_j - self.problem.rounds * self.problem.broadcast_j
+
+    @property
+    def max_ratio(self) -> Array:
+        """λ^max of every client; 0 where the scheme does not prune."""
+        return self.problem.fleet.max_ratio if self.scheme.prune else np.zeros(self.problem.size)
+
+    def loads(self, power_w: Array, frequency_hz: Array) -> Loads:
+        """Every client's cost per unit of kept model."""
+        fleet, whole = self.problem.fleet, np.zeros(self.problem.size)
+        return Loads(
+            energy_j=computation_energy(fleet, whole, frequency_hz) + upload_energy(fleet, whole, power_w),
+            delay_s=computation_delay(fleet, whole, frequency_hz) + upload_delay(fleet, whole, power_w),
+            download_s=download_delay(fleet),
+        )
+
+    def energy_of(self, loads: Loads, ratio: Array) -> Array:
+        """Each client's joules over all rounds, if selected."""
+        return np.asarray((self.pruned_rounds * (1.0 - ratio) + self.dense_rounds) * loads.energy_j)
+
+    def theta(self, point: Point) -> float:
+        """θ of the point, as the scheme sees it."""
+        return self.problem.objective(self.segments(point)).theta
+
+    def feasible(self, point: Point) -> bool:
+        """Whether every constraint of P1 holds."""
+        return self.problem.violation(self.segments(point)) <= 2.0 * TOLERANCE
+
+    def segments(self, point: Point) -> tuple[Segment, ...]:
+        """The point as a plan's segments; round 0 is one of its own where it must be unpruned."""
+
+        def segment(rounds: int, ratio: Array) -> Segment:
+            columns = (np.where(point.selected, c, 0.0) for c in (ratio, point.power_w, point.frequency_hz))
+            return Segment(rounds, point.selected, *columns)
+
+        first = [segment(self.dense_rounds, np.zeros(self.problem.size))] if self.dense_rounds else []
+        rest = [segment(self.pruned_rounds, point.ratio)] if self.pruned_rounds else []
+        return (*first, *rest)

@@ -1,0 +1,196 @@
+"""P1 for a fixed selection as one jointly convex problem in CVXPY: the tests' oracle, the benchmarks' comparator.
+
+With the kept fraction m = 1 − λ, the compute time t_c and the upload time t_u as variables (instead of λ, f, p), a
+client costs
+
+    κϖC³·m³/t_c²  +  ν·t_u·(e^{b·m/t_u} − 1)   joules,        C = Z·e/q,  b = H·ln2/c,  ν = c·U₀/h,
+
+both perspectives of convex functions (a cube, an exponential), hence jointly convex; f ≤ f^max and p ≤ p^max are the
+linear m·C/f^max ≤ t_c and m·H/r(p^max) ≤ t_u. No successive approximation is needed.
+
+Times are in units of what the whole model takes at f^max and p^max, t_c = x·t_c^min and t_u = y·t_u^min, so that every
+variable is of order one; with s = ln(1 + p^max/ν) the exponential's cone is y·e^{s(m − y)/y} ≤ w, free of SNR's 10⁹.
+"""
+
+import importlib
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.planning.problem import Problem
+from fedgap.planning.schemes import SCHEMES, Scheme
+from fedgap.system import Fleet, download_delay
+
+Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_PROPOSED = SCHEMES["proposed"]
+
+
+def cvxpy() -> Any:
+    """CVXPY, imported when a model is built: it takes a second, and most plans never need it."""
+    return importlib.import_module("cvxpy")
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """What the convex model reads of k clients, each of shape (k,): one round at f^max and p^max without pruning."""
+
+    compute_s: Array
+    upload_s: Array
+    download_s: Array
+    compute_j: Array
+    upload_j: Array
+    """(p^max + ν)·t_u^min, J: the coefficient of w."""
+    silent_j: Array
+    """ν·t_u^min, J: what is taken off for each unit of y."""
+    log_snr: Array
+    """s = ln(1 + p^max/ν)."""
+    keep_min: Array
+    """1 − λ^max, or 1 where the scheme does not prune."""
+
+    @classmethod
+    def of(cls, fleet: Fleet, scheme: Scheme = _PROPOSED) -> "Coefficients":
+        """The coefficients of a fleet (already reduced to the selected clients)."""
+        noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
+        log_snr = np.log1p(fleet.max_power_w / noise)
+        upload_s = fleet.gradient_bits * np.log(2.0) / (fleet.bandwidth_hz * log_snr)
+        return cls(
+            compute_s=fleet.cycles / fleet.max_frequency_hz,
+            upload_s=upload_s,
+            download_s=download_delay(fleet),
+            compute_j=fleet.pue * fleet.capacitance * fleet.cycles * fleet.max_frequency_hz**2,
+            upload_j=(fleet.max_power_w + noise) * upload_s,
+            silent_j=noise * upload_s,
+            log_snr=log_snr,
+            keep_min=1.0 - fleet.max_ratio if scheme.prune else np.ones_like(noise),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ClientVariables:
+    """The CVXPY variables of k clients in one round, with the constraints that tie each client to itself."""
+
+    keep: Any
+    """m"""
+    compute: Any
+    """x = t_c/t_c^min"""
+    upload: Any
+    """y = t_u/t_u^min"""
+    compute_work: Any
+    """z ≥ m³/x²: computing energy in units of ``compute_j``."""
+    upload_work: Any
+    """w ≥ y·e^{s(m − y)/y}: uploading energy in units of ``upload_j``."""
+    constraints: list[Any]
+
+
+def client_variables(count: int, log_snr: Any, keep_min: Any, scheme: Scheme = _PROPOSED) -> ClientVariables:
+    """Variables and own constraints of ``count`` clients; ``log_snr`` and ``keep_min`` are arrays or CVXPY parameters.
+
+    A fixed frequency makes x = z = m, a fixed power y = w = m.
+    """
+    cp = cvxpy()
+    keep = cp.Variable(count)
+    constraints = [keep >= keep_min, keep <= 1.0]
+    compute, work = keep, keep
+    if scheme.frequency:
+        compute, work = cp.Variable(count), cp.Variable(count)
+        constraints += [compute >= keep, cp.PowCone3D(work, compute, keep, 1.0 / 3.0)]
+    upload, sent = keep, keep
+    if scheme.power:
+        upload, sent = cp.Variable(count), cp.Variable(count)
+        constraints += [upload >= keep, cp.ExpCone(cp.multiply(log_snr, keep - upload), upload, sent)]
+    return ClientVariables(keep, compute, upload, work, sent, constraints)
+
+
+@dataclass(frozen=True, eq=False)
+class FixedSelection:
+    """The optimum of one fixed-selection problem; arrays of shape (k,), in the order of the selected clients."""
+
+    feasible: bool
+    kept: float
+    """Mean m over the selected clients, which the problem maximises; NaN where infeasible."""
+    keep: Array
+    frequency_hz: Array
+    power_w: Array
+    energy_price: float
+    """∂kept/∂E ≥ 0, 1/J."""
+    delay_price: float
+    """∂kept/∂T ≥ 0, 1/s, all clients' deadlines moving together."""
+    solver_s: float
+    """Clarabel's own seconds, without CVXPY's."""
+    total_s: float
+    """Seconds from setting the parameters to reading the answer."""
+
+
+class FixedSelectionModel:
+    """max Σ m_n/k s.t. E(m, x, y) ≤ E and each client's time ≤ T: compiled once for k clients and any numbers (DPP)."""
+
+    def __init__(self, count: int, scheme: Scheme = _PROPOSED) -> None:
+        cp = cvxpy()
+        self.count, self.scheme = count, scheme
+        names = ("compute_j", "upload_j", "silent_j", "compute_s", "upload_s", "log_snr", "keep_min", "time")
+        self.parameters = {name: cp.Parameter(count, nonneg=True, name=name) for name in names}
+        value = self.parameters
+        self.variables = own = client_variables(count, value["log_snr"], value["keep_min"], scheme)
+        energy = value["compute_j"] @ own.compute_work + value["upload_j"] @ own.upload_work
+        self._energy = energy - value["silent_j"] @ own.upload <= 1.0
+        seconds = cp.multiply(value["compute_s"], own.compute) + cp.multiply(value["upload_s"], own.upload)
+        self._time = seconds <= value["time"]
+        self.problem = cp.Problem(
+            cp.Maximize(cp.sum(own.keep) / count), [*own.constraints, self._energy, self._time]
+        )
+
+    def solve(self, fleet: Fleet, energy_j: float, delay_s: float) -> FixedSelection:
+        """Solve for a fleet of k clients, all selected.
+
+        :param energy_j: J a round for computing and uploading (the broadcast taken off).
+        :param delay_s: s a round, the download included.
+        """
+        cp = cvxpy()
+        began = time.perf_counter()
+        numbers = Coefficients.of(fleet, self.scheme)
+        room = (delay_s - numbers.download_s) / delay_s
+        nothing = np.zeros(0)
+        failed = FixedSelection(False, np.nan, nothing, nothing, nothing, np.nan, np.nan, 0.0, 0.0)
+        if energy_j <= 0.0 or (room <= 0.0).any():
+            return failed
+        # Both budgets are 1: Clarabel's tolerances are absolute.
+        for name in ("compute_j", "upload_j", "silent_j"):
+            self.parameters[name].value = getattr(numbers, name) / energy_j
+        for name in ("compute_s", "upload_s"):
+            self.parameters[name].value = getattr(numbers, name) / delay_s
+        self.parameters["log_snr"].value, self.parameters["keep_min"].value = numbers.log_snr, numbers.keep_min
+        self.parameters["time"].value = room
+        try:
+            self.problem.solve(solver=cp.CLARABEL)
+        except cp.error.SolverError:
+            return failed
+        if self.problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            return failed
+        own = self.variables
+        keep = np.clip(own.keep.value, numbers.keep_min, 1.0)
+        upload = np.maximum(own.upload.value, keep)
+        noise = numbers.silent_j / numbers.upload_s
+        return FixedSelection(
+            feasible=True,
+            kept=float(keep.mean()),
+            keep=keep,
+            frequency_hz=fleet.max_frequency_hz * keep / np.maximum(own.compute.value, keep),
+            power_w=np.minimum(noise * np.expm1(numbers.log_snr * keep / upload), fleet.max_power_w),
+            energy_price=float(self._energy.dual_value) / energy_j,
+            delay_price=float(np.sum(self._time.dual_value)) / delay_s,
+            solver_s=float(self.problem.solver_stats.solve_time),
+            total_s=time.perf_counter() - began,
+        )
+
+
+def solve_fixed_selection(
+    problem: Problem, selected: Bools, energy_j: float, delay_s: float, scheme: Scheme = _PROPOSED
+) -> FixedSelection:
+    """The best m, f and p for a round of ``selected``, (N,), in ``energy_j`` (without broadcast) and ``delay_s``."""
+    model = FixedSelectionModel(int(selected.sum()), scheme)
+    return model.solve(problem.fleet.take(np.flatnonzero(selected)), energy_j, delay_s)
