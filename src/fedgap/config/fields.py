@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from fedgap.config.messages import shown
 
 SMALLEST = 1e-40
-"""Below this a unit slipped, and products would leave float64."""
+"""Below this a unit slipped, and quotients would leave float64."""
 
 
 def wrong(text: str) -> PydanticCustomError:
@@ -45,7 +45,7 @@ class Number:
             raise wrong(f"must be {self.range_text()}{why}; got {shown(value)}")
         if abs(number) > self.limit:
             raise wrong(f"must be at most {self.limit:g} in size; got {shown(value)}")
-        if 0.0 < abs(number) < SMALLEST:
+        if self.above == 0 and number < SMALLEST:
             raise wrong(f"must be at least {SMALLEST:g} in size (is the unit right?); got {shown(value)}")
         if self.whole:
             if number != int(number):

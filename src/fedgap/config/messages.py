@@ -26,6 +26,7 @@ def shown(value: object, limit: int = 60) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     text = str(value)
+    limit = limit if isinstance(value, str) else 300  # a path keeps its end, which is its file
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[: limit + 1])
     cut = printable if len(printable) <= limit else printable[: limit - 1] + "…"
     return f"'{cut}'" if isinstance(value, str) else cut
@@ -41,7 +42,9 @@ def key_path(location: Iterable[str | int]) -> str:
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` where a known word is near, otherwise ``""``."""
-    near = difflib.get_close_matches(str(word)[:100].lower(), list(known), n=1, cutoff=0.6)
+    written, known = str(word)[:100].lower(), list(known)
+    near = difflib.get_close_matches(written, known, n=1, cutoff=0.6)
+    near += [name for name in known if len(written) > 2 and written in name]  # 'gain' for 'uplink_gain'
     return f"; did you mean '{near[0]}'?" if near else ""
 
 

@@ -81,7 +81,8 @@ def _parse_yaml(text: str, source: str) -> Value:
         return _Builder(source).build(yaml.parse(text, Loader=_LOADER))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}: " if mark is not None else ""
+        last = text.count("\n", 0, len(text.rstrip())) + 1  # the end of the file is reported a line too far
+        where = f"line {min(mark.line + 1, last)}: " if mark is not None else ""
         raise InputError(f"{source}: {where}is not YAML ({' '.join(str(error.problem).split())})") from None
     except yaml.YAMLError as error:
         raise InputError(f"{source}: is not YAML ({str(error).splitlines()[0]})") from None
