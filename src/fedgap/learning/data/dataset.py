@@ -41,6 +41,20 @@ class Dataset:
         return (np.bincount(self.train_y.numpy(), minlength=self.classes),
                 np.bincount(self.test_y.numpy(), minlength=self.classes))
 
+    def thinned(self, train_samples: int | None, test_samples: int | None) -> Dataset:
+        """The data set with only so many samples, evenly spaced over the original order; None keeps all."""
+        def pick(x: Tensor, y: Tensor, wanted: int | None, key: str) -> tuple[Tensor, Tensor]:
+            if wanted is None:
+                return x, y
+            if not 1 <= wanted <= len(y):
+                raise InputError(f"data.{key}: {self.name} has {len(y)} such samples; between 1 and {len(y)} can be "
+                                 f"taken, not {wanted}")
+            index = torch.arange(wanted) * len(y) // wanted
+            return x[index], y[index]
+
+        return Dataset(self.name, *pick(self.train_x, self.train_y, train_samples, "train_samples"),
+                       *pick(self.test_x, self.test_y, test_samples, "test_samples"), self.classes)
+
     def digest(self) -> str:
         """SHA-256 of all tensors: a resumed run checks that it still sees the same data."""
         total = hashlib.sha256()

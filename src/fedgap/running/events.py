@@ -1,0 +1,57 @@
+"""``rounds.jsonl``: one line a round, and its reader."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fedgap.errors import InputError
+
+Event = dict[str, Any]
+"""A round: ``round, clients, pruning_ratio, energy_j, delay_s, energy_total_j, delay_total_s, train_loss`` and, where
+evaluated, ``test_loss, test_accuracy, generalization_gap``; see docs/reference/run-folder.md for the rest."""
+
+
+def read_rounds(path: str | Path) -> list[Event]:
+    """The rounds in the file; a torn last line (the writer was killed) is dropped."""
+    try:
+        lines = Path(path).read_bytes().split(b"\n")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    whole = lines[:-1]  # what follows the last newline is torn, even where it happens to be JSON
+    events: list[Event] = []
+    for number, line in enumerate(whole, start=1):
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            if number < len(whole):
+                raise InputError(f"{path}: line {number} is not JSON") from None
+    return events
+
+
+class RoundLog:
+    """Appends rounds to ``rounds.jsonl``."""
+
+    def __init__(self, path: Path, position: int = 0) -> None:
+        """Goes on at byte ``position``; what was written after it (rounds after the last checkpoint) is cut off."""
+        self._file = open(path, "ab")  # noqa: SIM115  (it lives as long as the run)
+        self._file.truncate(position)
+        self._file.seek(position)
+
+    def write(self, events: Iterable[Event]) -> None:
+        """Appends one line each; the lines reach the operating system before this returns."""
+        self._file.write(b"".join(json.dumps(event, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+                                  for event in events))
+        self._file.flush()
+
+    def sync(self) -> int:
+        """Makes the lines durable and says at which byte the log stands."""
+        os.fsync(self._file.fileno())
+        return self._file.tell()
+
+    def close(self) -> None:
+        """No more rounds."""
+        self._file.close()

@@ -1,0 +1,98 @@
+"""Clients that vanish or come too late: what each round's selected clients really did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgap.streams import stream
+
+Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How unreliable the fleet is. The default is a fleet without faults."""
+
+    dropout_probability: float = 0.0
+    """That a selected client vanishes in a round, at a uniformly random moment of its work."""
+    straggler_probability: float = 0.0
+    """That something else slows a selected client's processor in a round."""
+    straggler_slowdown: float = 1.0
+    """How many times longer its computing then takes; the joules of its own work stay the same."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything can go wrong at all."""
+        return self.dropout_probability > 0.0 or self.straggler_probability > 0.0
+
+    def to_dict(self) -> dict[str, float]:
+        """The fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """A round as planned, arrays (N,), 0 where not selected: seconds and joules of computing and of uploading, seconds
+    of receiving the global gradient."""
+
+    selected: Bools
+    compute_s: Array
+    upload_s: Array
+    download_s: Array
+    compute_j: Array
+    upload_j: Array
+
+    @property
+    def client_s(self) -> Array:
+        """Each selected client's τ_n + τ̂_n."""
+        return self.compute_s + self.upload_s + self.download_s
+
+
+@dataclass(frozen=True, eq=False)
+class Attendance:
+    """A round as it went, arrays (N,): who arrived in time, who vanished, who came too late, what each spent."""
+
+    arrived: Bools
+    dropped: Bools
+    late: Bools
+    compute_j: Array
+    upload_j: Array
+    client_s: Array
+    delay_s: float
+
+
+def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendance:
+    """What the selected clients do in a round.
+
+    The deadline is the planned time of the slowest selected client. A client that vanishes is charged the joules it
+    spent until then. One whose time τ_n + τ̂_n exceeds the deadline is charged until the deadline less its download,
+    when the server closes the round. If anybody is missing the server waits for the deadline; otherwise the round
+    lasts as long as its slowest client.
+    """
+    nobody = np.zeros_like(work.selected)
+    deadline = float(work.client_s.max())
+    if not faults.any:
+        return Attendance(work.selected, nobody, nobody, work.compute_j, work.upload_j, work.client_s, deadline)
+    draw = stream(seed, "faults", round_number).random((3, len(work.selected)))  # for all clients, whoever is selected
+    slowed = work.selected & (draw[0] < faults.straggler_probability)
+    dropped = work.selected & (draw[1] < faults.dropout_probability)
+    compute_s = np.where(slowed, faults.straggler_slowdown, 1.0) * work.compute_s
+    late = work.selected & ~dropped & (compute_s + work.upload_s + work.download_s > deadline)
+    whole = compute_s + work.upload_s
+    limit = np.minimum(whole, np.maximum(deadline - work.download_s, 0.0))
+    until = np.where(dropped, np.minimum(draw[2] * whole, limit), np.where(late, limit, whole))
+    computed = _share(until, compute_s)
+    uploaded = _share(until - compute_s, work.upload_s)
+    arrived = work.selected & ~dropped & ~late
+    client_s = until + np.where(arrived | late, work.download_s, 0.0)
+    delay_s = deadline if (dropped | late).any() else float(client_s.max())
+    return Attendance(arrived, dropped, late, computed * work.compute_j, uploaded * work.upload_j, client_s, delay_s)
+
+
+def _share(spent: Array, whole: Array) -> Array:
+    """spent/whole within 0..1; 1 where there was nothing to do."""
+    return np.asarray(np.clip(np.divide(spent, whole, out=np.ones_like(spent), where=whole > 0.0), 0.0, 1.0))

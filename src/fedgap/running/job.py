@@ -1,0 +1,148 @@
+"""A job: everything a run needs, as plain numbers and arrays, so that it can be saved and executed elsewhere.
+
+A box with torch, numpy, safetensors, PyYAML and rich executes a saved job; it needs no solver and no configuration.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgap.errors import InputError
+from fedgap.running.checkpoint import write_json, write_whole
+from fedgap.running.faults import Faults, Work
+
+Array = NDArray[np.float64]
+
+ACCOUNTINGS = ("as_printed", "measured")
+"""What an upload is charged: (1 − λ)H bits as the paper counts, or the bytes that the codec made."""
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One run. N clients, R rounds, G segments of equal rounds; per-segment arrays are (G, N), 0 where not selected."""
+
+    # --- what is learned, on what -----------------------------------------------------------------------------------
+    seed: int
+    data: dict[str, Any]
+    """Arguments of :func:`fedgap.learning.data.load`."""
+    data_sha256: str
+    """The data set's digest; a run on other data is refused."""
+    model: dict[str, Any]
+    """Arguments of :func:`fedgap.learning.models.build` beside the data's shape and the seed."""
+    learning_rate: float
+    """η."""
+    evaluate_every: int
+    evaluate_pruned: bool
+    """Whether the pruned model ω̃ is evaluated and shipped, rather than ω."""
+    importance: dict[str, Any]
+    """``rule``, ``current_weights`` and ``remember`` of :class:`fedgap.learning.importance.Importance`."""
+    # --- what may be spent ------------------------------------------------------------------------------------------
+    energy_budget_j: float
+    delay_budget_s: float
+    accounting: str
+    faults: Faults
+    # --- where it runs ----------------------------------------------------------------------------------------------
+    engine: str
+    """``stacked``, or ``loop``: a plain loop over clients."""
+    device: str
+    precision: str
+    threads: int
+    """CPU threads; floating-point sums depend on it, so a resumed run keeps it."""
+    checkpoint_every: int
+    # --- the plan, unrolled -----------------------------------------------------------------------------------------
+    names: tuple[str, ...]
+    scheme: str
+    schedule: NDArray[np.int64]
+    """The segment of each round, (R,)."""
+    selected: NDArray[np.bool_]
+    ratio: Array
+    """λ, (G, N)."""
+    compute_s: Array
+    upload_s: Array
+    """Of (1 − λ)H bits."""
+    compute_j: Array
+    upload_j: Array
+    upload_s_bit: Array
+    """Seconds a bit at the planned power, (G, N)."""
+    upload_j_bit: Array
+    download_s: Array
+    """Of H bits, (N,)."""
+    download_s_bit: Array
+    gradient_bits: Array
+    """H_n, (N,)."""
+    server_power_w: float
+    statement: Array
+    """Φ of each segment's selection, (G,)."""
+    # --- who has what -----------------------------------------------------------------------------------------------
+    batch_size: NDArray[np.int64]
+    """Z_n, (N,)."""
+    indices: NDArray[np.int64]
+    """All clients' training samples, one after the other."""
+    sizes: NDArray[np.int64]
+    """D̂_n, (N,)."""
+    label_counts: NDArray[np.int64]
+    target_counts: NDArray[np.int64]
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Anything the summary should repeat, such as the plan's θ."""
+
+    @property
+    def rounds(self) -> int:
+        """R."""
+        return len(self.schedule)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each client's samples begin in ``indices``, (N,)."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+
+    def work(self, segment: int, upload_bits: Array | None = None, download_bits: float | None = None) -> Work:
+        """A round of ``segment`` as planned or, where bits are given, with uploads (N,) and a broadcast of so many."""
+        chosen = self.selected[segment]
+
+        def own(values: Array) -> Array:
+            return np.where(chosen, values, 0.0)
+
+        upload_s, upload_j = self.upload_s[segment], self.upload_j[segment]
+        if upload_bits is not None:
+            upload_s, upload_j = (upload_bits * per_bit[segment] for per_bit in (self.upload_s_bit, self.upload_j_bit))
+        download_s = self.download_s if download_bits is None else download_bits * self.download_s_bit
+        return Work(chosen, self.compute_s[segment], own(upload_s), own(download_s), self.compute_j[segment],
+                    own(upload_j))
+
+    def broadcast_j(self, download_bits: float | None = None) -> float:
+        """p̂·max over ALL clients of the download's seconds, in J."""
+        seconds = self.download_s if download_bits is None else download_bits * self.download_s_bit
+        return self.server_power_w * float(seconds.max())
+
+    def save(self, folder: Path) -> None:
+        """Writes ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
+        np.savez_compressed(buffer, **arrays)
+        write_whole(folder / "arrays.npz", buffer.getvalue())
+        plain = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
+        plain["faults"] = self.faults.to_dict()
+        write_json(folder / "job.json", {"format": 1, **plain})
+
+    @staticmethod
+    def load(folder: Path) -> Job:
+        """Reads a saved job."""
+        try:
+            plain = json.loads((folder / "job.json").read_bytes())
+            with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
+                values = {name: arrays[name] for name in arrays.files}
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder}: holds no job ({error}); start one with `fedgap train`") from None
+        if plain.pop("format") != 1:
+            raise InputError(f"{folder / 'job.json'}: was written by another version of fedgap")
+        plain["faults"], plain["names"] = Faults(**plain["faults"]), tuple(plain["names"])
+        return Job(**plain, **values)

@@ -1,0 +1,96 @@
+"""The ledger: every joule and second, by client and round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgap.running.faults import Attendance
+from fedgap.running.job import Job
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """What one round cost. The round's energy is the sum of its selected clients' and the broadcast's, its delay the
+    time until the server could go on."""
+
+    energy_j: float
+    delay_s: float
+    broadcast_j: float
+    client_j: Array
+    """Joules of each client, (N,)."""
+    client_s: Array
+    """Seconds each client was at it, (N,)."""
+
+
+@dataclass(eq=False)
+class Ledger:
+    """Running totals of a run.
+
+    As printed (no faults) its totals are the paper's E and T: Σ_s [Σ_n a_n(Ẽ_n + Ê_n) + p̂·max_n H_n/r̂_n] and
+    Σ_s max_n a_n(τ_n + τ̂_n).
+    """
+
+    job: Job
+    energy_j: float = 0.0
+    delay_s: float = 0.0
+    broadcast_j: float = 0.0
+    uploaded_bits: float = 0.0
+    compute_j: Array = field(init=False)
+    upload_j: Array = field(init=False)
+    client_s: Array = field(init=False)
+    dropped: NDArray[np.int64] = field(init=False)
+    late: NDArray[np.int64] = field(init=False)
+    rejected: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        clients = len(self.job.names)
+        self.compute_j, self.upload_j, self.client_s = np.zeros((3, clients))
+        self.dropped, self.late, self.rejected = np.zeros((3, clients), dtype=np.int64)
+
+    def affords(self, energy_j: float, delay_s: float) -> str:
+        """"" if a round of this cost fits what is left of both budgets, else which budget is spent.
+
+        A plan keeps its budgets to 1e-6 of them, and so does this.
+        """
+        if self.energy_j + energy_j > self.job.energy_budget_j * (1 + 1e-6):
+            return "the energy budget is spent"
+        if self.delay_s + delay_s > self.job.delay_budget_s * (1 + 1e-6):
+            return "the delay budget is spent"
+        return ""
+
+    def charge(self, went: Attendance, broadcast_j: float, uploaded_bits: float) -> Charge:
+        """Books a round."""
+        client_j = went.compute_j + went.upload_j
+        charge = Charge(float(client_j.sum()) + broadcast_j, went.delay_s, broadcast_j, client_j, went.client_s)
+        self.energy_j += charge.energy_j
+        self.delay_s += charge.delay_s
+        self.broadcast_j += broadcast_j
+        self.uploaded_bits += uploaded_bits
+        self.compute_j += went.compute_j
+        self.upload_j += went.upload_j
+        self.client_s += went.client_s
+        self.dropped += went.dropped
+        self.late += went.late
+        return charge
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold; JSON keeps every float64 exactly."""
+        return {key: value.tolist() if isinstance(value, np.ndarray) else value
+                for key, value in vars(self).items() if key != "job"}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restores :meth:`state`."""
+        for key, value in state.items():
+            setattr(self, key, np.array(value, dtype=getattr(self, key).dtype) if isinstance(value, list) else value)
+
+    def by_client(self) -> list[dict[str, Any]]:
+        """One row a client, for the summary."""
+        return [{"name": name, "compute_j": float(self.compute_j[n]), "upload_j": float(self.upload_j[n]),
+                 "seconds": float(self.client_s[n]), "dropped": int(self.dropped[n]), "late": int(self.late[n]),
+                 "rejected": int(self.rejected[n])} for n, name in enumerate(self.job.names)]

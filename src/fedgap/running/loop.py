@@ -1,0 +1,269 @@
+"""The loop: select → mask → gradients → encode → charge → aggregate → update → evaluate, for one run or many at once.
+
+Several runs of one model on one data set advance together, round by round, through the engine's runs dimension; one run
+is the case R = 1. A run's results do not depend on its company (up to floating-point sums on some devices).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgap.learning import reference
+from fedgap.learning.contract import RoundInput, RoundOutput, known
+from fedgap.learning.data import Dataset, batch_indices, batch_keys
+from fedgap.learning.engine import Engine
+from fedgap.learning.importance import Importance
+from fedgap.learning.masks import keep_count, kept_fraction, ranks
+from fedgap.learning.models import build
+from fedgap.running.events import Event
+from fedgap.running.faults import attend
+from fedgap.running.job import Job
+from fedgap.running.ledger import Ledger
+from fedgap.streams import stream, stream_seed
+
+TRAINING_SAMPLE = 2000
+"""Training samples on which the generalization gap's training loss is taken, at most."""
+_BLOCK = 2**20  # batch positions drawn ahead at a time
+_PENDING = 16  # rounds whose losses stay on an accelerator before they are read
+
+
+class _Batches:
+    """A run's mini-batches as indices into the training set, drawn some rounds ahead."""
+
+    def __init__(self, job: Job, device: torch.device) -> None:
+        self.job, self.device = job, device
+        self.clients = np.flatnonzero(job.selected.any(axis=0))
+        self.row = np.full(len(job.names), -1)
+        self.row[self.clients] = np.arange(len(self.clients))
+        self.keys = batch_keys(job.seed, self.clients.tolist())
+        self.width = int(job.batch_size[self.clients].max())
+        self.ahead = max(1, min(64, _BLOCK // (len(self.clients) * self.width)))
+        self.start, self.block = -1, torch.empty(0)
+
+    def take(self, round_number: int, clients: NDArray[np.int64]) -> Tensor:
+        """(k, Z) indices; a client of a smaller batch uses the first Z_n of its row."""
+        if self.start < 0 or not self.start <= round_number < self.start + self.ahead:
+            self._draw(round_number)
+        return self.block[round_number - self.start, torch.from_numpy(self.row[clients])]
+
+    def _draw(self, start: int) -> None:
+        job, rounds = self.job, np.arange(start, start + self.ahead)
+        drawn = np.zeros((self.ahead, len(self.clients), self.width), dtype=np.int64)
+        for batch in np.unique(job.batch_size[self.clients]):
+            rows = np.flatnonzero(job.batch_size[self.clients] == batch)
+            members = self.clients[rows]
+            position = batch_indices(self.keys[rows], rounds, job.sizes[members], int(batch))
+            drawn[:, rows, :batch] = job.indices[position + job.offsets[members][:, None]]
+        self.start, self.block = start, torch.from_numpy(drawn).to(self.device)
+
+
+class Member:
+    """One run's own part of the loop: its job, its ledger, its batches."""
+
+    def __init__(self, job: Job, device: torch.device) -> None:
+        self.job, self.ledger, self.batches = job, Ledger(job), _Batches(job, device)
+        size = min(TRAINING_SAMPLE, len(job.indices))
+        sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:size]
+        self.sample = torch.from_numpy(job.indices[np.sort(sample)]).to(device)
+        work = [job.work(g) for g in range(len(job.selected))]
+        self.planned = [(float((w.compute_j + w.upload_j).sum()) + job.broadcast_j(), float(w.client_s.max()))
+                        for w in work]
+
+    def stopped(self, round_number: int) -> str:
+        """"" while the run goes on, else why it ends before round ``round_number``."""
+        if round_number >= self.job.rounds:
+            return "all rounds are done"
+        return self.ledger.affords(*self.planned[self.job.schedule[round_number]])
+
+
+@dataclass
+class _Pending:
+    """A round whose losses have not been read yet: an event a run, and which of the K jobs are whose."""
+
+    events: list[Event]
+    clients: list[NDArray[np.int64]]
+    output: RoundOutput
+
+
+class Rounds:
+    """R runs advancing together. ``members`` are in the order of the rows of ``weights`` (R, M)."""
+
+    def __init__(self, jobs: Sequence[Job], dataset: Dataset) -> None:
+        first = jobs[0]
+        torch.set_num_threads(first.threads)
+        modules = [build(**job.model, input_shape=dataset.shape, classes=dataset.classes,
+                         seed=stream_seed(job.seed, "model")) for job in jobs]
+        self.engine = Engine(modules[0], device=first.device, precision=first.precision)
+        device, layout = self.engine.device, self.engine.layout
+        self.members = [Member(job, device) for job in jobs]
+        self.weights = torch.stack([layout.weights(module) for module in modules]).to(device, self.engine.dtype)
+        self.buffers = torch.stack([layout.buffers(module) for module in modules]).to(device, self.engine.dtype)
+        self._gradients = self.engine.gradients if first.engine == "stacked" else partial(
+            reference.gradients, self.engine.module)
+        self.importance = Importance(**first.importance)
+        self.round = 0
+        self._ranks = self._unranked = torch.arange(layout.size, dtype=torch.int32, device=device).repeat(len(jobs), 1)
+        self._train_x, self._train_y, self._test_x, self._test_y = (
+            tensor.to(device) if not tensor.is_floating_point() else tensor.to(device, self.engine.dtype)
+            for tensor in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
+        self._pending: list[_Pending] = []
+
+    # --- one round --------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Round ``self.round`` of every member."""
+        events, clients, ratios, owners, batches = [], [], [], [], []
+        for row, member in enumerate(self.members):
+            event, arrived = self._charge(member)
+            events.append(event)
+            clients.append(arrived)
+            ratios += member.job.ratio[member.job.schedule[self.round], arrived].tolist()
+            owners += [row] * len(arrived)
+            batches.append(member.batches.take(self.round, arrived))
+        self._rank(ratios)
+        if owners:
+            inputs, labels = self._gather(batches, clients)
+            round_input = RoundInput(self.weights, self._ranks, self.buffers, owners, ratios, inputs, labels)
+            output = self._gradients(round_input)
+            self.importance.observe(self.weights, output.gradient, known(round_input, output))
+            rate = torch.tensor([[m.job.learning_rate] for m in self.members], dtype=self.weights.dtype)
+            self.weights = self.weights - rate.to(self.weights.device) * output.gradient
+            self.buffers = output.buffers
+            self._pending.append(_Pending(events, clients, output))
+        else:  # everybody vanished: the model stays
+            none = torch.zeros(0)
+            self._pending.append(_Pending(events, clients, RoundOutput(self.weights, none, none, none, self.buffers)))
+        self.round += 1
+        self._evaluate(events)
+
+    def _charge(self, member: Member) -> tuple[Event, NDArray[np.int64]]:
+        """Books the round of one run; returns its event so far and the clients whose gradient arrives."""
+        job, segment = member.job, int(member.job.schedule[self.round])
+        work = job.work(segment)
+        went = attend(work, job.faults, job.seed, self.round)
+        kept = (1.0 - job.ratio[segment]) * went.arrived
+        bits = float((kept * job.gradient_bits).sum())
+        charge = member.ledger.charge(went, job.broadcast_j(), bits)
+        chosen = np.flatnonzero(job.selected[segment])
+        event: Event = {
+            "round": self.round, "clients": chosen.tolist(), "pruning_ratio": job.ratio[segment, chosen].tolist(),
+            "energy_j": charge.energy_j, "delay_s": charge.delay_s, "energy_total_j": member.ledger.energy_j,
+            "delay_total_s": member.ledger.delay_s, "train_loss": None,
+            "client_energy_j": charge.client_j[chosen].tolist(), "client_delay_s": charge.client_s[chosen].tolist(),
+            "broadcast_j": charge.broadcast_j, "uploaded_bits": bits, "statement": _number(job.statement[segment])}
+        if went.dropped.any():
+            event["dropped"] = np.flatnonzero(went.dropped).tolist()
+        if went.late.any():
+            event["late"] = np.flatnonzero(went.late).tolist()
+        return event, np.flatnonzero(went.arrived)
+
+    def _gather(self, batches: list[Tensor],
+                clients: list[NDArray[np.int64]]) -> tuple[Tensor | list[Tensor], Tensor | list[Tensor]]:
+        sizes = {int(z) for member, own in zip(self.members, clients, strict=True) for z in member.job.batch_size[own]}
+        if len(sizes) == 1:
+            index = torch.cat([batch[:, :min(sizes)] for batch in batches])
+            return self._train_x[index], self._train_y[index]
+        rows = [row[:int(z)] for member, own, batch in zip(self.members, clients, batches, strict=True)
+                for row, z in zip(batch, member.job.batch_size[own], strict=True)]
+        return [self._train_x[row] for row in rows], [self._train_y[row] for row in rows]
+
+    def _rank(self, ratios: list[float]) -> None:
+        """The round's ranking; where nobody prunes it decides nothing and is not computed."""
+        size = self.weights.shape[1]
+        if all(keep_count(ratio, size) == size for ratio in ratios):
+            self._ranks = self._unranked
+            return
+        self.importance.seeds = [stream_seed(member.job.seed, "selection", self.round) for member in self.members]
+        self._ranks = ranks(self.importance.scores(self.weights, self.round))
+
+    # --- what comes out ---------------------------------------------------------------------------------------------
+
+    def model(self, row: int) -> Tensor:
+        """The weights that are evaluated and shipped after the last round, (M,): ω, or ω̃ = (1/k)·Σ_n ω̃_n (pruned)."""
+        job = self.members[row].job
+        if not job.evaluate_pruned or self.round == 0:
+            return self.weights[row]
+        segment = job.schedule[self.round - 1]
+        kept = kept_fraction(self._ranks[row], job.ratio[segment, job.selected[segment]].tolist())
+        return self.weights[row] * kept.to(self.weights)
+
+    def _evaluate(self, events: list[Event]) -> None:
+        due = [row for row, member in enumerate(self.members)
+               if self.round % member.job.evaluate_every == 0 or member.stopped(self.round)]
+        if not due:
+            return
+        weights, buffers = torch.stack([self.model(row) for row in due]), self.buffers[due]
+        tests = self.engine.evaluate(weights, buffers, self._test_x, self._test_y)
+        for position, (row, test) in enumerate(zip(due, tests, strict=True)):
+            sample = self.members[row].sample
+            one = slice(position, position + 1)
+            training, = self.engine.evaluate(weights[one], buffers[one], self._train_x[sample], self._train_y[sample])
+            events[row] |= {"test_loss": _number(test.loss), "test_accuracy": test.accuracy,
+                            "training_set_loss": _number(training.loss),
+                            "generalization_gap": _number(training.loss - test.loss)}
+
+    def ready(self) -> bool:
+        """Whether the pending rounds should be read now: at once on the CPU, some rounds at a time elsewhere."""
+        return self.engine.device.type == "cpu" or len(self._pending) >= _PENDING
+
+    def drain(self) -> list[list[Event]]:
+        """The finished rounds' events since the last call, one list a member."""
+        events: list[list[Event]] = [[] for _ in self.members]
+        for pending in self._pending:
+            losses, finite = pending.output.losses.tolist(), pending.output.finite.tolist()
+            start = 0
+            for row, (event, clients) in enumerate(zip(pending.events, pending.clients, strict=True)):
+                own = slice(start, start + len(clients))
+                good = [loss for loss, fine in zip(losses[own], finite[own], strict=True) if fine]
+                event["train_loss"] = sum(good) / len(good) if good else None
+                rejected = [int(n) for n, fine in zip(clients, finite[own], strict=True) if not fine]
+                if rejected:
+                    event["rejected"] = rejected
+                    self.members[row].ledger.rejected[rejected] += 1
+                events[row].append(event)
+                start += len(clients)
+        self._pending = []
+        return events
+
+    # --- coming and going -------------------------------------------------------------------------------------------
+
+    def keep(self, rows: list[int]) -> None:
+        """Goes on with these members only. Nothing may be pending."""
+        assert not self._pending
+        self.members = [self.members[row] for row in rows]
+        self.weights, self.buffers = self.weights[rows], self.buffers[rows]
+        self._ranks, self._unranked = self._ranks[rows], self._unranked[rows]
+        self.importance.load({name: tensor[rows] for name, tensor in self.importance.state().items()})
+
+    def state(self, row: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a checkpoint of one run must hold. Nothing may be pending."""
+        assert not self._pending
+        tensors = {"weights": self.weights[row], "buffers": self.buffers[row], "ranks": self._ranks[row]}
+        tensors |= {f"importance.{name}": tensor[row] for name, tensor in self.importance.state().items()}
+        return tensors, {"round": self.round, "ledger": self.members[row].ledger.state()}
+
+    def load(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
+        """Restores every member's :meth:`state`; all are at the same round."""
+        def stacked(name: str, like: Tensor) -> Tensor:
+            return torch.stack([tensors[name] for tensors, _ in states]).to(like)
+
+        self.round = int(states[0][1]["round"])
+        self.weights, self.buffers = stacked("weights", self.weights), stacked("buffers", self.buffers)
+        self._ranks = stacked("ranks", self._ranks)
+        known_names = [name for name in states[0][0] if name.startswith("importance.")]
+        self.importance.load({name.removeprefix("importance."): stacked(name, self.weights) for name in known_names})
+        for member, (_, state) in zip(self.members, states, strict=True):
+            member.ledger.load(state["ledger"])
+
+
+def _number(value: float) -> float | None:
+    """A float for JSON, which has no infinity and no NaN."""
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,139 @@
+"""From what a person wrote (an experiment) and what was planned to a job: plain numbers and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedgap.config import Experiment, Scenario
+from fedgap.errors import InfeasibleError, InputError
+from fedgap.learning.data import Dataset, load
+from fedgap.learning.partition import Partition, partition
+from fedgap.planning.plan import Plan, Segment
+from fedgap.planning.problem import Problem
+from fedgap.running.faults import Faults
+from fedgap.running.job import Job
+from fedgap.running.schedule import interleave
+from fedgap.system import cost
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An experiment ready to run."""
+
+    experiment: Experiment
+    scenario: Scenario
+    plan: Plan
+    job: Job
+    dataset: Dataset
+    partition: Partition
+
+
+def divide(experiment: Experiment, dataset: Dataset | None = None,
+           progress: Progress | None = None) -> tuple[Dataset, Partition, Scenario]:
+    """The experiment's data, who has what of it, and the scenario that is planned with.
+
+    The scenario's fleet and budgets are kept; its label histograms and φ give way to those of the actual partition.
+    A ``dataset`` of one's own takes the place of the experiment's. The ``gradient_bits`` and ``flops_per_sample``
+    are the scenario's too: Table I's where a preset has them.
+    """
+    own = experiment.partition
+    dataset = dataset or load(progress=progress, **_data_arguments(experiment))
+    parts = partition(dataset.train_y.numpy(), dataset.test_y.numpy(), experiment.size, dataset.classes,
+                      experiment.seed, kind=own.kind, concentration=own.concentration, sizes=own.sizes,
+                      shards=own.shards, file=own.file, target=own.target,
+                      target_size=own.target_size)
+    scenario = experiment.planning_scenario(parts.label_counts, dataset.label_counts()[1], parts.target_counts)
+    return dataset, parts, scenario
+
+
+def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset | None = None,
+            progress: Progress | None = None) -> Prepared:
+    """Data → partition → scenario → plan → job.
+
+    A ``plan`` made before is taken if it was made for this very scenario. Otherwise the experiment's scheme and solver
+    make one; :class:`~fedgap.errors.InfeasibleError` where there is none.
+    """
+    dataset, parts, scenario = divide(experiment, dataset, progress)
+    if plan is None:
+        from fedgap.planning import plan as make_plan
+
+        plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver)
+    elif plan.scenario_hash != scenario.hash():
+        raise InputError(f"plan: was made for another scenario (its hash is {plan.scenario_hash or 'missing'}, this "
+                         f"one's {scenario.hash()}); `fedgap partition EXPERIMENT --scenario FILE` writes this one")
+    if not plan.feasible:
+        raise InfeasibleError(plan.reason or "no plan fits the budgets")
+    return Prepared(experiment, scenario, plan, _job(experiment, scenario, plan, dataset, parts), dataset, parts)
+
+
+def _job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
+    readings, engine, faults = experiment.readings, experiment.engine, experiment.faults
+    fleet, problem, segments = scenario.fleet(), Problem.of(scenario), plan.segments
+    if segments[0].selected.size != scenario.size:
+        raise InputError(f"plan: has {segments[0].selected.size} clients, the scenario {scenario.size}")
+    costs = [cost.round_cost(fleet, s.selected, s.pruning_ratio, s.power_w, s.frequency_hz) for s in segments]
+
+    def rows(values: list[Any]) -> np.ndarray:
+        return np.stack([np.asarray(v) for v in values])
+
+    def per_bit(values: list[Any]) -> np.ndarray:
+        """Of the upload's cost at λ = 0, which is H bits'."""
+        return rows([np.where(s.selected, v / fleet.gradient_bits, 0.0) for s, v in zip(segments, values, strict=True)])
+
+    unpruned = np.zeros(scenario.size)
+    powers = [np.where(s.selected, s.power_w, fleet.max_power_w) for s in segments]
+    download_s = cost.download_delay(fleet)
+    device = engine.device if engine.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    return Job(
+        seed=experiment.seed, data=_data_arguments(experiment), data_sha256=dataset.digest(),
+        model={"name": experiment.model.name, "initialisation": experiment.model.initialisation,
+               **experiment.model.arguments},
+        learning_rate=scenario.learning.rate, evaluate_every=experiment.evaluate_every,
+        evaluate_pruned=readings["evaluate_pruned"],
+        importance={"rule": experiment.pruning.importance, "remember": readings["dense_first"],
+                    "current_weights": readings["importance_weights"] == "current"},
+        energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
+        accounting=experiment.pruning.accounting, faults=Faults(**faults.model_dump()),
+        engine=engine.kind, device=device, precision=engine.precision,
+        threads=engine.threads or torch.get_num_threads(), checkpoint_every=experiment.checkpoint_every,
+        names=tuple(scenario.names), scheme=plan.scheme, schedule=schedule_of(plan, scenario, experiment.interleave),
+        selected=rows([s.selected for s in segments]), ratio=rows([_zeroed(s, s.pruning_ratio) for s in segments]),
+        compute_s=rows([c.compute_s for c in costs]), upload_s=rows([c.upload_s for c in costs]),
+        compute_j=rows([c.compute_j for c in costs]), upload_j=rows([c.upload_j for c in costs]),
+        upload_s_bit=per_bit([cost.upload_delay(fleet, unpruned, p) for p in powers]),
+        upload_j_bit=per_bit([cost.upload_energy(fleet, unpruned, p) for p in powers]),
+        download_s=download_s, download_s_bit=download_s / fleet.gradient_bits, gradient_bits=fleet.gradient_bits,
+        server_power_w=scenario.server.power_w, statement=rows([problem.statement(s.selected) for s in segments]),
+        batch_size=fleet.batch_size.astype(np.int64), indices=np.concatenate(parts.train), sizes=parts.sizes,
+        label_counts=parts.label_counts, target_counts=parts.target_counts,
+        extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
+               "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
+                           "data": dataset.name, "model": experiment.model.name}})
+
+
+def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:
+    """The plan's segment of each round; with ``pruning.dense_first`` round 0 is one of the first segment's."""
+    return interleave([s.rounds for s in plan.segments], first=0 if scenario.pruning.dense_first else None, order=order)
+
+
+def _zeroed(segment: Segment, values: np.ndarray) -> np.ndarray:
+    return np.where(segment.selected, values, 0.0)
+
+
+def _data_arguments(experiment: Experiment) -> dict[str, Any]:
+    """The arguments of ``load``, with paths that hold wherever the run is resumed."""
+    data = experiment.data.model_dump(exclude_none=True)
+    if data["name"].endswith(".npz"):
+        beside = experiment._folder / data["name"]
+        data["name"] = str((beside if beside.is_file() else Path(data["name"])).resolve())
+    if "folder" in data:
+        data["folder"] = str(Path(data["folder"]).resolve())
+    return data

@@ -1,0 +1,250 @@
+"""Executing saved jobs in their run folders, and the finished run.
+
+``python -m fedgap.running.run DIR...`` executes (or resumes) run folders on a box that has torch, numpy, safetensors,
+PyYAML and rich only; folders with one model on one data set are trained together.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
+from torch import nn
+
+from fedgap.errors import InputError
+from fedgap.learning.data import Dataset, load
+from fedgap.learning.models import build
+from fedgap.running.checkpoint import Checkpoints, write_json, write_whole
+from fedgap.running.events import Event, RoundLog, read_rounds
+from fedgap.running.job import Job
+from fedgap.running.loop import Rounds
+
+if TYPE_CHECKING:
+    from fedgap.planning.plan import Plan
+
+OnEvents = Callable[[int, Job, list[Event]], None]
+"""Called with the run's position in the list, its job and its new rounds."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder, read when asked for."""
+
+    folder: Path
+
+    @cached_property
+    def job(self) -> Job:
+        """What was to be done."""
+        return Job.load(self.folder / "job")
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan that was trained."""
+        from fedgap.planning.plan import Plan
+
+        return Plan.load(self.folder / "plan.json")
+
+    @property
+    def history(self) -> list[Event]:
+        """One dictionary a round, as in ``rounds.jsonl``."""
+        return read_rounds(self.folder / "rounds.jsonl")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return (self.folder / "summary.json").is_file()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What came out, in a few numbers."""
+        if not self.finished:
+            raise InputError(f"{self.folder}: has not finished; go on with `fedgap resume {self.folder}`")
+        result: dict[str, Any] = json.loads((self.folder / "summary.json").read_bytes())
+        return result
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The trained model (the pruned one, where that was evaluated), in evaluation mode."""
+        settings, extra = self.job.model, self.job.extra
+        module = build(**settings, input_shape=extra["input_shape"], classes=extra["classes"], seed=0)
+        module.load_state_dict(load_file(self.folder / "model.safetensors"), strict=False)
+        return module.eval()
+
+
+def has_run(folder: Path) -> bool:
+    """Whether the folder holds a run, finished or not."""
+    return (folder / "job" / "job.json").is_file()
+
+
+def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_events: OnEvents | None = None) -> list[Run]:
+    """Trains the jobs in these run folders together until each has ended, going on where a checkpoint stands.
+
+    The jobs share model, data, device and precision. Ctrl-C (or SIGTERM) lets the current round end, writes everything
+    to disk and raises KeyboardInterrupt.
+    """
+    runs = [Run(Path(folder)) for folder in folders]
+    for folder in folders:
+        if not has_run(Path(folder)):
+            raise InputError(f"{folder}: holds no run; start one with `fedgap train`")
+    waiting = [i for i, run in enumerate(runs) if not run.finished]
+    if not waiting:
+        return runs
+    jobs = [run.job for run in runs]
+    dataset = dataset or open_data(runs[waiting[0]])
+    if dataset.digest() != jobs[waiting[0]].data_sha256:
+        raise InputError(f"data: {dataset.name} is not the data this run began with (its SHA-256 differs); "
+                         "give the original, or train into another folder")
+    states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
+    at = {i: state[1]["round"] if state else 0 for i, state in states.items()}
+    with _interruptible() as interrupted:
+        for start in sorted(set(at.values())):  # runs that a crash left at different rounds are not stacked
+            together = [i for i in waiting if at[i] == start]
+            _train({i: runs[i] for i in together}, [states[i] for i in together], dataset, interrupted, on_events)
+    return runs
+
+
+def open_data(run: Run) -> Dataset:
+    """The run's data set: the copy in its folder where there is one, else as its job names it."""
+    own = run.folder / "job" / "data.npz"
+    return Dataset.open(own) if own.is_file() else load(**run.job.data)
+
+
+def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupted: Callable[[], bool],
+           on_events: OnEvents | None) -> None:
+    positions, began = list(runs), time.monotonic()
+    rounds = Rounds([run.job for run in runs.values()], dataset)
+    if states[0] is not None:
+        rounds.load(states)
+    logs = {i: RoundLog(runs[i].folder / "rounds.jsonl", state[1]["log"] if state else 0)
+            for i, state in zip(positions, states, strict=True)}
+    _write_versions([run.folder for run in runs.values()], rounds)
+
+    def write() -> None:
+        for i, events in zip(positions, rounds.drain(), strict=True):
+            logs[i].write(events)
+            if on_events and events:
+                on_events(i, runs[i].job, events)
+
+    def checkpoint() -> None:
+        write()
+        for row, i in enumerate(positions):
+            tensors, state = rounds.state(row)
+            state["log"] = logs[i].sync()
+            Checkpoints(runs[i].folder / "checkpoint").save(rounds.round, tensors, state)
+
+    while positions:
+        ended = [row for row, member in enumerate(rounds.members) if member.stopped(rounds.round)]
+        if ended or interrupted():
+            checkpoint()
+            for row in ended:
+                _finish(runs[positions[row]], rounds, row, time.monotonic() - began)
+            if interrupted() and len(ended) < len(positions):
+                raise KeyboardInterrupt
+            left = [row for row in range(len(positions)) if row not in ended]
+            positions = [positions[row] for row in left]
+            rounds.keep(left)
+            continue
+        rounds.step()
+        if rounds.ready():
+            write()
+        if rounds.round % rounds.members[0].job.checkpoint_every == 0:
+            checkpoint()
+    for log in logs.values():
+        log.close()
+
+
+def _finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
+    """``model.safetensors``, then ``summary.json``, whose presence says that the run has ended."""
+    member, layout = rounds.members[row], rounds.engine.layout
+    weights, buffers = rounds.model(row), rounds.buffers[row]
+    tensors = {**layout.split(weights), **layout.split_buffers(buffers)}
+    write_whole(run.folder / "model.safetensors",
+                save_tensors({name: t.detach().cpu().float().contiguous().clone() for name, t in tensors.items()}))
+    history, ledger, job = run.history, member.ledger, member.job
+    last = next((event for event in reversed(history) if "test_accuracy" in event), {})
+    best = max((event["test_accuracy"] for event in history if "test_accuracy" in event), default=None)
+    write_json(run.folder / "summary.json", {
+        "format": 1, "ended": member.stopped(rounds.round), "scheme": job.scheme, "seed": job.seed,
+        "rounds": rounds.round, "rounds_planned": job.rounds,
+        "test_accuracy": last.get("test_accuracy"), "best_test_accuracy": best, "test_loss": last.get("test_loss"),
+        "train_loss": history[-1]["train_loss"] if history else None,
+        "generalization_gap": last.get("generalization_gap"),
+        "energy_j": ledger.energy_j, "delay_s": ledger.delay_s, "broadcast_j": ledger.broadcast_j,
+        "energy_left_j": job.energy_budget_j - ledger.energy_j, "delay_left_s": job.delay_budget_s - ledger.delay_s,
+        "accounting": job.accounting, "uploaded_bits": ledger.uploaded_bits,
+        "kept_weights": int(torch.count_nonzero(weights)), "weights": layout.size,
+        "clients": ledger.by_client(), **job.extra.get("summary", {}), "wall_s": round(wall_s, 3)})
+
+
+def _write_versions(folders: list[Path], rounds: Rounds) -> None:
+    device = rounds.engine.device
+    versions = {"fedgap": _version(), "python": platform.python_version(), "torch": torch.__version__,
+                "numpy": np.__version__, "platform": platform.platform(), "threads": torch.get_num_threads(),
+                "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+                "precision": rounds.engine.precision}
+    for folder in folders:
+        write_json(folder / "versions.json", versions)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("fedgap")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "source"
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Turns the first SIGINT or SIGTERM into a flag that the loop reads between rounds; a second one acts at once."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, frame: Any) -> None:
+        flag.set()
+        for own, handler in before.items():
+            signal.signal(own, handler)
+
+    try:
+        for number in before:
+            signal.signal(number, note)
+        yield flag.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Executes the named run folders; returns the exit code."""
+    from fedgap.running.live import show
+
+    try:
+        with show() as on_events:
+            execute([Path(argument) for argument in arguments], on_events=on_events)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,16 @@
+"""Small experiments on the embedded digits."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fedgap.config import Experiment
+
+SMALL = ("data.train_samples=800", "data.test_samples=200", "model.name=mlp", "engine.threads=1", "engine.device=cpu",
+         "evaluate_every=3", "checkpoint_every=4", "budget.energy_j=1e6", "budget.delay_s=1e6")
+
+
+@pytest.fixture
+def small() -> Callable[..., Experiment]:
+    """The embedded experiment, smaller, with further overrides."""
+    return lambda *overrides: Experiment.load("embedded", [*SMALL, *overrides])
