@@ -44,9 +44,9 @@ class Number:
             why = f" ({self.reason})" if self.reason else ""
             raise wrong(f"must be {self.range_text()}{why}; got {shown(value)}")
         if abs(number) > self.limit:
-            raise wrong(f"must be at most {self.limit:g} in size; got {shown(value)}")
+            raise wrong(f"must be at most {self.limit:g}; got {shown(value)}")
         if self.above == 0 and number < SMALLEST:
-            raise wrong(f"must be at least {SMALLEST:g} in size (is the unit right?); got {shown(value)}")
+            raise wrong(f"must be at least {SMALLEST:g} (is the unit right?); got {shown(value)}")
         if self.whole:
             if number != int(number):
                 raise wrong(f"must be a whole number; got {shown(value)}")
@@ -76,6 +76,8 @@ class Number:
 
     def range_text(self) -> str:
         """The range in words, e.g. ``above 0 Hz`` or ``at least 0 and below 1``."""
+        if self.at_least is not None and self.at_least == self.at_most:
+            return f"{self.at_least:g}"
         bounds = (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
         words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
         return f"{words} {self.unit}".rstrip()

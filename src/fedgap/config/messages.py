@@ -106,7 +106,8 @@ def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix
         return f"{path}: missing{what}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
         inner = _model_at(model, location)
-        keys = f" with the keys {', '.join(inner.model_fields)}" if inner is not None else ""
+        names = list(inner.model_fields) if inner is not None else []
+        keys = f" with keys such as {', '.join(names[:4])}" if names else ""
         return f"{path}: must be a mapping{keys}; got {shown(value)}"
     if kind == "literal_error":
         choices = [word.strip().strip("'") for word in item["ctx"]["expected"].replace(" or ", ", ").split(",")]
@@ -118,8 +119,9 @@ def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix
 
 
 def _brief(description: str) -> str:
-    """The first sentence of a key's description."""
-    return " ".join(description.split()).split(". ")[0].rstrip(".")
+    """The first sentence of a key's description, to stand in brackets."""
+    sentence = " ".join(description.split()).split(". ")[0].rstrip(".")
+    return sentence[0].lower() + sentence[1:] if sentence[1:2].islower() or sentence.startswith("A ") else sentence
 
 
 def _model_at(model: type[BaseModel] | None, location: Location) -> type[BaseModel] | None:

@@ -42,10 +42,11 @@ def read_file(path: Path) -> str:
             raise InputError(f"{shown(path)}: is a folder; name a file")
         if not path.exists():
             raise InputError(f"{shown(path)}: no such file")
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise InputError(f"{shown(path)}: has {size / 1e6:.0f} MB; at most {MAX_BYTES // 10**6} MB are read")
-        return path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # not the file's size, for a pipe has none and a device no end
+        if len(data) > MAX_BYTES:
+            raise InputError(f"{shown(path)}: is too large; at most {MAX_BYTES // 10**6} MB are read")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{shown(path)}: is not UTF-8 text (byte {error.start})") from None
     except (OSError, ValueError) as error:

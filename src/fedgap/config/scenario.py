@@ -237,7 +237,7 @@ def check_together(scenario: Scenario) -> None:
         if bound.aggregation == "mixture" and client.label_counts is None:
             raise InputError(f"clients[{n}].label_counts: missing; aggregation mixture needs every client's histogram")
         if client.phi is None and client.label_counts is None:
-            raise InputError(f"clients[{n}].phi: missing; give it, or label_counts here and target_counts")
+            raise InputError(f"clients[{n}].phi: missing; give it, or label_counts and target_counts, or labels")
         if client.phi is None and client.target_counts is None and target is None:
             raise InputError(f"clients[{n}].phi: missing; label_counts gives it only together with target_counts")
         if client.name is not None and names.setdefault(client.name, n) != n:

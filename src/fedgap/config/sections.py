@@ -12,7 +12,7 @@ GradientBits = Annotated[float, Number("bit", above=0, reason="a gradient of no 
 SampleFlops = Annotated[float, Number("FLOP", above=0, reason="a gradient takes some operations")]
 BatchSize = Annotated[int, count("a gradient needs at least one sample")]
 MaxRatio = Annotated[float, Number(at_least=0, below=1, reason="a ratio of 1 would remove the whole model")]
-NoisePsd = Annotated[float, Number("W/Hz", above=0, reason="no receiver is free of noise")]
+NoisePsd = Annotated[float, Number("W/Hz", above=0, reason="no receiver is free of noise; -174 dBm/Hz is 3.98e-21")]
 Moment = Annotated[float, Number(at_least=0, reason="it is the mean of a square")]
 Phi = Annotated[float, Number(at_least=0, reason="the generalization statement bounds a norm")]
 Secant = Annotated[float, Number(at_least=0, reason="it is a squared distance over a ratio")]

@@ -60,4 +60,4 @@ def _unknown(name: str, kind: str) -> InputError:
             own = ", ".join(PRESETS[kind])
             return InputError(f"{shown(name)}: is a preset of the kind {other}; those of the kind {kind}: {own}")
     hint = did_you_mean(name, PRESETS[kind]) or f"; presets: {', '.join(PRESETS[kind])}"
-    return InputError(f"{shown(name)}: is neither a file nor a {kind} preset{hint}")
+    return InputError(f"{shown(name)}: is no file and no {kind} preset{hint}")

@@ -1,0 +1,186 @@
+import numpy as np
+import pytest
+
+from fedgap.config import Experiment, Scenario
+from fedgap.config.modes import mode_readings
+from fedgap.errors import InputError
+
+COUNTS = np.full((10, 10), 40) + 30 * np.eye(10, dtype=int)
+TARGET = np.full(10, 10)
+
+
+def test_defaults_are_the_repaired_proposed_scheme_on_embedded_data():
+    experiment = Experiment.from_dict({"scenario": "paper-mnist"})
+    assert (experiment.data.name, experiment.model.name) == ("embedded", "lenet5")
+    assert (experiment.scheme, experiment.solver, experiment.seed) == ("proposed", "exact", 0)
+    assert experiment.readings == {
+        "mode": "repaired",
+        "statement": "size_normalised",
+        "aggregation": "mixture",
+        "constants": "corrected",
+        "sensitivity": "secant",
+        "dense_first": True,
+        "evaluate_pruned": True,
+        "importance_weights": "current",
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("statement", "size_normalised"),
+        ("aggregation", "mean"),
+        ("constants", "corrected"),
+        ("sensitivity", "secant"),
+        ("dense_first", True),
+        ("evaluate_pruned", True),
+        ("importance_weights", "current"),
+    ],
+)
+def test_a_key_for_each_repair_overrides_the_mode(key, value):
+    experiment = Experiment.load("mnist", ["mode=as_printed", f"{key}={value}"])
+    printed = mode_readings("as_printed", clients=10, counts_known=True, secant_known=True)
+    assert experiment.readings == {"mode": "as_printed"} | printed | {key: value}
+
+
+def inline(**changes):
+    return {**Scenario.load("paper-mnist").document(), **changes}
+
+
+def test_what_the_experiment_says_wins_over_its_scenario():
+    scenario = inline(mode="as_printed")
+    scenario["bound"] = {**scenario["bound"], "constants": "corrected"}
+    silent = Experiment.from_dict({"scenario": scenario}).readings
+    assert (silent["mode"], silent["aggregation"], silent["constants"]) == ("as_printed", "sum", "corrected")
+    written = Experiment.from_dict({"scenario": scenario, "mode": "as_printed"}).readings
+    assert written["constants"] == "printed"  # an as_printed experiment is as printed, whatever its scenario holds
+    assert Experiment.from_dict({"scenario": scenario, "mode": "repaired"}).readings["aggregation"] == "mixture"
+
+
+def test_the_planning_scenario_takes_readings_rounds_and_budgets():
+    readings = ["mode=as_printed", "aggregation=mean"]
+    changes = ["rounds=30", "budget.delay_s=20", "scenario.pruning.max_ratio=0.6"]
+    scenario = Experiment.load("mnist", readings + changes).planning_scenario()
+    assert (scenario.rounds, scenario.budget.delay_s, scenario.budget.energy_j) == (30, 20.0, 250.0)
+    assert (scenario.bound.aggregation, scenario.bound.statement, scenario.bound.constants) == (
+        "mean",
+        "as_printed",
+        "printed",
+    )
+    assert scenario.pruning.max_ratio == 0.6
+    assert scenario.pruning.dense_first is False
+    assert [c.uplink_gain for c in scenario.clients] == [c.uplink_gain for c in Scenario.load("paper-mnist").clients]
+
+
+def test_the_partitions_histograms_replace_the_scenarios():
+    scenario = Experiment.load("mnist").planning_scenario(COUNTS, TARGET, np.full((10, 10), 11))
+    np.testing.assert_array_equal(scenario.label_counts(), COUNTS)
+    assert scenario.target_counts == (10,) * 10
+    assert scenario.clients[3].target_counts == (11,) * 10
+    assert scenario.bound.aggregation == "mixture"
+
+
+def test_a_scenario_without_phi_gets_it_from_the_partition(document):
+    for client in document["clients"]:
+        del client["phi"]
+    del document["bound"]["aggregation"]
+    experiment = Experiment.from_dict({"scenario": document})
+    assert (experiment.size, experiment.readings["aggregation"]) == (2, "mixture")
+    scenario = experiment.planning_scenario([[5, 9], [9, 5]], [7, 7])
+    assert scenario.bound.aggregation == "mixture"
+    with pytest.raises(InputError, match="target_counts: missing"):
+        experiment.planning_scenario()
+
+
+def test_a_saved_experiment_stands_alone(tmp_path, document, monkeypatch):
+    Scenario.from_dict(document).save(tmp_path / "fleet.yaml")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "own.json").write_text("[[0], [1]]")
+    (tmp_path / "e.yaml").write_text(
+        "scenario: fleet.yaml\npartition: {kind: file, file: parts/own.json}\nmode: as_printed\nseed: 4\n"
+    )
+    experiment = Experiment.load(tmp_path / "e.yaml", ["scenario.rounds=7"])
+    assert experiment.partition.file == str(tmp_path / "parts" / "own.json")
+    (tmp_path / "away").mkdir()
+    saved = experiment.save(tmp_path / "away" / "config.yaml")
+    (tmp_path / "fleet.yaml").unlink()
+    monkeypatch.chdir(tmp_path / "away")
+    again = Experiment.load(saved)
+    assert again == experiment
+    assert again.planning_scenario().rounds == 7
+    assert again.readings == experiment.readings
+
+
+def test_with_overrides_is_loading_with_them():
+    together = Experiment.load("mnist", ["seed=3", "scenario.rounds=5"])
+    assert Experiment.load("mnist", ["seed=3"]).with_overrides(["scenario.rounds=5"]) == together
+    assert together.hash() != Experiment.load("mnist", ["seed=3"]).hash()
+
+
+def test_a_module_of_ones_own():
+    experiment = Experiment.load("mnist", ["model.name=my.net:Net", "model.arguments={width: 3}", "data.name=x.npz"])
+    assert experiment.model.name == "my.net:Net"
+    assert experiment.model.arguments == {"width": 3}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
+        (
+            "data.name=mnits",
+            "data.name: must be one of embedded, mnist, fashion-mnist, cifar10, or a .npz file, or"
+            " package.module:function; got 'mnits'; did you mean 'mnist'?",
+        ),
+        (
+            "model.name=lenet",
+            "model.name: must be one of lenet5, mlp, resnet20, resnet32, resnet44, resnet56, resnet110, or"
+            " package.module:factory; got 'lenet'; did you mean 'lenet5'?",
+        ),
+        (
+            "scheme=propsed",
+            "scheme: must be one of proposed, no_pruning, all_clients, no_generalization, fixed_power, fixed_frequency;"
+            " got 'propsed'; did you mean 'proposed'?",
+        ),
+        ("solver=[]", "solver: must be one of exact, alternating; got a list of 0"),
+        (
+            "partition.concentration=0",
+            "partition.concentration: must be above 0 (a Dirichlet distribution needs a positive parameter); got 0",
+        ),
+        ("evaluate_every=0", "evaluate_every: must be at least 1 (it counts rounds); got 0"),
+        (
+            "faults.dropout_probability=1.5",
+            "faults.dropout_probability: must be at least 0 and at most 1 (it is a probability); got 1.5",
+        ),
+        (
+            "faults.straggler_slowdown=0.5",
+            "faults.straggler_slowdown: must be at least 1 (a straggler is not faster than planned); got 0.5",
+        ),
+        ("engine.precision=half", "engine.precision: must be one of float32, tf32, bfloat16, float64; got 'half'"),
+        ("rounds=0", "rounds: must be at least 1 (training takes at least one round); got 0"),
+        (
+            "budget.energy_j=-1",
+            "budget.energy_j: must be above 0 J (without energy nothing can be computed or sent); got -1",
+        ),
+        ("scenario=3", "scenario: must be a file's name, a preset, or the scenario itself; got 3"),
+        ("scenario=absent.yaml", "scenario: absent.yaml: no such file"),
+        ("scenario.ronds=3", "scenario.ronds: unknown key; did you mean 'rounds'?"),
+        (
+            "scenario.clients[2].phi=-3",
+            "scenario.clients[2].phi: must be at least 0 (the generalization statement bounds a norm); got -3",
+        ),
+        ("dense_first=2", "dense_first: must be true or false; got 2"),
+    ],
+)
+def test_bad_experiments(override, message):
+    with pytest.raises(InputError) as caught:
+        Experiment.load("mnist", [override])
+    assert str(caught.value) == f"{message} (override '{override}')"
+
+
+def test_an_experiment_needs_a_scenario():
+    with pytest.raises(InputError) as caught:
+        Experiment.from_dict({"seed": 3})
+    assert str(caught.value) == "scenario: missing (a scenario's file, a preset, or the scenario itself)"
+    with pytest.raises(InputError, match="experiment: must be a mapping"):
+        Experiment.from_dict([1])
