@@ -25,7 +25,8 @@ def test_without_faults_everybody_arrives_and_pays_the_plan():
 
 def test_stragglers_past_the_deadline_are_charged_until_it_and_left_out():
     """Slowed twice: the first needs 4 + 1 + 1 = 6 <= 7 s and arrives. The second would compute until 8 s; it stops at
-    6 s (deadline 7 less download 1) with 6/8 of its computing done. The third needs 2 + 4 + 1 = 7 s and just arrives."""
+    6 s (deadline 7 less download 1) with 6/8 of its computing done. The third needs 2 + 4 + 1 = 7 s and just makes
+    it."""
     went = attend(work(), Faults(straggler_probability=1.0, straggler_slowdown=2.0), 0, 0)
     assert went.arrived.tolist() == [True, False, True, False]
     assert went.late.tolist() == [False, True, False, False]

@@ -33,7 +33,8 @@ def paper_round(scenario, segment):
 def test_every_round_costs_what_the_paper_says_and_the_totals_are_plannings(small, tmp_path):
     experiment = small("rounds=7")
     _, _, scenario = divide(experiment)
-    plan = by_hand(scenario, (1, range(10), 0.0), (4, [0, 2, 5], 0.25), (2, [1, 2, 9], [0.1 * (n % 4) for n in range(10)]))
+    mixed = [0.1 * (n % 4) for n in range(10)]
+    plan = by_hand(scenario, (1, range(10), 0.0), (4, [0, 2, 5], 0.25), (2, [1, 2, 9], mixed))
     run = train(experiment, tmp_path / "run", plan=plan)
     history = run.history
     assert [e["clients"] for e in history[:2]] == [list(range(10)), [0, 2, 5]]  # dense first, then interleaved

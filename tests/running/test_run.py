@@ -78,7 +78,8 @@ def test_the_folder_has_the_contracts_files_and_keys(small, tmp_path):
     experiment = small("rounds=7")
     run = train(experiment, tmp_path / "run", plan=planned(experiment, (7, [0, 1], 0.3)))
     assert sorted(p.name for p in run.folder.iterdir()) == FILES
-    required = ["round", "clients", "pruning_ratio", "energy_j", "delay_s", "energy_total_j", "delay_total_s", "train_loss"]
+    required = ["round", "clients", "pruning_ratio", "energy_j", "delay_s", "energy_total_j", "delay_total_s",
+                "train_loss"]
     for s, event in enumerate(run.history):
         assert list(event)[:8] == required
         assert event["round"] == s

@@ -109,6 +109,9 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     if dataset.digest() != jobs[waiting[0]].data_sha256:
         raise InputError(f"data: {dataset.name} is not the data this run began with (its SHA-256 differs); "
                          "give the original, or train into another folder")
+    for i in waiting:
+        for torn in runs[i].folder.rglob(".*.part"):
+            torn.unlink()  # a crash amid a write left it
     states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
     at = {i: state[1]["round"] if state else 0 for i, state in states.items()}
     with _interruptible() as interrupted:

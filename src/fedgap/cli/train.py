@@ -1,0 +1,174 @@
+"""``fedgap train``, ``fedgap resume`` and ``fedgap partition``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from fedgap.running.prepare import Progress
+    from fedgap.running.run import Run
+
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key.path=value]...", help="Keys to change, for this "
+                                                       "run only; for example budget.delay_s=120 scheme=no_pruning.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of a table.")]
+
+
+def train(
+    experiment: Annotated[str, typer.Argument(help="An experiment's file, or a preset: embedded, mnist, cifar10.")],
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; it must not hold a run already. Without it, a "
+                                             "new folder under runs/.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="A plan made before, for this experiment's scenario.")] = None,
+    prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Plan and write the run's folder, data "
+                                               "included, to be executed elsewhere: python -m fedgap.running.run "
+                                               "DIR.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Plan and train an experiment; everything about the run is in its folder."""
+    from fedgap.config import Experiment
+    from fedgap.planning.plan import Plan
+    from fedgap.running.api import free_folder, write_run
+    from fedgap.running.live import show
+    from fedgap.running.prepare import prepare
+    from fedgap.running.run import execute
+
+    chosen = Experiment.load(experiment, overrides or [])
+    folder = free_folder(out, chosen)
+    given = Plan.load(plan) if plan else None
+    with _downloads() as progress:
+        ready = prepare(chosen, given, progress=progress)
+    write_run(ready, folder, copy_data=prepare_only)
+    if prepare_only:
+        typer.echo(f"{folder} is ready: python -m fedgap.running.run {folder}")
+        return
+    with resumable(f"fedgap resume {folder}"), show() as on_events:
+        run = execute([folder], dataset=ready.dataset, on_events=on_events)[0]
+    _report(run, as_json)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
+    as_json: AsJson = False,
+) -> None:
+    """Go on with an interrupted run from its last checkpoint; the end is the same, bit for bit."""
+    from fedgap.running.live import show
+    from fedgap.running.run import execute
+
+    with resumable(f"fedgap resume {folder}"), show() as on_events:
+        run = execute([folder], on_events=on_events)[0]
+    _report(run, as_json)
+
+
+def partition(
+    experiment: Annotated[str, typer.Argument(help="An experiment's file, or a preset: embedded, mnist, cifar10.")],
+    overrides: Annotated[list[str] | None, typer.Argument(
+        metavar="[key.path=value,...]...", help="Keys to change; several values make several panels, for example "
+        "partition.concentration=1,5,10,15.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to draw the picture: .png, .pdf or .svg.")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="Where to write the scenario that is planned with, the real "
+                                                  "label histograms in it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show who has what: each client's label histogram and generalization statement (the paper's Fig. 3)."""
+    from fedgap.config import Experiment
+    from fedgap.errors import InputError
+    from fedgap.running.pictures import draw_partitions
+    from fedgap.running.prepare import divide
+    from fedgap.running.sweep import parse_grid, points
+
+    base = Experiment.load(experiment)
+    panels, tables, rows = [], [], []
+    chosen = points(parse_grid(overrides or []), Path())
+    if scenario is not None and len(chosen) > 1:
+        raise InputError("--scenario: needs a single value for every key; there is one scenario for each")
+    for point in chosen:
+        with _downloads() as progress:
+            _, parts, planned = divide(point.experiment(base), progress=progress)
+        title, phi = ", ".join(point.overrides) or experiment, planned.phi()
+        panels.append((title, parts.label_counts, phi))
+        rows.append({"overrides": list(point.overrides), "scenario_hash": planned.hash(), "phi": phi.tolist(),
+                     "label_counts": parts.label_counts.tolist(), "target_counts": parts.target_counts.tolist()})
+        table = Table("client", "samples", *map(str, range(parts.label_counts.shape[1])), "φ", title=title)
+        for name, counts, value in zip(planned.names, parts.label_counts, phi, strict=True):
+            table.add_row(name, str(counts.sum()), *map(str, counts), f"{value:.4g}")
+        tables.append(table)
+        if scenario is not None:
+            planned.save(scenario)
+    if out is not None:
+        draw_partitions(panels, out)
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    for table in tables:
+        Console().print(table)
+    for path in (out, scenario):
+        if path is not None:
+            typer.echo(f"wrote {path}")
+
+
+@contextmanager
+def resumable(command: str) -> Iterator[None]:
+    """Turns an interruption into exit code 130 and a line that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; everything so far is on disk. Go on with: {command}", err=True)
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _downloads() -> Iterator[Progress]:
+    """A bar for each file that is fetched; nothing at all where nothing is."""
+    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bars
+
+    bars = Bars(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+                console=Console(stderr=True))
+    tasks: dict[str, TaskID] = {}
+
+    def update(file: str, done: int, total: int) -> None:
+        if file not in tasks:
+            bars.start()
+            tasks[file] = bars.add_task(file, total=total or None)
+        bars.update(tasks[file], completed=done, total=total or None)
+
+    try:
+        yield update
+    finally:
+        bars.stop()
+
+
+def _report(run: Run, as_json: bool) -> None:
+    summary = run.summary
+    if as_json:
+        typer.echo(json.dumps({"folder": str(run.folder), **summary}))
+        return
+    job = run.job
+    table = Table(show_header=False, title=f"{summary['data']}, {summary['model']}, {summary['scheme']}, "
+                                           f"seed {summary['seed']}")
+
+    def row(name: str, value: Any, text: str = "{}") -> None:
+        table.add_row(name, "–" if value is None else text.format(value))
+
+    row("rounds", f"{summary['rounds']} of {summary['rounds_planned']} ({summary['ended']})")
+    row("test accuracy", summary["test_accuracy"], "{:.2%}")
+    row("test loss", summary["test_loss"], "{:.4f}")
+    row("training loss", summary["train_loss"], "{:.4f}")
+    row("generalization gap", summary["generalization_gap"], "{:+.4f}")
+    row("energy", f"{summary['energy_j']:.4g} J of {job.energy_budget_j:.4g}")
+    row("delay", f"{summary['delay_s']:.4g} s of {job.delay_budget_s:.4g}")
+    row("weights kept", f"{summary['kept_weights']} of {summary['weights']}")
+    for key in ("dropped", "late", "rejected"):
+        count = sum(client[key] for client in summary["clients"])
+        if count:
+            row(f"{key} uploads", count)
+    row("folder", run.folder)
+    Console().print(table)
