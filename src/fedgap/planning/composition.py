@@ -1,0 +1,134 @@
+"""P1 for a fixed *composition*: which selections, for how many rounds each; deadlines, pruning, power, frequency follow.
+
+One segment has the deadline T₀/R and is one call of :func:`fedgap.planning.resources.allocate`. Several segments share the
+budgets: the deadlines come from the column generation of :mod:`fedgap.planning.master`, each segment being a kind of round
+with one selection; a segment's value is concave in its deadline, so its columns merge into their average.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.planning.master import Master
+from fedgap.planning.plan import Segment
+from fedgap.planning.pricing import Columns, Priced, RoundCurve
+from fedgap.planning.problem import Problem
+from fedgap.planning.resources import Allocation, allocate
+from fedgap.planning.units import Units
+
+Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_TOLERANCE = 1e-9
+"""Relative gap to which several segments' deadlines are found."""
+
+
+class Part(NamedTuple):
+    """Some equal rounds with one selection."""
+
+    units: Units
+    """The clients' curves in these rounds (a dense round's differ)."""
+    selected: Bools
+    rounds: int
+
+
+@dataclass(frozen=True, eq=False)
+class Composed:
+    """The optimum of a composition."""
+
+    segments: tuple[Segment, ...]
+    cost: float
+    """θ − α."""
+
+
+def compose_single(problem: Problem, units: Units, selected: Bools) -> tuple[Array, Allocation]:
+    """θ − α of plans that use one selection in all rounds, for many selections (B, N) at once; ∞ where infeasible."""
+    batch = len(selected)
+    time = np.full(selected.shape, problem.delay_s / problem.rounds) - units.overhead
+    share = 1.0 / np.maximum(selected.sum(axis=-1, keepdims=True), 1)
+    budget = np.full(batch, problem.energy_j / problem.rounds - problem.broadcast_j)
+    answer = allocate(units, time, np.broadcast_to(share, selected.shape), np.ones(selected.shape), selected, budget)
+    cost = problem.selection_cost(selected) + problem.pruning_weight * (1.0 - answer.value)
+    return np.where(answer.feasible, cost, np.inf), answer
+
+
+def compose(problem: Problem, parts: list[Part], start: tuple[float, float] | None = None) -> Composed | None:
+    """Solve one composition; None where it cannot keep the budgets.
+
+    :param start: prices (μ, ν) near the composition's own, if known.
+    """
+    if len(parts) == 1:
+        part = parts[0]
+        cost, answer = compose_single(problem, part.units, part.selected[None])
+        if not np.isfinite(cost[0]):
+            return None
+        segment = _segment(problem, part, answer.keep[0], answer.x[0], answer.s[0])
+        return Composed((segment,), float(cost[0]))
+    several = _Several(problem, parts)
+    if several.spare_s < -1e-12 * problem.delay_s:
+        return None
+    return several.solve(start)
+
+
+class _Several:
+    """A composition of two or more segments."""
+
+    def __init__(self, problem: Problem, parts: list[Part]) -> None:
+        self.problem, self.parts = problem, parts
+        self.selected = np.stack([part.selected for part in parts])
+        self.rounds = np.array([part.rounds for part in parts], dtype=np.float64)
+        self.units = Units.stack([part.units for part in parts])
+        self.base = problem.selection_cost(self.selected)
+        self.floor = self.units.shortest(self.selected)
+        least = float(self.rounds @ self.floor)
+        self.spare_s = problem.delay_s - least
+        self.longest = self.floor + max(self.spare_s, 0.0) / self.rounds
+        furthest = self.units.price_of_time((self.longest[:, None] - self.units.overhead).clip(self.units.u_min) / self.units.keep_min)
+        self._cheapest = 0.5 * furthest
+
+    def price(self, mu: float, nu: float) -> list[Priced]:
+        """Each segment's best deadline at prices (μ, ν)."""
+        curve = RoundCurve(self.problem, self.units, self.selected, self.base, mu, nu, self._cheapest)
+        refined = curve.minimise(self.floor, self.longest)
+        return [Priced(float(refined.bound[j]), refined.columns.take([j])) for j in range(len(self.parts))]
+
+    def solve(self, start: tuple[float, float] | None) -> Composed | None:
+        problem = self.problem
+        energy, delay = problem.energy_j / problem.rounds, problem.delay_s / problem.rounds
+        master = Master(self.rounds / problem.rounds, energy, delay, self.price, _TOLERANCE)
+        master.run(start=start)
+        if master.infeasible:
+            return None
+        deadline = np.array([float(w @ master.column(j).deadline) / w.sum() for j, w in enumerate(master.weights)])
+        deadline *= min(1.0, problem.delay_s / float(self.rounds @ deadline))
+        deadline = np.maximum(deadline, self.floor)
+        shape = (1, -1)
+        count = self.selected.sum(axis=-1, keepdims=True)
+        answer = allocate(
+            self.units.flat(),
+            (deadline[:, None] - self.units.overhead).reshape(shape),
+            np.broadcast_to(1.0 / count, self.selected.shape).reshape(shape),
+            np.broadcast_to(self.rounds[:, None], self.selected.shape).reshape(shape),
+            self.selected.reshape(shape),
+            np.array([problem.energy_j - problem.rounds * problem.broadcast_j]),
+        )
+        if not answer.feasible[0]:
+            return None
+        fields = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
+        segments = tuple(_segment(problem, part, *values) for part, *values in zip(self.parts, *fields, strict=True))
+        pruned = problem.pruning_weight * (1.0 - float(answer.value[0]) / problem.rounds)
+        return Composed(segments, float(self.rounds @ self.base) / problem.rounds + pruned)
+
+
+def _segment(problem: Problem, part: Part, keep: Array, x: Array, s: Array) -> Segment:
+    chosen, units = part.selected, part.units
+    ratio = np.clip(1.0 - keep, 0.0, problem.fleet.max_ratio)
+    return Segment(
+        rounds=part.rounds,
+        selected=chosen.copy(),
+        pruning_ratio=np.where(chosen, ratio, 0.0),
+        power_w=np.where(chosen, units.power(s), 0.0),
+        frequency_hz=np.where(chosen, units.frequency(x), 0.0),
+    )

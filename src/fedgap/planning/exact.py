@@ -1,0 +1,133 @@
+"""P1 solved with a certificate: column generation over rounds, then whole numbers of rounds.
+
+Channels are constant, so a plan is a multiset of rounds; each round is a selection with a deadline, costing joules and
+seconds. In fractions of rounds this is a linear program over all such rounds (*columns*): its dual prices (μ, ν) ask an
+oracle (:mod:`fedgap.planning.pricing`) for a better round, until none exists. Weak duality gives the lower bound
+
+    θ ≥ α + Σ_g (R_g/R)·min_A L_A(μ, ν) − μ·E₀/R − ν·T₀/R        for every μ, ν ≥ 0,
+
+valid for every plan, time sharing included; g runs over the kinds of rounds (the dense first one, and the others). The
+support of the program has at most a few selections; whole numbers of rounds near its weights are composed exactly
+(:mod:`fedgap.planning.composition`), and where few rounds make that coarse, compositions are enumerated under the bound.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.planning.large import Searched
+from fedgap.planning.master import Master, Progress
+from fedgap.planning.plan import Segment
+from fedgap.planning.pricing import Enumerated, Oracle
+from fedgap.planning.problem import Problem
+from fedgap.planning.rounding import Rounder
+from fedgap.planning.schemes import Scheme
+from fedgap.planning.units import Units
+
+Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+ENUMERATED_CLIENTS = 12
+"""Up to here all 2^N − 1 selections are priced one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """What the solver found; ``segments`` is empty where no plan fits the budgets."""
+
+    segments: tuple[Segment, ...]
+    lower_bound: float | None
+    """On θ − α in the scheme's own objective, over all plans of R rounds."""
+    cost: float
+    """θ − α of the plan in the scheme's own objective."""
+    proven: bool
+    """Whether every composition that could be better was ruled out."""
+    energy_price: float
+    """−∂θ/∂E₀ ≥ 0, 1/J."""
+    delay_price: float
+    """−∂θ/∂T₀ ≥ 0, 1/s."""
+    interrupted: bool = False
+
+
+def all_selections(size: int) -> Bools:
+    """Every non-empty selection of ``size`` clients, (2^size − 1, size)."""
+    codes = np.arange(1, 2**size)
+    return (codes[:, None] >> np.arange(size)) % 2 == 1
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Rounds of one kind: how many, the clients' curves, and who prices them."""
+
+    rounds: int
+    units: Units
+    dense: bool
+    oracle: Oracle
+
+
+def groups_of(problem: Problem, scheme: Scheme) -> list[Group]:
+    """The kinds of rounds of a problem under a scheme; the dense first round, where there is one, comes first."""
+    units = Units.of(
+        problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency
+    )
+    kinds = [(problem.rounds, units, not scheme.prune)]
+    if problem.dense_first and scheme.prune:
+        kinds = [(1, units.dense(), True), (problem.rounds - 1, units, False)]
+    kinds = [kind for kind in kinds if kind[0] > 0]
+    shortest = [float((u.overhead + u.keep_min * u.u_min).min()) for _, u, _ in kinds]
+    least = sum(rounds * d for (rounds, _, _), d in zip(kinds, shortest, strict=True))
+    everyone = np.ones((1, problem.size), dtype=np.bool_)
+    groups = []
+    for (rounds, curves, dense), shortest_s in zip(kinds, shortest, strict=True):
+        longest = problem.delay_s - (least - shortest_s)  # what is left when all other rounds are as short as can be
+        oracle: Oracle
+        if not scheme.select:
+            oracle = Enumerated(problem, curves, everyone, longest)
+        elif problem.size <= ENUMERATED_CLIENTS:
+            oracle = Enumerated(problem, curves, all_selections(problem.size), longest)
+        else:
+            oracle = Searched(problem, curves, longest)
+        groups.append(Group(rounds, curves, dense, oracle))
+    return groups
+
+
+def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) -> Solution:
+    """The best plan found, with its certificate.
+
+    :param problem: in the scheme's own objective (``no_generalization`` has γ₁ = 0 there).
+    """
+    groups = groups_of(problem, scheme)
+    nothing = Solution((), None, np.inf, True, 0.0, 0.0)
+    if any(not group.oracle.some for group in groups):
+        return nothing
+    master = Master(
+        np.array([group.rounds for group in groups]) / problem.rounds,
+        problem.energy_j / problem.rounds,
+        problem.delay_s / problem.rounds,
+        lambda mu, nu: [group.oracle.price(mu, nu) for group in groups],
+        max(group.oracle.tolerance for group in groups),
+    )
+    rounder = Rounder(problem, groups, master)
+    interrupted = False
+    try:
+        master.run(progress)
+        if master.infeasible:
+            return nothing
+        rounder.run(progress)
+    except KeyboardInterrupt:
+        interrupted = True
+        if rounder.best is None and not rounder.rescue():
+            raise
+    if rounder.best is None:
+        return nothing
+    best = rounder.best
+    return Solution(
+        segments=best.segments,
+        lower_bound=master.lower_bound,
+        cost=best.cost,
+        proven=rounder.proven and not interrupted,
+        energy_price=master.best_mu / problem.rounds,
+        delay_price=master.best_nu / problem.rounds,
+        interrupted=interrupted,
+    )

@@ -1,0 +1,127 @@
+"""The linear program over columns, and the loop that prices them."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linprog
+
+from fedgap.planning.pricing import Columns, Priced
+
+Array = npt.NDArray[np.float64]
+Progress = Callable[[str, int, float, float], None]
+"""Called with (what, iteration, best cost so far, lower bound so far)."""
+Pricing = Callable[[float, float], Sequence[Priced]]
+"""The best rounds of each kind at prices (μ, ν)."""
+
+_ITERATIONS = 300
+
+
+class Master:
+    """min Σ w·cost s.t. Σ_{c of kind g} w = share_g, Σ w·energy ≤ E, Σ w·deadline ≤ T, w ≥ 0, over the columns so far.
+
+    All is per round: shares add up to 1, E = E₀/R, T = T₀/R, and the objective is θ − α.
+    """
+
+    def __init__(self, shares: Array, energy: float, delay: float, pricing: Pricing, tolerance: float) -> None:
+        self.shares, self.energy, self.delay = shares, energy, delay
+        self.pricing, self.tolerance = pricing, tolerance
+        self.columns: list[list[Columns]] = [[] for _ in shares]
+        self.weights: list[Array] = []
+        self.objective = np.inf
+        self.lower_bound = -np.inf
+        self.best_mu = self.best_nu = 0.0
+        self.dual_points: list[tuple[float, float]] = []
+        self.shortfall = np.inf
+        """How far the budgets are overdrawn, as a share of them, with the columns so far."""
+        self._penalty = 0.0
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether even fractions of rounds cannot keep the budgets."""
+        return self.shortfall > 1e-9
+
+    def column(self, kind: int) -> Columns:
+        """All columns of a kind so far."""
+        merged = Columns.join(self.columns[kind])
+        self.columns[kind] = [merged]
+        return merged
+
+    def price(self, mu: float, nu: float) -> None:
+        """Take the best rounds at (μ, ν) in, and the bound that they prove."""
+        bound = -mu * self.energy - nu * self.delay
+        for i, (share, answer) in enumerate(zip(self.shares, self.pricing(mu, nu), strict=True)):
+            bound += share * answer.lower_bound
+            self.columns[i].append(answer.columns)
+        if bound > self.lower_bound:
+            self.lower_bound, self.best_mu, self.best_nu = bound, mu, nu
+        self.dual_points.append((mu, nu))
+
+    def run(self, progress: Progress | None = None, start: tuple[float, float] | None = None) -> None:
+        """Generate columns until program and bound meet.
+
+        :param start: prices near the optimal ones, if known.
+        """
+        self.price(0.0, 0.0)
+        scale = max(max(float(np.abs(c.cost).max()) for parts in self.columns for c in parts), 1e-300)
+        self._penalty = 1e3 * scale
+        if start is None:
+            # Two guesses that make each budget dear give columns which keep it.
+            self.price(10.0 * scale / self.energy, 0.1 * scale / self.delay)
+            self.price(0.1 * scale / self.energy, 10.0 * scale / self.delay)
+        else:
+            for factor in (0.9, 1.0, 1.1):
+                self.price(factor * start[0], start[1])
+                self.price(start[0], factor * start[1])
+        stuck = 0
+        for iteration in range(_ITERATIONS):
+            last = self.objective
+            mu, nu = self.program()
+            if progress is not None:
+                progress("pricing", iteration, self.objective, self.lower_bound)
+            # The program's own tolerance ends progress before ours does where columns are almost parallel.
+            still = last - self.objective <= 1e-13 * abs(self.objective)
+            stuck = stuck + 1 if still else 0
+            if self._met or stuck >= 4 or (mu, nu) == self.dual_points[-1]:
+                if not self.infeasible or self._penalty >= 1e9 * scale:
+                    break
+                self._penalty *= 1e3
+                stuck = 0
+                continue
+            before = self.lower_bound
+            self.price(mu, nu)
+            if not self._met and self.lower_bound == before:
+                # A step that did not raise the bound: look between it and the best prices so far as well.
+                self.price(0.5 * (mu + self.best_mu), 0.5 * (nu + self.best_nu))
+        else:
+            self.program()
+
+    @property
+    def _met(self) -> bool:
+        return self.objective - self.lower_bound <= self.tolerance * abs(self.objective)
+
+    def program(self) -> tuple[float, float]:
+        """Solve the program over the columns; returns its prices (μ, ν)."""
+        columns = [self.column(i) for i in range(len(self.shares))]
+        sizes = [len(c.cost) for c in columns]
+        width = sum(sizes)
+        # Two slack columns, dear, keep the program feasible while the columns are few.
+        limits = np.zeros((2, width + 2))
+        limits[0, :width] = np.concatenate([c.energy for c in columns]) / self.energy
+        limits[1, :width] = np.concatenate([c.deadline for c in columns]) / self.delay
+        limits[0, -2] = limits[1, -1] = -1.0
+        kinds = np.zeros((len(columns), width + 2))
+        kinds[:, :width] = np.repeat(np.eye(len(columns)), sizes, axis=1)
+        answer = linprog(
+            np.concatenate([*(c.cost for c in columns), [self._penalty, self._penalty]]),
+            A_ub=limits,
+            b_ub=np.ones(2),
+            A_eq=kinds,
+            b_eq=self.shares,
+            method="highs-ds",
+        )
+        self.objective = float(answer.fun)
+        self.shortfall = float(answer.x[-2:].sum())
+        self.weights = np.split(answer.x[:-2], np.cumsum(sizes)[:-1])
+        mu, nu = np.maximum(-answer.ineqlin.marginals, 0.0) / (self.energy, self.delay)
+        return float(mu), float(nu)

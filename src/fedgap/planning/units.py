@@ -1,0 +1,247 @@
+"""A client's energy–time curve, in closed form.
+
+Keeping the fraction m = 1 − λ of the model at frequency f and power p costs a client m·ε joules and m·u seconds, with
+x = C/f the seconds of computing and y = b/s the seconds of uploading *per unit of model*, s = ln(1 + p·h/(c·U₀)):
+
+    u = x + y,        ε = K·C³/x² + ν·(eˢ − 1)·y,        C = Z·e/q, K = κϖ, b = H·ln2/c, ν = c·U₀/h.
+
+Let ψ(u) be the least ε for a given u. It is convex and falling, so (m, t) ↦ m·ψ(t/m), the least energy to keep m within
+t seconds, is jointly convex (a perspective): no successive approximation is needed. ψ has no closed form in u, but all is
+closed in the *price of time* π = −ψ′(u), in watt:
+
+    x(π) = (2KC³/π)^⅓,      s(π) = 1 + W₀((π/ν − 1)/e),      G(π) = ψ − uψ′ = ε + πu,      G′(π) = u,
+
+each clipped at f^max and p^max. G is what one more unit of model costs in joules when time must be bought at π.
+Powers span ten orders of magnitude (an SNR of 10⁸ and more), so everything is in s, never in p.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.system import Fleet, download_delay
+
+Array = npt.NDArray[np.float64]
+
+
+class Point(NamedTuple):
+    """Where a client works: per unit of model, x and y in s, s = ln(1 + SNR), u = x + y in s, ε in J."""
+
+    x: Array
+    s: Array
+    y: Array
+    time: Array
+    energy: Array
+
+
+def log_snr(r: Array) -> Array:
+    """The s ≥ 0 with (s − 1)·eˢ + 1 = r, for r = π/ν ≥ 0; equals 1 + W₀((r − 1)/e).
+
+    scipy's lambertw is complex-valued, 20 times slower, and loses half the digits where (r − 1)/e nears −1/e (an almost
+    silent client), so this uses a closed guess and three Halley steps on the real equation.
+    """
+    q = np.sqrt(2.0 * r)
+    series = q * (1.0 + q * (-1.0 / 3.0 + q * (11.0 / 72.0 + q * (-43.0 / 540.0 + q * (769.0 / 17280.0)))))
+    if r.size and r.min() > 2.0:
+        s = _loud_guess(r)
+    else:
+        s = np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), np.minimum(series, 1.6))
+    for _ in range(3):
+        slope = np.maximum(s, 1e-8)
+        a = (s - 1.0) + (1.0 - r) * np.exp(-s)
+        s = s - a / (slope - a * (s + 1.0) / (2.0 * slope))
+    return np.where(r < 1e-6, series, s)
+
+
+def _loud_guess(r: Array) -> Array:
+    logarithm = np.log1p((r - 1.0) / np.e)
+    return np.asarray(1.0 + logarithm * (1.0 - np.log1p(logarithm) / (2.0 + logarithm)))
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The curves of a fleet's clients; every field has shape (..., N)."""
+
+    cubic: Array
+    """2·K·C³, J·s²."""
+    nats: Array
+    """b = H·ln2/c, s: the upload's seconds at s = 1."""
+    noise: Array
+    """ν = c·U₀/h, W: noise power referred to the transmitter."""
+    x_min: Array
+    s_max: Array
+    overhead: Array
+    """Download seconds, spent before anything else."""
+    keep_min: Array
+    """1 − λ^max, or 1 where the scheme does not prune."""
+    cycles: Array
+    max_power: Array
+    max_frequency: Array
+    free_power: bool
+    free_frequency: bool
+
+    @classmethod
+    def of(cls, fleet: Fleet, *, prune: bool = True, free_power: bool = True, free_frequency: bool = True) -> "Units":
+        """The curves of a fleet under a scheme's restrictions."""
+        noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
+        cycles = fleet.cycles
+        return cls(
+            cubic=2.0 * fleet.pue * fleet.capacitance * cycles**3,
+            nats=fleet.gradient_bits * np.log(2.0) / fleet.bandwidth_hz,
+            noise=noise,
+            x_min=cycles / fleet.max_frequency_hz,
+            s_max=np.log1p(fleet.max_power_w / noise),
+            overhead=download_delay(fleet),
+            keep_min=1.0 - fleet.max_ratio if prune else np.ones_like(noise),
+            cycles=cycles,
+            max_power=fleet.max_power_w,
+            max_frequency=fleet.max_frequency_hz,
+            free_power=free_power,
+            free_frequency=free_frequency,
+        )
+
+    def _map(self, change: Callable[[Array], Array]) -> "Units":
+        curves = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Units(**{k: change(v) if isinstance(v, np.ndarray) else v for k, v in curves.items()})  # type: ignore[arg-type]
+
+    @classmethod
+    def stack(cls, several: Sequence["Units"]) -> "Units":
+        """Several fleets' curves as one, with a new leading dimension; all under the same restrictions."""
+        first = several[0]
+        stacked = {
+            f.name: np.stack([getattr(units, f.name) for units in several])
+            if isinstance(getattr(first, f.name), np.ndarray)
+            else getattr(first, f.name)
+            for f in fields(cls)
+        }
+        return cls(**stacked)
+
+    def flat(self) -> "Units":
+        """All leading dimensions folded into the clients'."""
+        return self._map(lambda value: value.reshape(-1))
+
+    def take(self, index: npt.NDArray[np.intp]) -> "Units":
+        """The curves of some clients (an index array of any shape over the last axis)."""
+        return self._map(lambda value: value[..., index])
+
+    def shortest(self, selected: npt.NDArray[np.bool_]) -> Array:
+        """The least delay of a round of each selection: max over its clients of download + keep_min·u_min, (...)."""
+        need = self.overhead + self.keep_min * self.u_min
+        return np.asarray(np.where(selected, need, 0.0).max(axis=-1))
+
+    @property
+    def y_min(self) -> Array:
+        """Upload seconds per unit of model at p^max."""
+        return self.nats / self.s_max
+
+    @property
+    def u_min(self) -> Array:
+        """The least seconds per unit of model: everything at its maximum."""
+        return self.x_min + self.y_min
+
+    def dense(self) -> "Units":
+        """The same clients when nothing may be pruned."""
+        return replace(self, keep_min=np.ones_like(self.keep_min))
+
+    # --- the curve, by the price of time --------------------------------------------------------------------------
+
+    def at(self, price: Array) -> Point:
+        """x(π), s(π), y(π), u(π) and ε(π), clipped at the client's maxima."""
+        x = np.maximum(self.x_min, np.cbrt(self.cubic / price)) if self.free_frequency else _like(self.x_min, price)
+        s = np.minimum(self.s_max, log_snr(price / self.noise)) if self.free_power else _like(self.s_max, price)
+        y = self.nats / s
+        return Point(x, s, y, x + y, 0.5 * self.cubic / (x * x) + self.noise * np.expm1(s) * y)
+
+    def steepness(self, price: Array, point: Point) -> Array:
+        """−π·u′(π) ≥ 0, s: how fast time shrinks with the logarithm of its price."""
+        fall = np.zeros(np.broadcast_shapes(price.shape, point.x.shape))
+        if self.free_frequency:
+            fall = fall + np.where(point.x > self.x_min, point.x / 3.0, 0.0)
+        if self.free_power:
+            loud = point.s < self.s_max
+            fall = fall + np.where(loud, point.y * price / (self.noise * point.s * point.s * np.exp(point.s)), 0.0)
+        return fall
+
+    @property
+    def full_price(self) -> Array:
+        """The price from which on the client runs at all its maxima."""
+        computing = self.cubic / self.x_min**3 if self.free_frequency else np.zeros_like(self.x_min)
+        sending = self._sending_price(self.s_max) if self.free_power else np.zeros_like(self.x_min)
+        return np.maximum(computing, sending)
+
+    def _sending_price(self, s: Array) -> Array:
+        return np.asarray(self.noise * (s * np.exp(s) - np.expm1(s)))
+
+    def price_of_time(self, time: Array) -> Array:
+        """π with u(π) = ``time``, in W; the full price where ``time`` ≤ u_min.
+
+        At the root either half of the time or more goes to computing, or to sending, which brackets π; safeguarded
+        Newton steps in log–log then take a handful of iterations.
+        """
+        sending, computing = time - self.x_min, time - self.y_min
+        fast = sending <= self.y_min * (1.0 + 1e-14)
+        sending = np.where(fast, self.y_min, sending)
+        computing = np.where(fast, self.x_min, computing)
+        low = np.zeros(np.shape(time))
+        high = low
+        if self.free_power:
+            low = self._sending_price(self.nats / sending)
+            high = self._sending_price(np.minimum(self.nats / (0.5 * time), self.s_max))
+        if self.free_frequency:
+            low = np.maximum(low, self.cubic / computing**3)
+            high = np.maximum(high, self.cubic / np.maximum(0.5 * time, self.x_min) ** 3)
+        if not (self.free_power and self.free_frequency):
+            return np.asarray(low)
+        low, high = np.log(low), np.log(np.maximum(low, high))
+        log_price = low
+        for _ in range(60):
+            price = np.exp(log_price)
+            point = self.at(price)
+            error = np.log(point.time / time)
+            low, high = np.where(error >= 0.0, log_price, low), np.where(error >= 0.0, high, log_price)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step = error * point.time / self.steepness(price, point)
+            trial = log_price + step
+            inside = (trial >= low) & (trial <= high)
+            close = np.abs(error) <= 1e-9  # the step squares this: exact to rounding after it
+            new = np.where(inside, trial, np.where(close, log_price, 0.5 * (low + high)))
+            log_price = new
+            if close.all():
+                break
+        return np.asarray(np.exp(log_price))
+
+    def price_of_model(self, worth: Array, low: Array, high: Array, start: Array) -> tuple[Array, Point]:
+        """π with G(π) = ``worth`` inside [low, high], and the point there; ``start`` is a guess.
+
+        ln G is increasing in ln π with slope πu/G in (0, 1], so Newton's steps in log–log are short and safe.
+        """
+        price = np.clip(start, low, high)
+        point = self.at(price)
+        for _ in range(60):
+            model = point.energy + price * point.time
+            ratio = np.log(worth / model)
+            new = np.clip(price * np.exp(ratio * model / (price * point.time)), low, high)
+            done = np.abs(new - price) <= 4e-16 * price
+            if done.all():
+                break
+            far = np.abs(ratio).max(initial=0.0, where=~done)
+            price = new
+            point = self.at(price)
+            if far < 1e-8:  # quadratic convergence: the next error is below 1e-15
+                break
+        return price, point
+
+    def power(self, s: Array) -> Array:
+        """p = ν·(eˢ − 1), exactly p^max where s is clipped."""
+        return np.where(s >= self.s_max, self.max_power, np.minimum(self.noise * np.expm1(s), self.max_power))
+
+    def frequency(self, x: Array) -> Array:
+        """f = C/x, exactly f^max where x is clipped."""
+        return np.where(x <= self.x_min, self.max_frequency, np.minimum(self.cycles / x, self.max_frequency))
+
+
+def _like(value: Array, other: Array) -> Array:
+    return np.broadcast_to(value, np.broadcast_shapes(value.shape, other.shape))
