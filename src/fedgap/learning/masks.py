@@ -27,26 +27,29 @@ def ranks(scores: Tensor) -> Tensor:
     Returns int32 of the same shape, a permutation of 0..M−1 along the last dimension. Scores must not be NaN.
     """
     if scores.device.type == "cpu" and scores.dtype is torch.float32:
-        return _ranks_by_key(scores)
+        return _ranks_by_radix(scores)
     order = torch.argsort(scores, dim=-1, descending=True, stable=True)
     positions = torch.arange(scores.shape[-1], device=scores.device, dtype=torch.int32).expand_as(order)
     return torch.empty_like(order, dtype=torch.int32).scatter_(-1, order, positions)
 
 
-def _ranks_by_key(scores: Tensor) -> Tensor:
-    """The same by one unstable integer sort, several times faster than a stable float sort on the CPU.
+def _ranks_by_radix(scores: Tensor) -> Tensor:
+    """The same by two stable 16-bit radix sorts, about ten times faster than a stable float sort on the CPU.
 
-    The key holds the float's bits, mapped so that integers order as the floats do (descending), above the index.
+    Flipping the magnitude bits of negative floats makes integers order as the floats do; inverting all makes it
+    descending.
     """
     values = scores.detach().contiguous().numpy() + np.float32(0.0)  # -0.0 ties with 0.0
-    bits = values.view(np.int32).astype(np.int64)
-    ascending = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+    bits = values.view(np.int32)
+    keys = (~(bits ^ ((bits >> 31) & 0x7FFFFFFF))).view(np.uint32) ^ np.uint32(0x80000000)
+    low, high = keys.astype(np.uint16), (keys >> np.uint32(16)).astype(np.uint16)
     size = values.shape[-1]
-    keys = (-ascending << 32) | np.arange(size)
-    keys.sort(axis=-1)
-    order = keys & 0xFFFFFFFF
     result = np.empty(values.shape, dtype=np.int32)
-    np.put_along_axis(result, order, np.arange(size, dtype=np.int32).reshape((1,) * (values.ndim - 1) + (-1,)), axis=-1)
+    positions = np.arange(size, dtype=np.int32)
+    for row, lower, upper in zip(result.reshape(-1, size), low.reshape(-1, size), high.reshape(-1, size)):
+        order = np.argsort(lower, kind="stable")
+        order = order[np.argsort(upper[order], kind="stable")]
+        row[order] = positions
     return torch.from_numpy(result)
 
 

@@ -1,0 +1,190 @@
+"""The engine's front: one call a round, one call an evaluation."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.dropout import _DropoutNd
+
+from fedgap.errors import InputError
+from fedgap.learning.contract import RoundInput, RoundOutput
+from fedgap.learning.engine.forwards import Forward, Generic, Stacked
+from fedgap.learning.engine.passes import PassOutput, Shape, compute
+from fedgap.learning.engine.precision import PRECISIONS, arithmetic, compute_dtype, storage_dtype
+from fedgap.learning.engine.schedule import Chunk, schedule
+from fedgap.learning.engine.stacked import body_of
+from fedgap.learning.metrics import Evaluation
+from fedgap.learning.models.layout import Layout
+
+STRATEGIES = ("auto", "stacked", "vmap", "loop")
+"""How models with own weights are computed: by a hand-written stack (our own models), under ``torch.func.vmap``, one
+after
+the other, or whichever of these is fastest on the device."""
+
+
+class Engine:
+    """Computes rounds and evaluations of one model on one device.
+
+    ``module`` is a template: its weights are never read or changed, they come with each call, flat (``engine.layout``
+    is their order). ``precision`` is one of :data:`PRECISIONS`, ``strategy`` one of :data:`STRATEGIES`.
+    ``memory_bytes`` bounds what the activations of one pass may take; a round that needs more is divided. Tensors of a
+    call may live anywhere; results are on ``device``.
+    """
+
+    def __init__(self, module: nn.Module, *, device: str | torch.device = "cpu", precision: str = "float32",
+                 strategy: str = "auto", memory_bytes: int | None = None) -> None:
+        if precision not in PRECISIONS:
+            raise InputError(f"precision: {precision!r} is not known; it is one of {', '.join(PRECISIONS)}")
+        for name, layer in module.named_modules():
+            if isinstance(layer, _DropoutNd) and layer.p > 0:
+                raise InputError(f"model: layer {name} is dropout, which draws at random inside the model, so that a "
+                                 "round could not be repeated; set its p to 0")
+        self.device = torch.device(device)
+        self.precision = precision
+        self.dtype = storage_dtype(precision)
+        self.module = copy.deepcopy(module).to(self.device, self.dtype)
+        self.layout = Layout.of(self.module)
+        self.memory_bytes = memory_bytes or _default_memory(self.device)
+        self._forward = self._choose(strategy)
+        self._ours = isinstance(self._forward, Stacked)
+        self._fusable: bool | None = False if self.layout.buffer_size else (True if self._ours else None)
+        self._sample_bytes = 0
+
+    def _choose(self, strategy: str) -> Forward:
+        dtype = compute_dtype(self.precision)
+        body = body_of(self.module, self.device)
+        on_gpu = self.device.type == "cuda"
+        if strategy == "auto":
+            # On a CPU a stack pays only where layers are too small to fill a vector unit, i.e. without BatchNorm here.
+            stack_pays = on_gpu or not self.layout.buffer_size
+            strategy = "stacked" if body and stack_pays else "vmap" if on_gpu else "loop"
+        if strategy == "stacked":
+            if body is None:
+                raise InputError("strategy: 'stacked' is there for fedgap's own models; use 'vmap', 'loop' or 'auto'")
+            return Stacked(body, self.layout, dtype)
+        if strategy not in STRATEGIES:
+            raise InputError(f"strategy: {strategy!r} is not known; it is one of {', '.join(STRATEGIES)}")
+        return Generic(self.module, self.layout, dtype, vectorised=strategy == "vmap")
+
+    def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
+        """One round. ``per_client`` asks for ``client_gradients`` too (K·M values, and no sharing of passes)."""
+        weights, buffers = self._here(round_input.weights), self._here(round_input.buffers)
+        ranks = round_input.ranks.to(self.device)
+        runs, jobs = weights.shape[0], len(round_input.run)
+        sums, buffer_sums = torch.zeros_like(weights), torch.zeros_like(buffers)
+        losses = torch.zeros(jobs, dtype=self.dtype, device=self.device)
+        finite = torch.zeros(jobs, dtype=torch.bool, device=self.device)
+        each = torch.zeros(jobs, weights.shape[1], dtype=self.dtype, device=self.device) if per_client else None
+        keeps = round_input.keeps
+        pending = self._schedule(round_input, keeps, per_client)
+        while pending:
+            chunk = pending.pop()
+            out = self._pass(chunk, round_input, weights, ranks, buffers, keeps, per_client)
+            if len(chunk.groups[0]) > 1 and not bool(out.finite.all()):
+                pending += [Chunk(((job,),)) for job in chunk.jobs]  # one by one, to name who it was
+                continue
+            sums += out.gradient
+            buffer_sums += out.buffers
+            losses[chunk.jobs] = out.losses.flatten()
+            finite[chunk.jobs] = out.finite.repeat_interleave(len(chunk.groups[0]))
+            if each is not None and out.client_gradients is not None:
+                each[chunk.jobs] = out.client_gradients
+        owner = torch.tensor(list(round_input.run), device=self.device)
+        accepted = torch.zeros(runs, dtype=torch.int64, device=self.device).index_add_(0, owner, finite.long())
+        divisor = accepted.clamp(min=1)[:, None]
+        mean_buffers = torch.where(accepted[:, None] > 0, buffer_sums / divisor, buffers)
+        return RoundOutput(sums / divisor, losses, finite, accepted, mean_buffers, each)
+
+    def _schedule(self, round_input: RoundInput, keeps: Sequence[int], per_client: bool) -> list[Chunk]:
+        sizes = [len(labels) for labels in round_input.labels]
+        if self._fusable is None:
+            self._fusable = _samples_are_independent(self.module, round_input.inputs[0])
+        if not self._sample_bytes:
+            self._sample_bytes = self._measure(round_input)
+        samples = max(1, self.memory_bytes // self._sample_bytes)
+        return schedule(round_input.run, keeps, sizes, fuse=self._fusable and not per_client,
+                        uniform=self.device.type == "cuda", samples=samples,
+                        models=len(sizes) if self._forward.at_once else 1)
+
+    def _pass(self, chunk: Chunk, round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
+              keeps: Sequence[int], per_client: bool) -> PassOutput:
+        jobs, firsts = chunk.jobs, [group[0] for group in chunk.groups]
+        models, clients = len(chunk.groups), len(chunk.groups[0])
+        inputs = self._here(_take(round_input.inputs, jobs))
+        labels = _take(round_input.labels, jobs).to(self.device)
+        inputs = inputs.reshape(models, clients * inputs.shape[1], *inputs.shape[2:])
+        keep = torch.tensor([keeps[job] for job in firsts], dtype=torch.int32, device=self.device)
+        shape = Shape(tuple(round_input.run[job] for job in firsts), clients)
+        with arithmetic(self.precision, self.device):
+            return compute(self._forward, self.layout, shape, weights, ranks, buffers, keep, inputs, labels, per_client)
+
+    def _measure(self, round_input: RoundInput) -> int:
+        """Bytes that the backward pass keeps for one sample, activations and their gradients."""
+        kept = 0
+
+        def pack(tensor: Tensor) -> Tensor:
+            nonlocal kept
+            kept += tensor.numel() * tensor.element_size()
+            return tensor
+
+        samples = self._here(round_input.inputs[0][:2])[None]
+        parameters = self._forward.spread(torch.zeros(1, self.layout.size, dtype=self.dtype, device=self.device))
+        buffers = self.layout.split_buffers(self._here(round_input.buffers[:1]).clone())
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            self._forward(parameters, buffers, samples, True)
+        own = sum(p.numel() * p.element_size() for p in parameters.values())
+        return max(1, 2 * (kept - own) // samples.shape[1])
+
+    @torch.no_grad()
+    def evaluate(self, weights: Tensor, buffers: Tensor, inputs: Tensor, labels: Tensor,
+                 batch_size: int = 1000) -> list[Evaluation]:
+        """Each run's model, weights (R, M) and buffers (R, B), on T samples (T, *shape), in evaluation mode.
+
+        For the pruned model give the weights times :func:`fedgap.learning.masks.kept_fraction`.
+        """
+        weights, buffers = self._here(weights), self._here(buffers)
+        totals = torch.zeros(len(weights), 2, dtype=torch.float64, device=self.device)
+        for x, y in zip(torch.split(inputs, batch_size), torch.split(labels, batch_size)):
+            x, y = self._here(x)[None], y.to(self.device)
+            for run in range(len(weights)):
+                parameters = self._forward.spread(weights[run : run + 1])
+                own = self.layout.split_buffers(buffers[run : run + 1])
+                with arithmetic(self.precision, self.device):
+                    logits = self._forward(parameters, own, x, False)[0].to(self.dtype)
+                totals[run, 0] += functional.cross_entropy(logits, y, reduction="sum")
+                totals[run, 1] += (logits.argmax(1) == y).sum()
+        samples = len(labels)
+        return [Evaluation(loss / samples, right / samples, samples) for loss, right in totals.tolist()]
+
+    def _here(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, self.dtype)
+
+
+def _take(batches: Tensor | Sequence[Tensor], jobs: Sequence[int]) -> Tensor:
+    if isinstance(batches, Tensor):
+        return batches if list(jobs) == list(range(len(batches))) else batches[list(jobs)]
+    return torch.stack([batches[job] for job in jobs])
+
+
+def _default_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(0.5 * torch.cuda.mem_get_info(device)[0])
+    return 256 * 2**20
+
+
+@torch.no_grad()
+def _samples_are_independent(module: nn.Module, inputs: Tensor) -> bool:
+    """Whether a batch's logits are its samples' logits, so that clients of one mask may share a pass."""
+    if len(inputs) < 2:
+        return True
+    probe = copy.deepcopy(module).cpu().double().train()
+    samples = inputs[:2].cpu().double()
+    try:
+        together, alone = probe(samples), torch.cat([probe(samples[:1]), probe(samples[1:])])
+    except (RuntimeError, ValueError):
+        return False
+    return together.shape == alone.shape and bool(torch.allclose(together, alone, rtol=1e-9, atol=1e-9))
+
+
