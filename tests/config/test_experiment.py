@@ -1,3 +1,5 @@
+import random
+
 import numpy as np
 import pytest
 
@@ -96,11 +98,14 @@ def test_a_saved_experiment_stands_alone(tmp_path, document, monkeypatch):
     Scenario.from_dict(document).save(tmp_path / "fleet.yaml")
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "own.json").write_text("[[0], [1]]")
+    (tmp_path / "parts" / "own.npz").write_bytes(b"")
     (tmp_path / "e.yaml").write_text(
-        "scenario: fleet.yaml\npartition: {kind: file, file: parts/own.json}\nmode: as_printed\nseed: 4\n"
+        "scenario: fleet.yaml\npartition: {kind: file, file: parts/own.json}\ndata: {name: parts/own.npz}\n"
+        "mode: as_printed\nseed: 4\n"
     )
     experiment = Experiment.load(tmp_path / "e.yaml", ["scenario.rounds=7"])
     assert experiment.partition.file == str(tmp_path / "parts" / "own.json")
+    assert experiment.data.name == str(tmp_path / "parts" / "own.npz")
     (tmp_path / "away").mkdir()
     saved = experiment.save(tmp_path / "away" / "config.yaml")
     (tmp_path / "fleet.yaml").unlink()
@@ -184,3 +189,22 @@ def test_an_experiment_needs_a_scenario():
     assert str(caught.value) == "scenario: missing (a scenario's file, a preset, or the scenario itself)"
     with pytest.raises(InputError, match="experiment: must be a mapping"):
         Experiment.from_dict([1])
+
+
+ODD = [None, True, 0, -1, 3.5, 1e300, float("nan"), float("inf"), 10**400, "", " ", "é" * 300, "a\nb", "\x00", "\ud800"]
+ODD += [[], {}, [[]], {"": {}}, ["mnist"], {"name": "mnist"}, {"kind": "iid"}, "1e5", "/", "..", "paper-mnist", "x.npz"]
+
+
+@pytest.mark.parametrize("number", range(200))
+def test_any_value_anywhere_gives_an_experiment_or_one_line(number):
+    rng = random.Random(number)
+    document = Experiment.load("mnist").to_dict()
+    holder = rng.choice([document, document, *(value for value in document.values() if isinstance(value, dict))])
+    holder[rng.choice([*holder, "extra"])] = rng.choice(ODD)
+    try:
+        experiment, message = Experiment.from_dict(document), "it was accepted"
+        assert Experiment.from_dict(experiment.to_dict()) == experiment
+    except InputError as error:
+        message = str(error)
+    assert message.isprintable()
+    assert 10 < len(message) < 700

@@ -17,6 +17,9 @@ from fedgap.streams import stream
 Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
+MOST_COUNTS = 20_000_000
+"""Clients × classes that fit comfortably into memory."""
+
 
 def draw_fleet(recipe: Recipe, seed: int) -> list[dict[str, Any]]:
     """The clients that a recipe and a seed stand for, as a scenario file would list them."""
@@ -95,7 +98,7 @@ def draw_labels(labels: Labels, seed: int, clients: list[Any]) -> list[int]:
     the pooled statement keeps the scale of the clients'.
     """
     size = len(clients)
-    if size * labels.classes > 100_000_000:
+    if size * labels.classes > MOST_COUNTS:
         raise InputError(f"labels.classes: {size} clients × {labels.classes} classes are too many to draw")
     train, target = draw_histograms(labels, seed, size)
     for n, client in enumerate(clients):

@@ -24,10 +24,11 @@ from fedgap.config.choices import (
 from fedgap.config.fields import Number, Truth, count, wrong
 from fedgap.config.messages import shown
 from fedgap.config.overrides import Override, apply, blame, parse_overrides
-from fedgap.config.resolving import Resolved, plain, resolve, stripped, with_histograms
+from fedgap.config.references import beside, open_scenario
+from fedgap.config.resolving import Resolved, plain, stripped, with_histograms
 from fedgap.config.scenario import Scenario
 from fedgap.config.sections import Rounds, Section
-from fedgap.config.sources import PRESETS, Source, open_source
+from fedgap.config.sources import PRESETS, open_source
 from fedgap.config.writing import write_document
 from fedgap.errors import InputError
 
@@ -130,13 +131,13 @@ class Experiment(Section):
         try:
             outer = [o for o in overrides if o.path[0] != "scenario" or len(o.path) == 1]
             inner = [Override(o.path[1:], o.value, o.text) for o in overrides if o not in outer]
-            document = _beside(stripped(apply(dict(written), outer)), folder)
+            document = beside(stripped(apply(dict(written), outer)), folder)
             try:
                 experiment = cls.model_validate(document)
             except ValidationError as error:
                 raise messages.first_error(error, document) from None
             experiment._written, experiment._overrides, experiment._folder = written, tuple(overrides), folder
-            experiment._base = _open_scenario(experiment.scenario, folder, inner)
+            experiment._base = open_scenario(experiment.scenario, folder, inner)
             experiment._check_scenario()
         except InputError as error:
             raise blame(error, overrides) from None
@@ -145,12 +146,10 @@ class Experiment(Section):
     def _check_scenario(self) -> None:
         """A scenario without φ will get label histograms from the partition; everything else is checked now."""
         base, document = self._resolved_base(), self._scenario_document()
-        clients = [
-            {"phi": 0.0, **client} if isinstance(client, dict) and "label_counts" not in client else client
-            for client in base.scenario["clients"]
-        ]
+        clients = base.scenario["clients"]
+        clients = [{"phi": 0.0, **client} if isinstance(client, dict) else client for client in clients]
         document |= {"clients": clients, "fleet": None, "labels": None}
-        document |= {key: base.scenario[key] for key in ("target_counts",) if key in base.scenario}
+        document["target_counts"] = base.scenario.get("target_counts")
         if isinstance(document.get("bound"), dict) and self.readings["aggregation"] == "mixture":
             document["bound"] = {**document["bound"], "aggregation": "mean"}
         try:
@@ -248,31 +247,3 @@ class Experiment(Section):
 
     def __hash__(self) -> int:
         return hash(self.hash())
-
-
-def _open_scenario(reference: str | dict[str, Any], folder: Path, overrides: Sequence[Override]) -> Resolved:
-    """What an experiment's ``scenario`` refers to."""
-    if isinstance(reference, dict):
-        found = Source(reference, "scenario", folder)
-    else:
-        try:
-            beside = folder / reference
-            found = open_source(beside if beside.is_file() else reference, "scenario")
-        except InputError as error:
-            raise InputError(f"scenario: {error}") from None
-        except (OSError, ValueError):
-            raise InputError(f"scenario: {shown(reference)} cannot be a file's name") from None
-    try:
-        return resolve(found.value, found.label, found.folder, overrides)
-    except InputError as error:
-        raise error if str(error).startswith("override ") else InputError(f"scenario.{error}") from None
-
-
-def _beside(document: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The document with paths that lie beside its file made to work from anywhere."""
-    for section, key in (("data", "folder"), ("partition", "file")):
-        written = document.get(section)
-        path = written.get(key) if isinstance(written, dict) else None
-        if isinstance(path, str) and path.isprintable() and len(path) < 500 and (folder / path).exists():
-            document = document | {section: {**document[section], key: str(folder / path)}}
-    return document

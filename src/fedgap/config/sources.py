@@ -36,7 +36,7 @@ def open_source(name: str | Path, kind: str) -> Source:
         return Source(parse(preset_text(text), f"preset {text}"), f"preset {text}", Path())
     path = Path(text)
     looks_like_path = path.suffix.lower() in _SUFFIXES or "/" in text or "\\" in text or isinstance(name, Path)
-    if not looks_like_path and not _is_file(path):
+    if not looks_like_path and not exists(path):
         raise _unknown(text, kind)
     as_json = path.suffix.lower() == ".json"
     return Source(parse(read_file(path), shown(path), as_json=as_json), shown(path), path.parent)
@@ -47,9 +47,10 @@ def preset_text(name: str) -> str:
     return resources.files("fedgap.config").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
 
 
-def _is_file(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder; a name that no file can have is not there."""
     try:
-        return path.is_file()
+        return path.exists()
     except (OSError, ValueError):
         return False
 

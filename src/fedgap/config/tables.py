@@ -8,6 +8,7 @@ from typing import Any
 
 from fedgap.config.messages import shown
 from fedgap.config.reading import read_file
+from fedgap.config.sources import exists
 from fedgap.errors import InputError
 
 HISTOGRAMS = ("label_counts", "target_counts")
@@ -28,13 +29,9 @@ def read_clients(name: str, folder: Path) -> Table:
 
     :param name: the file, relative to ``folder`` or, failing that, to the current folder.
     """
-    path = folder / name
-    try:
-        path = path if path.exists() else Path(name)
-        if not path.exists():
-            raise InputError(f"clients: {shown(name)} is no such file (a CSV with one row a client)")
-    except (OSError, ValueError):
-        raise InputError(f"clients: {shown(name)} cannot be a file's name") from None
+    path = folder / name if exists(folder / name) else Path(name)
+    if not exists(path):
+        raise InputError(f"clients: {shown(name)} is no such file (a CSV with one row a client)")
     rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     clients: list[dict[str, Any]] = []
     lines: list[int] = []

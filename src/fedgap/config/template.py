@@ -8,7 +8,7 @@ from fedgap.errors import InputError
 SCENARIO = """\
 # A scenario: all that planning needs. Try:
 #   fedgap plan scenario.yaml
-#   fedgap plan scenario.yaml budget.delay_s=25 pruning.max_ratio=0.7
+#   fedgap plan scenario.yaml budget.delay_s=35 pruning.max_ratio=0.7
 # SI units throughout; the unit is in each key's name. An unknown key is an error.
 format: 1
 mode: repaired                # as_printed (every formula as in the paper) | repaired; keys written here win over it
@@ -16,7 +16,7 @@ mode: repaired                # as_printed (every formula as in the paper) | rep
 rounds: 100                   # how many rounds to train
 budget:
   energy_j: 40.0              # all clients and the server, over all rounds
-  delay_s: 30.0               # all rounds
+  delay_s: 40.0               # all rounds
 
 learning:
   rate: 0.01                  # learning rate of plain SGD
