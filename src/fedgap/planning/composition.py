@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedgap.planning.master import Master
 from fedgap.planning.plan import Segment
-from fedgap.planning.pricing import Columns, Priced, RoundCurve
+from fedgap.planning.pricing import Priced, RoundCurve
 from fedgap.planning.problem import Problem
 from fedgap.planning.resources import Allocation, allocate
 from fedgap.planning.units import Units
@@ -21,8 +21,8 @@ from fedgap.planning.units import Units
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_TOLERANCE = 1e-9
-"""Relative gap to which several segments' deadlines are found."""
+_TOLERANCE = 1e-7
+"""Relative gap to which several segments' deadlines are found; the value is flat there, so the plan is closer still."""
 
 
 class Part(NamedTuple):
@@ -41,6 +41,8 @@ class Composed:
     segments: tuple[Segment, ...]
     cost: float
     """θ − α."""
+    deadline: Array
+    """(J,), s."""
 
 
 def compose_single(problem: Problem, units: Units, selected: Bools) -> tuple[Array, Allocation]:
@@ -65,7 +67,7 @@ def compose(problem: Problem, parts: list[Part], start: tuple[float, float] | No
         if not np.isfinite(cost[0]):
             return None
         segment = _segment(problem, part, answer.keep[0], answer.x[0], answer.s[0])
-        return Composed((segment,), float(cost[0]))
+        return Composed((segment,), float(cost[0]), np.array([problem.delay_s / problem.rounds]))
     several = _Several(problem, parts)
     if several.spare_s < -1e-12 * problem.delay_s:
         return None
@@ -85,8 +87,8 @@ class _Several:
         least = float(self.rounds @ self.floor)
         self.spare_s = problem.delay_s - least
         self.longest = self.floor + max(self.spare_s, 0.0) / self.rounds
-        furthest = self.units.price_of_time((self.longest[:, None] - self.units.overhead).clip(self.units.u_min) / self.units.keep_min)
-        self._cheapest = 0.5 * furthest
+        slowest = np.maximum(self.longest[:, None] - self.units.overhead, self.units.u_min) / self.units.keep_min
+        self._cheapest = 0.5 * self.units.price_of_time(slowest)
 
     def price(self, mu: float, nu: float) -> list[Priced]:
         """Each segment's best deadline at prices (μ, ν)."""
@@ -102,24 +104,45 @@ class _Several:
         if master.infeasible:
             return None
         deadline = np.array([float(w @ master.column(j).deadline) / w.sum() for j, w in enumerate(master.weights)])
-        deadline *= min(1.0, problem.delay_s / float(self.rounds @ deadline))
-        deadline = np.maximum(deadline, self.floor)
-        shape = (1, -1)
-        count = self.selected.sum(axis=-1, keepdims=True)
+        costs, answer = self.allocate(self.rounds[None], deadline)
+        if not np.isfinite(costs[0]):
+            return None
+        values = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
+        segments = tuple(_segment(problem, part, *row) for part, *row in zip(self.parts, *values, strict=True))
+        return Composed(segments, float(costs[0]), deadline)
+
+    def allocate(self, rounds: Array, deadline: Array) -> tuple[Array, Allocation]:
+        """θ − α of the segments at deadlines shrunk or stretched to fit, for many round counts (B, J); ∞ where infeasible."""
+        problem, batch = self.problem, len(rounds)
+        least = rounds @ self.floor
+        beyond = rounds @ (deadline - self.floor)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stretch = np.maximum(problem.delay_s - least, 0.0) / beyond
+            fitted = np.where(
+                beyond[:, None] > 0.0,
+                self.floor + stretch[:, None] * (deadline - self.floor),
+                self.floor + (np.maximum(problem.delay_s - least, 0.0) / rounds.sum(axis=-1))[:, None],
+            )
+        shape = (batch, *self.selected.shape)
+        flat = (batch, -1)
+        share = 1.0 / self.selected.sum(axis=-1, keepdims=True)
         answer = allocate(
             self.units.flat(),
-            (deadline[:, None] - self.units.overhead).reshape(shape),
-            np.broadcast_to(1.0 / count, self.selected.shape).reshape(shape),
-            np.broadcast_to(self.rounds[:, None], self.selected.shape).reshape(shape),
-            self.selected.reshape(shape),
-            np.array([problem.energy_j - problem.rounds * problem.broadcast_j]),
+            (fitted[..., None] - self.units.overhead).reshape(flat),
+            np.broadcast_to(share, shape).reshape(flat),
+            np.broadcast_to(rounds[..., None], shape).reshape(flat),
+            (self.selected & (rounds[..., None] > 0.0)).reshape(flat),
+            np.full(batch, problem.energy_j - problem.rounds * problem.broadcast_j),
         )
-        if not answer.feasible[0]:
-            return None
-        fields = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
-        segments = tuple(_segment(problem, part, *values) for part, *values in zip(self.parts, *fields, strict=True))
-        pruned = problem.pruning_weight * (1.0 - float(answer.value[0]) / problem.rounds)
-        return Composed(segments, float(self.rounds @ self.base) / problem.rounds + pruned)
+        pruned = problem.pruning_weight * (1.0 - answer.value / problem.rounds)
+        cost = rounds @ self.base / problem.rounds + pruned
+        in_time = least <= problem.delay_s * (1.0 + 1e-12)
+        return np.where(answer.feasible & in_time, cost, np.inf), answer
+
+
+def estimate(problem: Problem, parts: list[Part], rounds: Array, deadline: Array) -> Array:
+    """θ − α that the parts reach with other round counts (B, J), the deadlines kept in proportion: an upper bound."""
+    return _Several(problem, parts).allocate(rounds, deadline)[0]
 
 
 def _segment(problem: Problem, part: Part, keep: Array, x: Array, s: Array) -> Segment:

@@ -66,6 +66,10 @@ class Oracle(Protocol):
         ...
 
 
+_MET = 1e-11
+"""Relative distance of a round's value to its tangents' meeting point at which its deadline is good enough."""
+
+
 class _Balance(NamedTuple):
     """Where G(π*) = γ/(kμ): the client's time a unit of model, energy a unit, and μ·π*, the worth of a second."""
 
@@ -263,7 +267,7 @@ class RoundCurve:
                 meeting = f0 + g0 * (where - low)
             sane = open_ & np.isfinite(where) & (where > low) & (where < high)
             bound = np.where(sane, np.minimum(meeting, best[0]), np.where(open_, bound, best[0]))
-            if np.all(~open_ | (best[0] - bound <= 1e-14 * np.abs(best[0]))) or np.all(high - low <= 1e-14 * high):
+            if np.all(~open_ | (best[0] - bound <= _MET * np.abs(best[0])) | (high - low <= 1e-14 * high)):
                 break
             trial = np.where(sane & (step % 3 != 2), where, 0.5 * (low + high))
             now = self.at(trial)

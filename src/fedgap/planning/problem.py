@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fedgap.config import Scenario
 from fedgap.planning.plan import Segment
 from fedgap.system import Fleet, RoundCost, broadcast_energy, round_cost
-from fedgap.theory import BoundConstants, Terms, aggregate, bound_constants, pooled_statement, round_terms
+from fedgap.theory import BoundConstants, Terms, aggregate, pooled_statement, round_terms
 from fedgap.theory.generalization import Aggregation, Reading
 
 Array = npt.NDArray[np.float64]
@@ -51,7 +51,7 @@ class Problem:
             rounds=scenario.rounds,
             energy_j=scenario.budget.energy_j,
             delay_s=scenario.budget.delay_s,
-            constants=_constants(scenario, scenario.rounds),
+            constants=scenario.constants(),
             phi=np.zeros(len(scenario.clients)) if mixture else scenario.phi(),
             aggregation=scenario.bound.aggregation,
             label_counts=counts.astype(np.float64) if mixture and counts is not None else None,
@@ -87,7 +87,7 @@ class Problem:
         return aggregate(self.phi, selected, self.aggregation)
 
     def selection_cost(self, selected: Bools) -> Array:
-        """R·(β + γ₁Φ²)/k of each selection: what a round of it costs before pruning, so that θ − α is a mean over rounds.
+        """R·(β + γ₁Φ²)/k of each selection: a round's cost before pruning, so that θ − α is a mean over rounds.
 
         Infinite for a selection without clients or without a statement.
         """
@@ -193,18 +193,3 @@ class Problem:
 
 def _least(values: Array, selected: Bools) -> float:
     return float(np.where(selected, values, np.inf).min())
-
-
-def _constants(scenario: Scenario, rounds: int) -> BoundConstants:
-    bound = scenario.bound
-    return bound_constants(
-        rounds=rounds,
-        learning_rate=scenario.learning.rate,
-        batch_size=scenario.learning.batch_size,
-        initial_gap=bound.initial_gap,
-        smoothness=bound.smoothness,
-        gradient_moment=bound.gradient_moment,
-        parameter_moment=bound.parameter_moment,
-        pruning_sensitivity=bound.pruning_sensitivity if bound.sensitivity == "secant" else None,
-        constants=bound.constants,
-    )

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedgap.planning.composition import Part, compose, compose_single
+from fedgap.planning.composition import Part, compose, compose_single, estimate
 from fedgap.planning.master import Master, Progress
 from fedgap.planning.plan import Segment
 from fedgap.planning.pricing import Enumerated, Oracle
@@ -30,6 +30,8 @@ Composition = tuple[tuple[int, bytes, int], ...]
 
 _FINE = 1e-9
 """Relative gap below which nothing is searched any further."""
+_COARSE = 1e-5
+"""Relative gap above which other selections are tried where rounds are many."""
 _FEW_ROUNDS = 6
 _MOST_COMPOSITIONS = 200_000
 _MOST_SOLVED = 400
@@ -54,6 +56,7 @@ class Best:
     composition: Composition
     segments: tuple[Segment, ...]
     cost: float
+    deadline: Array
 
 
 class Rounder:
@@ -70,15 +73,16 @@ class Rounder:
         self._report(progress, "rounding")
         for shift in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256):
             self.try_all(self._near_program(shift))
-            if self.best is not None and shift >= 1:
+            if self.best is not None:
                 break
+        self._polish()
         if self._gap() <= _FINE:
             self.proven = True
             return
         enumerable = all(isinstance(group.oracle, Enumerated) for group in self.groups)
         if enumerable and self.groups[-1].rounds <= _FEW_ROUNDS:
             self._enumerate(progress)
-        elif enumerable:
+        elif enumerable and self._gap() > _COARSE:
             self._climb(progress)
         self.proven = self.proven or self._gap() <= _FINE
 
@@ -131,6 +135,35 @@ class Rounder:
             choices.append([tuple((g, key, int(r)) for key, r in zip(keys, v, strict=True) if r > 0) for v in vectors])
         return [tuple(part for parts in combination for part in parts) for combination in product(*choices)]
 
+    def _polish(self) -> None:
+        """Move rounds between the best composition's own segments while that helps."""
+        for _ in range(10):
+            if self.best is None or self._gap() <= 1e-7 or len(self.best.composition) < 2:
+                return
+            best = self.best
+            current = np.array([r for _, _, r in best.composition], dtype=np.float64)
+            kinds = np.array([g for g, _, _ in best.composition])
+            moves = [
+                amount * (np.eye(len(current))[j] - np.eye(len(current))[i])
+                for i in range(len(current))
+                for j in range(len(current))
+                for amount in (1, 2, 4, 8)
+                if i != j and kinds[i] == kinds[j] and current[i] > amount
+            ]
+            if not moves:
+                return
+            cost = estimate(self.problem, self._parts(best.composition), current + np.array(moves), best.deadline)
+            order = [i for i in np.argsort(cost)[:3] if cost[i] < best.cost]
+            self.try_all(
+                tuple((g, key, int(r)) for (g, key, _), r in zip(best.composition, current + moves[i], strict=True))
+                for i in order
+            )
+            if self.best.cost >= best.cost * (1.0 - 1e-12):
+                return
+
+    def _parts(self, composition: Composition) -> list[Part]:
+        return [Part(self.groups[g].units, np.frombuffer(key, dtype=np.bool_), r) for g, key, r in composition]
+
     def try_all(self, candidates: Iterable[Composition]) -> None:
         """Solve compositions not tried before; keep the best."""
         fresh = [c for c in dict.fromkeys(candidates) if c not in self._tried]
@@ -141,10 +174,9 @@ class Rounder:
             cost, _ = compose_single(self.problem, self.groups[-1].units, selected)
             fresh = [single[int(cost.argmin())], *(c for c in fresh if len(c) > 1)]
         for composition in fresh:
-            parts = [Part(self.groups[g].units, np.frombuffer(key, dtype=np.bool_), r) for g, key, r in composition]
-            answer = compose(self.problem, parts, (self.master.best_mu, self.master.best_nu))
+            answer = compose(self.problem, self._parts(composition), (self.master.best_mu, self.master.best_nu))
             if answer is not None and (self.best is None or answer.cost < self.best.cost):
-                self.best = Best(composition, answer.segments, answer.cost)
+                self.best = Best(composition, answer.segments, answer.cost, answer.deadline)
 
     # --- searching -------------------------------------------------------------------------------------------------
 
@@ -194,7 +226,7 @@ class Rounder:
             if self.best is None or self._gap() <= _FINE:
                 return
             before = self.best.cost
-            moves = [m for m in self._moves(tables, back) if m not in self._tried][:64]
+            moves = [m for m in self._moves(tables, back) if m not in self._tried][:24]
             if not moves:
                 return
             self.try_all(moves)

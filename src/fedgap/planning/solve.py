@@ -1,0 +1,229 @@
+"""``plan(scenario) -> Plan``: one entry for every solver and scheme, and the comparisons built on it."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from fedgap.config import Scenario
+from fedgap.errors import InputError
+from fedgap.planning import diagnosis, exact
+from fedgap.planning.master import Progress
+from fedgap.planning.plan import Plan, Segment
+from fedgap.planning.problem import Problem
+from fedgap.planning.schemes import SCHEMES, Scheme
+
+SOLVERS = ("exact", "alternating")
+OPTIMAL_GAP = 1e-3
+"""A plan within this share of the certified bound is called optimal."""
+
+
+def plan(
+    scenario: Scenario,
+    *,
+    scheme: str = "proposed",
+    solver: str = "exact",
+    horizon: bool = False,
+    options: object | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Solve P1 for a scenario.
+
+    A baseline that cannot finish R rounds within the budgets is re-planned at the most rounds that they carry: its plan then
+    has fewer rounds, status ``infeasible`` and θ = ∞ for the R asked for.
+
+    :param scheme: one of ``SCHEMES``; :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
+    :param horizon: choose the number of rounds too, up to the scenario's own.
+    :param options: an ``AlternatingOptions``, for ``alternating`` only.
+    :param progress: called with (what, iteration, best cost so far, lower bound so far). Ctrl-C keeps the best plan so far.
+    """
+    started = time.perf_counter()
+    restriction = _scheme(scheme)
+    if solver not in SOLVERS:
+        raise InputError(f"solver: must be one of {', '.join(SOLVERS)}; got {solver!r}")
+    problem = Problem.of(scenario)
+    if horizon:
+        answer = _best_horizon(problem, restriction, solver, options, progress)
+    else:
+        answer = _solve(problem, restriction, solver, options, progress)
+        if not answer.feasible and scheme != "proposed":
+            answer = _shortened(problem, restriction, solver, options, progress, answer)
+    return replace(answer, solve_s=time.perf_counter() - started, scenario_hash=scenario.hash())
+
+
+def _scheme(name: str) -> Scheme:
+    if name not in SCHEMES:
+        raise InputError(f"scheme: must be one of {', '.join(SCHEMES)}; got {name!r}")
+    return SCHEMES[name]
+
+
+def _solve(
+    problem: Problem, scheme: Scheme, solver: str, options: object | None, progress: Progress | None
+) -> Plan:
+    own = problem if scheme.generalization else problem.without_generalization()
+    if solver == "alternating":
+        return _alternating(problem, own, scheme, options, progress)
+    solution = exact.solve(own, scheme, progress)
+    if not solution.segments:
+        return infeasible(problem, scheme, solver)
+    certified = solution.lower_bound is not None and solution.cost - solution.lower_bound <= OPTIMAL_GAP * solution.cost
+    bound = None
+    if solution.lower_bound is not None and scheme.generalization:
+        # Rounding must not lift the bound above the plan that it bounds.
+        bound = problem.constants.alpha + min(solution.lower_bound, solution.cost)
+    return _answer(
+        problem,
+        scheme,
+        solver,
+        solution.segments,
+        status="optimal" if certified or solution.proven else "feasible",
+        lower_bound=bound,
+        prices={"energy": -solution.energy_price, "delay": -solution.delay_price},
+        reason="interrupted: the best plan so far" if solution.interrupted else "",
+    )
+
+
+def _alternating(
+    problem: Problem, own: Problem, scheme: Scheme, options: object | None, progress: Progress | None
+) -> Plan:
+    from fedgap.planning.alternating import AlternatingOptions
+    from fedgap.planning.alternating import solve as alternate
+
+    if options is not None and not isinstance(options, AlternatingOptions):
+        raise InputError("options: must be an AlternatingOptions")
+    result = alternate(own, scheme, options, progress)
+    if not result.feasible:
+        answer = infeasible(problem, scheme, "alternating")
+        return replace(answer, reason=f"Algorithm 1 has no feasible start: {result.message}")
+    answer = _answer(problem, scheme, "alternating", result.segments, status="feasible", reason="")
+    return replace(answer, trace=result.trace)
+
+
+def _answer(
+    problem: Problem,
+    scheme: Scheme,
+    solver: str,
+    segments: Sequence[Segment],
+    *,
+    status: Literal["optimal", "feasible"],
+    reason: str,
+    lower_bound: float | None = None,
+    prices: dict[str, float | None] | None = None,
+) -> Plan:
+    terms = problem.objective(segments)
+    return Plan(
+        status=status,
+        scheme=scheme.name,
+        solver=solver,
+        rounds=problem.rounds,
+        segments=tuple(segments),
+        theta=terms.theta,
+        terms=_terms(problem, segments),
+        energy_j=problem.energy(segments),
+        delay_s=problem.delay(segments),
+        lower_bound=lower_bound,
+        prices=prices,
+        reason=reason,
+    )
+
+
+def _terms(problem: Problem, segments: Sequence[Segment]) -> dict[str, float]:
+    terms = problem.objective(segments)
+    return {
+        "alpha": terms.alpha,
+        "clients": terms.clients,
+        "generalization": terms.generalization,
+        "pruning": terms.pruning,
+    }
+
+
+def infeasible(problem: Problem, scheme: Scheme, solver: str) -> Plan:
+    """The answer where no plan fits: why, and the least budgets that would do."""
+    least = diagnosis.least_budget(problem, scheme)
+    return Plan(
+        status="infeasible",
+        scheme=scheme.name,
+        solver=solver,
+        rounds=0,
+        segments=(),
+        theta=np.inf,
+        terms={"alpha": problem.constants.alpha, "clients": np.inf, "generalization": np.inf, "pruning": np.inf},
+        energy_j=0.0,
+        delay_s=0.0,
+        reason=diagnosis.reason(problem, scheme, least),
+        least_budget=least,
+    )
+
+
+def _shortened(
+    problem: Problem, scheme: Scheme, solver: str, options: object | None, progress: Progress | None, failed: Plan
+) -> Plan:
+    rounds = diagnosis.most_rounds(problem, scheme)
+    if rounds == 0:
+        return failed
+    shorter = problem.with_rounds(rounds)
+    answer = _solve(shorter, scheme, solver, options, progress)
+    if not answer.feasible:
+        return failed
+    return replace(
+        answer,
+        status="infeasible",
+        theta=np.inf,
+        lower_bound=None,
+        least_budget=failed.least_budget,
+        reason=f"{failed.reason}; re-planned at {rounds} of {problem.rounds} rounds, the most that the budgets carry",
+    )
+
+
+def _best_horizon(
+    problem: Problem, scheme: Scheme, solver: str, options: object | None, progress: Progress | None
+) -> Plan:
+    """R chosen too: θ*(R) over 1..R by coarse-to-fine search around the best of a geometric grid.
+
+    α falls with R while tighter budgets a round raise the rest, so θ* has one valley in practice; the grid guards against
+    others, and the bound returned is the one at the R chosen.
+    """
+    most = diagnosis.most_rounds(problem, scheme)
+    if most == 0:
+        return infeasible(problem, scheme, solver)
+    known: dict[int, Plan] = {}
+
+    def at(rounds: int) -> Plan:
+        if rounds not in known:
+            known[rounds] = _solve(problem.with_rounds(rounds), scheme, solver, options, None)
+            if progress is not None:
+                progress(f"horizon {rounds}", len(known), known[rounds].theta, -np.inf)
+        return known[rounds]
+
+    grid = sorted({int(round(r)) for r in np.geomspace(1, most, 12)})
+    while True:
+        best = min(grid, key=lambda r: at(r).theta)
+        place = grid.index(best)
+        low = grid[place - 1] if place else best
+        high = grid[place + 1] if place + 1 < len(grid) else best
+        new = sorted({low, best, high, (low + best) // 2, (best + high + 1) // 2})
+        if high - low <= 2 or (set(new) <= set(grid) and len(new) == len(grid)):
+            for rounds in range(low, high + 1):
+                at(rounds)
+            break
+        grid = new
+    return min(known.values(), key=lambda answer: answer.theta)
+
+
+def compare(scenario: Scenario, *, solver: str = "exact", progress: Progress | None = None) -> Iterator[Plan]:
+    """All six schemes, in the paper's order."""
+    for name in SCHEMES:
+        yield plan(scenario, scheme=name, solver=solver, progress=progress)
+
+
+def frontier(
+    scenario: Scenario, *, factors: Sequence[float] = (0.6, 0.8, 1.0, 1.2, 1.5, 2.0), scheme: str = "proposed"
+) -> Iterator[tuple[float, float, Plan]]:
+    """(E₀, T₀, plan) over a grid of both budgets, as multiples of the scenario's own."""
+    for energy in factors:
+        for delay in factors:
+            budgets = (scenario.budget.energy_j * energy, scenario.budget.delay_s * delay)
+            changed = scenario.with_overrides([f"budget.energy_j={budgets[0]!r}", f"budget.delay_s={budgets[1]!r}"])
+            yield *budgets, plan(changed, scheme=scheme)
