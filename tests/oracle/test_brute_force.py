@@ -1,0 +1,43 @@
+"""`exact` against brute force over all selection sequences, for a few clients and rounds."""
+
+import os
+
+import numpy as np
+import pytest
+
+from fedgap.planning import exact
+from fedgap.planning.schemes import SCHEMES
+from tests.oracle.brute_force import brute_force
+from tests.oracle.scenarios import case, random_problem
+
+FULL = os.environ.get("FEDGAP_FULL") == "1"
+COUNT, CLIENTS, ROUNDS = (60, 3, 4) if FULL else (18, 2, 3)
+NAMES = tuple(SCHEMES)
+
+
+def test_brute_force_finds_the_shared_case():
+    problem, expected = case("n3_r1")
+    found = brute_force(problem)
+    assert found.sequence == ((0, 1),)
+    assert found.theta == pytest.approx(expected["theta_upper"], rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_exact_is_as_good_as_brute_force_and_its_bound_is_valid(seed):
+    """Costs θ − α within Clarabel's 1e-6; a scheme without generalization plans with γ₁ = 0 in both."""
+    rng = np.random.default_rng(seed)
+    scheme = SCHEMES[NAMES[seed // 3 % len(NAMES)]]
+    aggregation = ("mean", "sum", "mixture")[seed % 3]
+    problem = random_problem(rng, 2 + seed % CLIENTS, 1 + seed % ROUNDS, aggregation=aggregation, dense_first=seed % 5 == 4)
+    if not scheme.generalization:
+        problem = problem.without_generalization()
+    oracle = brute_force(problem, scheme)
+    solution = exact.solve(problem, scheme)
+    assert bool(solution.segments) == np.isfinite(oracle.theta)
+    if not solution.segments:
+        return
+    best = oracle.theta - problem.constants.alpha
+    theta = problem.objective(solution.segments).theta
+    assert problem.violation(solution.segments) <= 1e-6
+    assert theta - problem.constants.alpha == pytest.approx(best, rel=1e-6)
+    assert solution.lower_bound <= best * (1.0 + 1e-6)
