@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import cvxpy as cp
 import numpy as np
 
-from fedgap.planning.convex_model import Coefficients, client_variables
+from fedgap.planning.convex_model import Coefficients, client_variables, solved
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import SCHEMES, Scheme
 
@@ -52,11 +52,7 @@ def compose(
     constraints += [spent <= 1.0, share @ deadline <= 1.0]
     model = cp.Problem(cp.Maximize(share @ cp.hstack(kept)), constraints)
     assert model.is_dcp()
-    try:
-        model.solve(solver=cp.CLARABEL)
-    except cp.error.SolverError:
-        return None
-    if model.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+    if not solved(model):
         return None
     means = np.array([float(k.value) for k in kept])
     costs = np.array([float(problem.selection_cost(s)) for s in selections]) + problem.pruning_weight * (1.0 - means)

@@ -28,7 +28,8 @@ def test_exact_is_as_good_as_brute_force_and_its_bound_is_valid(seed):
     rng = np.random.default_rng(seed)
     scheme = SCHEMES[NAMES[seed // 3 % len(NAMES)]]
     aggregation = ("mean", "sum", "mixture")[seed % 3]
-    problem = random_problem(rng, 2 + seed % CLIENTS, 1 + seed % ROUNDS, aggregation=aggregation, dense_first=seed % 5 == 4)
+    clients, rounds, dense = 2 + seed % CLIENTS, 1 + seed % ROUNDS, seed % 5 == 4
+    problem = random_problem(rng, clients, rounds, aggregation=aggregation, dense_first=dense)
     if not scheme.generalization:
         problem = problem.without_generalization()
     oracle = brute_force(problem, scheme)

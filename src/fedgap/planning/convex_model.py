@@ -14,6 +14,7 @@ variable is of order one; with s = ln(1 + p^max/ν) the exponential's cone is y�
 
 import importlib
 import time
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,22 @@ _PROPOSED = SCHEMES["proposed"]
 def cvxpy() -> Any:
     """CVXPY, imported when a model is built: it takes a second, and most plans never need it."""
     return importlib.import_module("cvxpy")
+
+
+def solved(model: Any) -> bool:
+    """Solve a CVXPY problem with Clarabel; whether it found a solution.
+
+    At tight budgets Clarabel may stop a little short of its tolerance (1e-8): that counts, without CVXPY's warning, for
+    every answer is checked by the literal formulas.
+    """
+    cp = cvxpy()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Solution may be inaccurate")
+            model.solve(solver=cp.CLARABEL)
+    except cp.error.SolverError:
+        return False
+    return model.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,49 +144,55 @@ class FixedSelection:
 
 
 class FixedSelectionModel:
-    """max Σ m_n/k s.t. E(m, x, y) ≤ E and each client's time ≤ T: compiled once for k clients and any numbers (DPP)."""
+    """max Σ m_n/k s.t. E(m, x, y) ≤ E and each client's time ≤ T, compiled once (DPP) and solved for any budgets.
 
-    def __init__(self, count: int, scheme: Scheme = _PROPOSED) -> None:
+    Without a ``fleet`` every number is a parameter and any k clients can be put in; DPP's parameter maps then grow with
+    k² (30 GB at k = 10,000). With one, its numbers are constants and only the two budgets are parameters.
+    """
+
+    def __init__(self, count: int, scheme: Scheme = _PROPOSED, fleet: Fleet | None = None) -> None:
         cp = cvxpy()
-        self.count, self.scheme = count, scheme
-        names = ("compute_j", "upload_j", "silent_j", "compute_s", "upload_s", "log_snr", "keep_min", "time")
-        self.parameters = {name: cp.Parameter(count, nonneg=True, name=name) for name in names}
-        value = self.parameters
+        self.count, self.scheme, self._fleet = count, scheme, fleet
+        names = ("compute_j", "upload_j", "silent_j", "compute_s", "upload_s", "download_s", "log_snr", "keep_min")
+        if fleet is None:
+            self.parameters: dict[str, Any] = {name: cp.Parameter(count, nonneg=True, name=name) for name in names}
+            value, self._units = self.parameters, (1.0, 1.0)
+        else:
+            # What no pruning takes at full power and frequency: it keeps the solver's numbers near 1.
+            numbers = Coefficients.of(fleet, scheme)
+            joules = float((numbers.compute_j + numbers.upload_j).sum())
+            seconds = float((numbers.compute_s + numbers.upload_s + numbers.download_s).max())
+            self.parameters, self._units = {}, (joules, seconds)
+            value = _scaled(numbers, joules, seconds)
+        self.parameters |= {name: cp.Parameter(nonneg=True, name=name) for name in ("energy", "delay")}
         self.variables = own = client_variables(count, value["log_snr"], value["keep_min"], scheme)
         energy = value["compute_j"] @ own.compute_work + value["upload_j"] @ own.upload_work
-        self._energy = energy - value["silent_j"] @ own.upload <= 1.0
-        seconds = cp.multiply(value["compute_s"], own.compute) + cp.multiply(value["upload_s"], own.upload)
-        self._time = seconds <= value["time"]
-        self.problem = cp.Problem(
-            cp.Maximize(cp.sum(own.keep) / count), [*own.constraints, self._energy, self._time]
-        )
+        self._energy = energy - value["silent_j"] @ own.upload <= self.parameters["energy"]
+        busy = cp.multiply(value["compute_s"], own.compute) + cp.multiply(value["upload_s"], own.upload)
+        self._time = busy + value["download_s"] <= self.parameters["delay"]
+        self.problem = cp.Problem(cp.Maximize(cp.sum(own.keep) / count), [*own.constraints, self._energy, self._time])
 
-    def solve(self, fleet: Fleet, energy_j: float, delay_s: float) -> FixedSelection:
-        """Solve for a fleet of k clients, all selected.
+    def solve(self, energy_j: float, delay_s: float, fleet: Fleet | None = None) -> FixedSelection:
+        """Solve for the fleet given here or at the start, all of its clients selected.
 
         :param energy_j: J a round for computing and uploading (the broadcast taken off).
         :param delay_s: s a round, the download included.
         """
-        cp = cvxpy()
         began = time.perf_counter()
+        fleet = self._fleet if fleet is None else fleet
+        assert fleet is not None
         numbers = Coefficients.of(fleet, self.scheme)
-        room = (delay_s - numbers.download_s) / delay_s
         nothing = np.zeros(0)
         failed = FixedSelection(False, np.nan, nothing, nothing, nothing, np.nan, np.nan, 0.0, 0.0)
-        if energy_j <= 0.0 or (room <= 0.0).any():
+        if energy_j <= 0.0 or (numbers.download_s >= delay_s).any():
             return failed
-        # Both budgets are 1: Clarabel's tolerances are absolute.
-        for name in ("compute_j", "upload_j", "silent_j"):
-            self.parameters[name].value = getattr(numbers, name) / energy_j
-        for name in ("compute_s", "upload_s"):
-            self.parameters[name].value = getattr(numbers, name) / delay_s
-        self.parameters["log_snr"].value, self.parameters["keep_min"].value = numbers.log_snr, numbers.keep_min
-        self.parameters["time"].value = room
-        try:
-            self.problem.solve(solver=cp.CLARABEL)
-        except cp.error.SolverError:
-            return failed
-        if self.problem.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        joules, seconds = self._units
+        if self._fleet is None:
+            joules, seconds = energy_j, delay_s
+            for name, number in _scaled(numbers, joules, seconds).items():
+                self.parameters[name].value = number
+        self.parameters["energy"].value, self.parameters["delay"].value = energy_j / joules, delay_s / seconds
+        if not solved(self.problem):
             return failed
         own = self.variables
         keep = np.clip(own.keep.value, numbers.keep_min, 1.0)
@@ -181,16 +204,22 @@ class FixedSelectionModel:
             keep=keep,
             frequency_hz=fleet.max_frequency_hz * keep / np.maximum(own.compute.value, keep),
             power_w=np.minimum(noise * np.expm1(numbers.log_snr * keep / upload), fleet.max_power_w),
-            energy_price=float(self._energy.dual_value) / energy_j,
-            delay_price=float(np.sum(self._time.dual_value)) / delay_s,
+            energy_price=float(self._energy.dual_value) / joules,
+            delay_price=float(np.sum(self._time.dual_value)) / seconds,
             solver_s=float(self.problem.solver_stats.solve_time),
             total_s=time.perf_counter() - began,
         )
+
+
+def _scaled(numbers: Coefficients, joules: float, seconds: float) -> dict[str, Array]:
+    """The coefficients with energies and times in the given units."""
+    unit = {"j": joules, "s": seconds}
+    return {name: value / unit.get(name.rsplit("_", 1)[-1], 1.0) for name, value in vars(numbers).items()}
 
 
 def solve_fixed_selection(
     problem: Problem, selected: Bools, energy_j: float, delay_s: float, scheme: Scheme = _PROPOSED
 ) -> FixedSelection:
     """The best m, f and p for a round of ``selected``, (N,), in ``energy_j`` (without broadcast) and ``delay_s``."""
-    model = FixedSelectionModel(int(selected.sum()), scheme)
-    return model.solve(problem.fleet.take(np.flatnonzero(selected)), energy_j, delay_s)
+    fleet = problem.fleet.take(np.flatnonzero(selected))
+    return FixedSelectionModel(fleet.size, scheme).solve(energy_j, delay_s, fleet)

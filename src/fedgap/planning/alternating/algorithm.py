@@ -26,7 +26,10 @@ class AlternatingOptions:
     iterations: int = 50
     """O: outer iterations at most."""
     threshold: float = 1e-5
-    """Outer iterations end early when the cost θ − α falls by less than this share: the next would repeat this one."""
+    """Outer iterations end early when θ falls by less than this share of γ₂R, as if the mean λ had moved by so much.
+
+    A share of θ itself would stop at once where γ₁Φ² dwarfs the pruning term.
+    """
     tie_break: Literal["centre", "slack"] = "centre"
     """Which solution of P2.1: the interior-point solver's central point, or one of most common slack in budgets."""
     inner_stop: Literal["printed", "moves"] = "printed"
@@ -99,7 +102,7 @@ def solve(
         except KeyboardInterrupt:
             message = "interrupted"
             break
-        if gain <= options.threshold * (theta - problem.constants.alpha):
+        if gain <= options.threshold * problem.pruning_weight:
             message = "converged"
             break
     else:

@@ -3,14 +3,13 @@
 P2's objective does not contain p or f: it is pure feasibility, and "the" solution is the one a tie-break rule picks.
 """
 
-import warnings
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgap.planning.alternating.point import Point, Repeated
-from fedgap.planning.convex_model import Coefficients, cvxpy
+from fedgap.planning.convex_model import Coefficients, cvxpy, solved
 from fedgap.system import Fleet, uplink_rate, upload_energy
 
 Array = npt.NDArray[np.float64]
@@ -90,16 +89,8 @@ class ResourceStep:
 
     def __call__(self, point: Point) -> Point | None:
         """One solution of P2.1 at the local point, or None where the solver finds none."""
-        cp = cvxpy()
         self._set(point)
-        try:
-            with warnings.catch_warnings():
-                # At tight budgets the solver stops short of its tolerance; the literal formulas check each point.
-                warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-                self._model.solve(solver=cp.CLARABEL)
-        except cp.error.SolverError:
-            return None
-        if self._model.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+        if not solved(self._model):
             return None
         fleet = self._repeated.problem.fleet
         power, frequency = point.power_w.copy(), point.frequency_hz.copy()

@@ -15,7 +15,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from fedgap.errors import InputError
 from fedgap.planning.alternating.point import TOLERANCE, Point, Repeated
-from fedgap.planning.convex_model import cvxpy
+from fedgap.planning.convex_model import cvxpy, solved
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -201,8 +201,7 @@ class SelectionStep:
         best, selected = np.inf, None
         for k in range(1, total + 1):
             size.value, share.value = k, 1.0 / k if problem.aggregation == "mean" else 1.0
-            model.solve(solver=cp.CLARABEL)
-            if model.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+            if not solved(model):
                 continue
             cost = (beta + scale * float(model.value)) / k
             if cost < best:
