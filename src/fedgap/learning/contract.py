@@ -78,9 +78,8 @@ class RoundOutput:
 
 def known(round_input: RoundInput, output: RoundOutput) -> Tensor:
     """Where the round's gradient says something: (R, M) bool, True if at least one accepted job kept the weight."""
-    finite = output.finite.tolist()
-    most = [0] * round_input.weights.shape[0]
-    for run, keep, accepted in zip(round_input.run, round_input.keeps, finite):
-        if accepted:
-            most[run] = max(most[run], keep)
-    return round_input.ranks < torch.tensor(most, dtype=torch.int32, device=round_input.ranks.device)[:, None]
+    device = output.finite.device
+    keeps = torch.tensor(round_input.keeps, dtype=torch.int32, device=device) * output.finite
+    run = torch.tensor(list(round_input.run), device=device)
+    most = torch.zeros(len(round_input.weights), dtype=torch.int32, device=device).scatter_reduce(0, run, keeps, "amax")
+    return round_input.ranks.to(device) < most[:, None]

@@ -102,7 +102,13 @@ class Engine:
         if self._fusable is None:
             self._fusable = _samples_are_independent(self.module, round_input.inputs[0])
         if not self._sample_bytes:
-            self._sample_bytes = self._measure(round_input)
+            try:
+                self._sample_bytes = self._measure(round_input)
+            except RuntimeError:
+                if not (isinstance(self._forward, Generic) and self._forward.at_once):
+                    raise
+                self._forward = self._choose("loop")  # a module that vmap cannot vectorise
+                self._sample_bytes = self._measure(round_input)
         samples = max(1, self.memory_bytes // self._sample_bytes)
         return schedule(round_input.run, keeps, sizes, fuse=self._fusable and not per_client,
                         uniform=self.device.type == "cuda", samples=samples,

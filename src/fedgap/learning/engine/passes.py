@@ -39,7 +39,7 @@ def compute(forward: Forward, layout: Layout, shape: Shape, weights: Tensor, ran
     """
     rows = list(shape.run) if len(set(shape.run)) > 1 else slice(shape.run[0], shape.run[0] + 1)  # one run: broadcast
     models = len(shape.run)
-    mask = ranks[rows] < keeps[:, None]
+    mask = (ranks[rows] < keeps[:, None]).to(weights.dtype)
     leaves = forward.spread(weights[rows] * mask)
     own_buffers = buffers[list(shape.run)]
     logits = forward(leaves, layout.split_buffers(own_buffers), inputs, True).to(weights.dtype)

@@ -31,9 +31,10 @@ def schedule(run: Sequence[int], keeps: Sequence[int], batch_sizes: Sequence[int
     for batch in sorted(set(batch_sizes)):
         jobs = sorted((j for j in range(len(run)) if batch_sizes[j] == batch), key=lambda j: run[j])
         most = max(1, samples // batch)
-        groups = _groups(jobs, run, keeps, most if fuse else 1)
+        own = [(job,) for job in jobs]
+        groups = _groups(jobs, run, keeps, most) if fuse else own
         if uniform and len({len(group) for group in groups}) > 1:
-            groups = [(job,) for job in jobs]
+            groups = own
         by_size = defaultdict(list)
         for group in groups:
             by_size[len(group)].append(group)

@@ -44,15 +44,21 @@ def mlp(layers: int, parameters: Tensors, buffers: Tensors, inputs: Tensor, trai
 def lenet_by_model(parameters: Tensors, buffers: Tensors, inputs: Tensor, training: bool) -> Tensor:
     """LeNet-5 for CPUs: convolutions model by model, all else stacked. Activations are (G·S, C, H, W)."""
     models, samples = inputs.shape[:2]
-    x = inputs.flatten(0, 1)
-    for name in ("conv1", "conv2"):
-        x = convolve_and_pool(x, parameters[f"{name}.weight"], models)
-        by_model = x.reshape(models, samples, *x.shape[1:])
-        bias = parameters[f"{name}.bias"][:, None, :, None, None].to(x.dtype)  # after pooling, a quarter of the work
-        x = functional.relu(by_model + bias).flatten(0, 1)
+    x = convolve_and_pool(inputs.flatten(0, 1), parameters["conv1.weight"], models)
+    x = functional.relu(_add_bias(x, parameters["conv1.bias"]))
+    # Channels last: torch's pooling is vectorised over channels, of which there are enough now.
+    parts = x.contiguous(memory_format=torch.channels_last).chunk(models)
+    x = torch.cat([functional.conv2d(part, own) for part, own in zip(parts, parameters["conv2.weight"])])
+    x = functional.relu(_add_bias(functional.max_pool2d(x, 2), parameters["conv2.bias"]))
     x = x.reshape(models, samples, -1)
     x = functional.relu(linear(x, parameters, "fc1"))
     return linear(functional.relu(linear(x, parameters, "fc2")), parameters, "fc3")
+
+
+def _add_bias(x: Tensor, bias: Tensor) -> Tensor:
+    """x (G·S, C, H, W) plus each model's bias (G, C); done after pooling, where it is a quarter of the work."""
+    by_model = x.reshape(len(bias), -1, *x.shape[1:])
+    return (by_model + bias[:, None, :, None, None].to(x.dtype)).flatten(0, 1)
 
 
 def lenet_grouped(parameters: Tensors, buffers: Tensors, inputs: Tensor, training: bool) -> Tensor:
@@ -84,7 +90,7 @@ def resnet(blocks: list[tuple[int, int]], parameters: Tensors, buffers: Tensors,
 
     def normalise(x: Tensor, name: str) -> Tensor:
         mean, variance = buffers[f"{name}.running_mean"], buffers[f"{name}.running_var"]
-        running = mean.reshape(-1), variance.reshape(-1)
+        running = mean.flatten().clone(), variance.flatten().clone()  # autograd watches what it has read
         y = functional.batch_norm(x, *running, parameters[f"{name}.weight"].flatten(),
                                   parameters[f"{name}.bias"].flatten(), training)
         if training:

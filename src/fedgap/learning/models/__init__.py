@@ -50,7 +50,7 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
         torch.manual_seed(seed)
         try:
             module = factory(**{**offered, **arguments})
-        except (TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # whatever the factory, perhaps a user's, raises is about what it was given
             raise InputError(f"model: {name} could not be built with input_shape={tuple(input_shape)}, "
                              f"classes={classes}: {error}") from error
     if not isinstance(module, nn.Module):
