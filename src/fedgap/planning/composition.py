@@ -1,8 +1,8 @@
-"""P1 for a fixed *composition*: which selections, for how many rounds each; deadlines, pruning, power, frequency follow.
+"""P1 for a fixed *composition*: which selections, for how many rounds each. Deadlines and all else follow.
 
-One segment has the deadline T₀/R and is one call of :func:`fedgap.planning.resources.allocate`. Several segments share the
-budgets: the deadlines come from the column generation of :mod:`fedgap.planning.master`, each segment being a kind of round
-with one selection; a segment's value is concave in its deadline, so its columns merge into their average.
+One segment has the deadline T₀/R and is one call of :func:`fedgap.planning.resources.allocate`. Several segments share
+the budgets: their deadlines come from the column generation of :mod:`fedgap.planning.master`, each segment being a kind
+of round with one selection; a segment's value is concave in its deadline, so its columns merge into their average.
 """
 
 from dataclasses import dataclass
@@ -43,6 +43,10 @@ class Composed:
     """θ − α."""
     deadline: Array
     """(J,), s."""
+    energy_price: float
+    """−∂θ/∂E₀ ≥ 0 of the composition, 1/J."""
+    delay_price: float
+    """−∂θ/∂T₀ ≥ 0 of the composition, 1/s."""
 
 
 def compose_single(problem: Problem, units: Units, selected: Bools) -> tuple[Array, Allocation]:
@@ -67,7 +71,8 @@ def compose(problem: Problem, parts: list[Part], start: tuple[float, float] | No
         if not np.isfinite(cost[0]):
             return None
         segment = _segment(problem, part, answer.keep[0], answer.x[0], answer.s[0])
-        return Composed((segment,), float(cost[0]), np.array([problem.delay_s / problem.rounds]))
+        deadline = np.array([problem.delay_s / problem.rounds])
+        return Composed((segment,), float(cost[0]), deadline, *_prices(problem, answer, 1))
     several = _Several(problem, parts)
     if several.spare_s < -1e-12 * problem.delay_s:
         return None
@@ -109,10 +114,10 @@ class _Several:
             return None
         values = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
         segments = tuple(_segment(problem, part, *row) for part, *row in zip(self.parts, *values, strict=True))
-        return Composed(segments, float(costs[0]), deadline)
+        return Composed(segments, float(costs[0]), deadline, *_prices(problem, answer, len(self.parts)))
 
     def allocate(self, rounds: Array, deadline: Array) -> tuple[Array, Allocation]:
-        """θ − α of the segments at deadlines shrunk or stretched to fit, for many round counts (B, J); ∞ where infeasible."""
+        """θ − α of many round counts (B, J) at deadlines shrunk or stretched to fit; ∞ where infeasible."""
         problem, batch = self.problem, len(rounds)
         least = rounds @ self.floor
         beyond = rounds @ (deadline - self.floor)
@@ -143,6 +148,12 @@ class _Several:
 def estimate(problem: Problem, parts: list[Part], rounds: Array, deadline: Array) -> Array:
     """θ − α that the parts reach with other round counts (B, J), the deadlines kept in proportion: an upper bound."""
     return _Several(problem, parts).allocate(rounds, deadline)[0]
+
+
+def _prices(problem: Problem, answer: Allocation, segments: int) -> tuple[float, float]:
+    """What a joule and a second more take off θ: γ₂ times what they add to Σ m/k."""
+    second = answer.time_value[0].reshape(segments, -1).sum(axis=-1).min()
+    return problem.constants.gamma2 / float(answer.worth[0]), problem.constants.gamma2 * float(second)
 
 
 def _segment(problem: Problem, part: Part, keep: Array, x: Array, s: Array) -> Segment:

@@ -1,8 +1,8 @@
 """Which budgets would do: the least energy and delay of any plan, and what to say when they are not there.
 
-Pruned to the most and selecting as few as it may, a round runs along a client's curve (d(π), e(π)); rounds that share two
-budgets share one price of time π, so a composition's least delay for an energy is a scalar root, and so is the converse.
-Where a scheme selects, rounds of single clients are the cheapest; a plan mixes at most a fast and a frugal one.
+Pruned to the most and selecting as few as it may, a round runs along a client's curve (d(π), e(π)); rounds that share
+two budgets share one price of time π, so a composition's least delay for an energy is a scalar root, and so is the
+converse. Where a scheme selects, rounds of single clients are cheapest; a plan mixes at most a fast and a frugal one.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,9 @@ class Cheapest:
 
     def __init__(self, problem: Problem, scheme: Scheme) -> None:
         self.problem = problem
-        self.units = Units.of(problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency)
+        self.units = Units.of(
+            problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency
+        )
         size = problem.size
         self.selections = np.eye(size, dtype=np.bool_) if scheme.select else np.ones((1, size), dtype=np.bool_)
         usable = np.isfinite(problem.selection_cost(self.selections))
@@ -115,7 +117,7 @@ class Cheapest:
         for first in firsts:
             for a in range(len(last)):
                 for b in range(a, len(last)):
-                    counts = np.arange(rounds + 1) if rounds <= 64 else np.unique(np.linspace(0, rounds, 65).astype(int))
+                    counts = np.unique(np.linspace(0, rounds, min(rounds, 64) + 1).astype(int))
                     split = np.column_stack([counts, rounds - counts]) if b > a else np.array([[rounds]])
                     chosen = self.selections[[last[a], last[b]]] if b > a else self.selections[[last[a]]]
                     dense = np.zeros(len(chosen), dtype=np.bool_)
@@ -154,10 +156,12 @@ class Cheapest:
             low, high = np.where(up, middle, low), np.where(up, high, middle)
         price = np.exp(np.where(falls, high, low))  # the side that keeps the budget
         d, e = totals(price)
-        return [
-            Mix(selected[rounds[b] > 0], rounds[b][rounds[b] > 0], dense[rounds[b] > 0], float(price[b]), float(e[b]), float(d[b]))
-            for b in np.flatnonzero(possible)
-        ]
+        mixes = []
+        for b in np.flatnonzero(possible):
+            kept = rounds[b] > 0
+            parts = (selected[kept], rounds[b][kept], dense[kept])
+            mixes.append(Mix(*parts, float(price[b]), float(e[b]), float(d[b])))
+        return mixes
 
 
 def feasible(problem: Problem, scheme: Scheme) -> bool:

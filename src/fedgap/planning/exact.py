@@ -8,7 +8,7 @@ oracle (:mod:`fedgap.planning.pricing`) for a better round, until none exists. W
 
 valid for every plan, time sharing included; g runs over the kinds of rounds (the dense first one, and the others). The
 support of the program has at most a few selections; whole numbers of rounds near its weights are composed exactly
-(:mod:`fedgap.planning.composition`), and where few rounds make that coarse, compositions are enumerated under the bound.
+(:mod:`fedgap.planning.composition`), and where few rounds make that coarse, compositions are enumerated.
 """
 
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Solution:
 def all_selections(size: int) -> Bools:
     """Every non-empty selection of ``size`` clients, (2^size − 1, size)."""
     codes = np.arange(1, 2**size)
-    return (codes[:, None] >> np.arange(size)) % 2 == 1
+    return np.asarray((codes[:, None] >> np.arange(size)) % 2 == 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +123,11 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
         return nothing
     best = rounder.best
     return Solution(
-        segments=best.segments,
+        segments=best.plan.segments,
         lower_bound=master.lower_bound,
         cost=best.cost,
         proven=rounder.proven and not interrupted,
-        energy_price=master.best_mu / problem.rounds,
-        delay_price=master.best_nu / problem.rounds,
+        energy_price=best.plan.energy_price,
+        delay_price=best.plan.delay_price,
         interrupted=interrupted,
     )

@@ -56,7 +56,7 @@ class Segment:
                 values.append(float(value))
             return np.array(values, dtype=np.float64)
 
-        rounds, clients = data.get("rounds"), data.get("clients")
+        rounds, clients = data.get("rounds"), data.get("clients", [])
         if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
             raise InputError(f"{where}.rounds: must be a whole number of at least 1; got {rounds!r}")
         if not isinstance(clients, list) or not clients:

@@ -2,9 +2,10 @@
 
     L_A(μ, ν) = c_A + min_d { ν·d + μ·E_bc + Σ_{n∈A} v_n(d) },    v_n(d) = min_m γ(1 − m)/k + μ·m·ψ_n((d − δ_n)/m)
 
-with c_A = R(β + γ₁Φ²)/k, γ = R·γ₂, δ_n the download, E_bc the broadcast's joules. v_n is convex in d and known piecewise:
-all of the model is kept, or as little as allowed, or the client sits at its own price π* where G(π*) = γ/(kμ), and v_n is
-linear. min_A L_A gives a lower bound on P1 (:mod:`fedgap.planning.exact`), and its minimiser is the next column.
+with c_A = R(β + γ₁Φ²)/k, γ = R·γ₂, δ_n the download, E_bc the broadcast's joules. v_n is convex in d and known
+piecewise: all of the model is kept, or as little as allowed, or the client sits at its own price π* where
+G(π*) = γ/(kμ), and v_n is linear. min_A L_A gives a lower bound on P1 (:mod:`fedgap.planning.exact`), and its minimiser
+is the next column.
 """
 
 from collections.abc import Sequence
@@ -53,8 +54,10 @@ class Priced(NamedTuple):
 class Oracle(Protocol):
     """Prices rounds of one kind (pruned, or dense)."""
 
-    tolerance: float
-    """The relative gap that its bounds can close."""
+    @property
+    def tolerance(self) -> float:
+        """The relative gap that its bounds can close."""
+        ...
 
     @property
     def some(self) -> bool:
@@ -98,6 +101,49 @@ def balance(units: Units, gamma_share: Array, mu: float, floor: Array) -> _Balan
     return _Balance(point.time, point.energy, rate)
 
 
+class Worths:
+    """v_n(d) and v_n′(d) of every client on a grid of deadlines; what does not depend on prices is computed once."""
+
+    def __init__(self, units: Units, grid: Array) -> None:
+        self.units, self.grid = units, grid
+        time = grid[:, None] - units.overhead
+        self.in_time = time >= units.keep_min * units.u_min * (1.0 - 1e-12)
+        """(D, N): whether the client can meet the deadline at all."""
+        self._time = np.where(self.in_time, time, units.keep_min * units.u_min)
+        everything, least = np.maximum(self._time, units.u_min), self._time / units.keep_min
+        self._price_all, self._price_least = units.price_of_time(np.stack([everything, least]))
+        self._energy_all = units.at(self._price_all).energy
+        self._energy_least = units.keep_min * units.at(self._price_least).energy
+        self.floor = 0.5 * self._price_least[-1]
+        """A price of time below all that occur on the grid."""
+        self._balances: dict[tuple[float, float], _Balance] = {}
+
+    def at(self, gamma_share: float, mu: float, rows: npt.NDArray[np.intp] | slice) -> tuple[Array, Array]:
+        """(v, v′) at some grid points, (rows, N), for selections whose γ/k is ``gamma_share``.
+
+        Clients that cannot meet a deadline have the value of the least one that they can: mask them with ``in_time``.
+        """
+        units, time = self.units, self._time[rows]
+        own = self._balance(gamma_share, mu)
+        everything, little = time >= own.time, time <= units.keep_min * own.time
+        pruned = gamma_share * (1.0 - units.keep_min) + mu * self._energy_least[rows]
+        value = np.where(
+            everything, mu * self._energy_all[rows], np.where(little, pruned, gamma_share - own.rate * time)
+        )
+        # A client that only just meets the deadline at full speed values the next second as a stretched one does.
+        squeezed = np.maximum(mu * self._price_least[rows], own.rate)
+        slope = -np.where(everything, mu * self._price_all[rows], np.where(little, squeezed, own.rate))
+        return value, slope
+
+    def _balance(self, gamma_share: float, mu: float) -> _Balance:
+        key = (gamma_share, mu)
+        if key not in self._balances:
+            if any(known[1] != mu for known in self._balances):
+                self._balances.clear()  # prices change for good from one pricing to the next
+            self._balances[key] = balance(self.units, np.full(self.units.noise.shape, gamma_share), mu, self.floor)
+        return self._balances[key]
+
+
 class Enumerated:
     """Prices an explicit list of selections: all 2^N − 1 of a small fleet, or those that a scheme allows."""
 
@@ -120,16 +166,8 @@ class Enumerated:
         first = float(self.shortest.min())
         spaced = np.geomspace(first, max(longest_s, first), self._GRID)
         starts = units.overhead + units.keep_min * units.u_min
-        starts = starts[starts <= longest_s]
-        self.grid = np.unique(np.concatenate([spaced, starts]))
-        time = self.grid[:, None] - units.overhead
-        self._in_time = time >= units.keep_min * units.u_min * (1.0 - 1e-12)
-        time = np.where(self._in_time, time, units.keep_min * units.u_min)
-        prices = units.price_of_time(np.stack([np.maximum(time, units.u_min), time / units.keep_min]))
-        self._all, self._least = units.at(prices[0]), units.at(prices[1])
-        self._price_all, self._price_least = prices
-        self._time = time
-        self.floor = 0.5 * self._price_least[-1]
+        self.worths = Worths(units, np.unique(np.concatenate([spaced, starts[starts <= longest_s]])))
+        self.grid = self.worths.grid
         self._first = np.searchsorted(self.grid, self.shortest * (1.0 - 1e-12))
 
     @property
@@ -163,7 +201,7 @@ class Enumerated:
         fixed = nu * self.grid + mu * self.problem.broadcast_j
         for k in np.unique(self.count):
             members = np.flatnonzero(self.count == k)
-            value, slope = self._clients(gamma / k, mu)
+            value, slope = self.worths.at(gamma / k, mu, slice(None))
             sets = self.selections[members].astype(np.float64)
             # Matrix products over all selections of one size: value and slope at every grid point.
             total = sets @ value.T + fixed
@@ -187,29 +225,9 @@ class Enumerated:
             left[members] = start
         return bounds, left
 
-    def _clients(self, gamma_share: float, mu: float) -> tuple[Array, Array]:
-        """v_n(d) and v_n′(d) on the grid, (D, N), for selections of one size."""
-        units = self.units
-        own = balance(units, np.full(units.noise.shape, gamma_share), mu, self.floor)
-        everything = self._time >= own.time
-        little = self._time <= units.keep_min * own.time
-        value = np.where(
-            everything,
-            mu * self._all.energy,
-            np.where(
-                little,
-                gamma_share * (1.0 - units.keep_min) + mu * units.keep_min * self._least.energy,
-                gamma_share - own.rate * self._time,
-            ),
-        )
-        # Where the deadline only just suffices at full speed, the next second is worth what it is to a stretched client.
-        squeezed = np.maximum(mu * self._price_least, own.rate)
-        slope = -np.where(everything, mu * self._price_all, np.where(little, squeezed, own.rate))
-        return value, slope
-
     def _refine(self, chosen: npt.NDArray[np.intp], left: npt.NDArray[np.intp], mu: float, nu: float) -> "_Refined":
         """Minimise L_A over the deadline for some selections: tangents and bisection in turn, until they meet."""
-        curve = RoundCurve(self.problem, self.units, self.selections[chosen], self.base[chosen], mu, nu, self.floor)
+        curve = RoundCurve(self.problem, self.units, self.selections[chosen], self.base[chosen], mu, nu, self.worths.floor)
         low, high = self.grid[left], self.grid[np.minimum(left + 1, len(self.grid) - 1)]
         low = np.maximum(low, self.shortest[chosen])
         high = np.maximum(high, low)

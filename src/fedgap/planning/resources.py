@@ -6,8 +6,8 @@ With the selection and each round's deadline d fixed, what is left is
 
 over *instances* i = (segment, client), with t_i = d − download, r_i the segment's rounds, k_i its number of clients.
 It is convex with one coupling constraint, hence one multiplier: with ζ the worth of a unit of kept model in joules,
-an instance's π solves G(π) = ζ/k clipped to its range, and ζ is where the energy is used up. ``allocate`` does this for a
-whole batch of problems at once; :mod:`fedgap.planning.composition` also chooses the deadlines.
+an instance's π solves G(π) = ζ/k clipped to its range, and ζ is where the energy is used up. ``allocate`` does this for
+a whole batch of problems at once; :mod:`fedgap.planning.composition` also chooses the deadlines.
 """
 
 from dataclasses import dataclass
@@ -78,8 +78,8 @@ def allocate(
     price, point = high, at_high
     search = feasible & ~rich
     if search.any():
-        ends = _Ends(low, high, worth_low, worth_high)
-        worth, price, point = _spend(units, time, share, weight, budget, ends, search)
+        bounds = _Ends(low, high, worth_low, worth_high)
+        worth, price, point = _spend(units, time, share, weight, budget, bounds, search)
         inverse = np.where(search, 1.0 / worth, 0.0)
     keep = np.where(selected, np.clip(time / point.time, keep_min, keep_max), 0.0)
     # A client that cannot work faster still has a use for time: there π follows from G = ε + π·u_min = ζ/k.

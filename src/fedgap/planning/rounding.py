@@ -1,7 +1,7 @@
 """From fractions of rounds to whole rounds.
 
-All selections in the program's support cost the same at its prices, so whole numbers near its weights lose only to second
-order; for the few rounds where that is coarse, compositions are enumerated under the bounds that the pricing gave:
+All selections in the program's support cost the same at its prices, so whole numbers near its weights lose only to
+second order; for the few rounds where that is coarse, compositions are enumerated under the pricing's bounds:
 
     θ − α ≥ Σ_j (r_j/R)·L_{A_j}(μ, ν) − μ·E₀/R − ν·T₀/R      at every (μ, ν) that was priced.
 """
@@ -14,9 +14,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedgap.planning.composition import Part, compose, compose_single, estimate
+from fedgap.planning.composition import Composed, Part, compose, compose_single, estimate
 from fedgap.planning.master import Master, Progress
-from fedgap.planning.plan import Segment
 from fedgap.planning.pricing import Enumerated, Oracle
 from fedgap.planning.problem import Problem
 from fedgap.planning.units import Units
@@ -54,9 +53,12 @@ class Best:
     """The best composition so far."""
 
     composition: Composition
-    segments: tuple[Segment, ...]
-    cost: float
-    deadline: Array
+    plan: Composed
+
+    @property
+    def cost(self) -> float:
+        """θ − α."""
+        return self.plan.cost
 
 
 class Rounder:
@@ -122,8 +124,10 @@ class Rounder:
             keys, weights = list(support), np.array(list(support.values()))
             floors = np.floor(weights + 1e-6).astype(int)
             missing = group.rounds - int(floors.sum())
-            vectors = {tuple(floors + np.isin(np.arange(len(keys)), up)) for up in combinations(range(len(keys)), missing)} \
-                if 0 <= missing <= len(keys) else {tuple(_largest_remainder(weights, group.rounds))}
+            vectors = {tuple(_largest_remainder(weights, group.rounds))}
+            if 0 <= missing <= len(keys):
+                places = np.arange(len(keys))
+                vectors |= {tuple(floors + np.isin(places, up)) for up in combinations(places, missing)}
             if shift:
                 vectors |= {
                     _moved(vector, i, j, shift)
@@ -152,7 +156,7 @@ class Rounder:
             ]
             if not moves:
                 return
-            cost = estimate(self.problem, self._parts(best.composition), current + np.array(moves), best.deadline)
+            cost = estimate(self.problem, self._parts(best.composition), current + np.array(moves), best.plan.deadline)
             order = [i for i in np.argsort(cost)[:3] if cost[i] < best.cost]
             self.try_all(
                 tuple((g, key, int(r)) for (g, key, _), r in zip(best.composition, current + moves[i], strict=True))
@@ -176,7 +180,7 @@ class Rounder:
         for composition in fresh:
             answer = compose(self.problem, self._parts(composition), (self.master.best_mu, self.master.best_nu))
             if answer is not None and (self.best is None or answer.cost < self.best.cost):
-                self.best = Best(composition, answer.segments, answer.cost, answer.deadline)
+                self.best = Best(composition, answer)
 
     # --- searching -------------------------------------------------------------------------------------------------
 
@@ -191,14 +195,14 @@ class Rounder:
         return tables, back
 
     def _enumerate(self, progress: Progress | None) -> None:
-        """All compositions that the bounds allow to be better, best bound first; sets ``proven`` when all were ruled out."""
+        """Every composition that the bounds allow to be better, best bound first; ``proven`` when all were ruled out."""
         tables, back = self._tables()
         selections = [group.oracle.selections for group in self.groups]  # type: ignore[attr-defined]
         best = int(np.argmax(sum(g.rounds * t.min(axis=1) for g, t in zip(self.groups, tables, strict=True)) - back))
         start = sum(g.rounds * t[best].min() for g, t in zip(self.groups, tables, strict=True)) - back[best]
         allowed = (self.best.cost if self.best else np.inf) - start
-        found, complete = _multisets([(g.rounds, t[best] - t[best].min()) for g, t in zip(self.groups, tables, strict=True)],
-                                     allowed)
+        reduced = [(g.rounds, t[best] - t[best].min()) for g, t in zip(self.groups, tables, strict=True)]
+        found, complete = _multisets(reduced, allowed)
         bounds = np.full(len(found), -np.inf)
         columns = np.repeat(np.arange(len(self.groups)), [g.rounds for g in self.groups])
         for p in range(len(back)):
@@ -274,7 +278,7 @@ def _largest_remainder(weights: Array, total: int) -> Ints:
     floors = np.floor(scaled).astype(np.intp)
     order = np.argsort(-(scaled - floors), kind="stable")
     floors[order[: total - int(floors.sum())]] += 1
-    return floors
+    return np.asarray(floors)
 
 
 def _multisets(kinds: list[tuple[int, Array]], allowed: float) -> tuple[Ints, bool]:
@@ -299,7 +303,7 @@ def _multisets(kinds: list[tuple[int, Array]], allowed: float) -> tuple[Ints, bo
             parent = np.repeat(np.arange(len(rows)), width)
             offset = np.arange(len(parent)) - np.repeat(np.cumsum(width) - width, width)
             chosen = last[parent] + offset
-            rows = np.column_stack([rows[parent], order[chosen]]) if len(parent) else np.zeros((0, rows.shape[1] + 1), np.intp)
+            rows = np.column_stack([rows[parent], order[chosen]])
             spent, last = spent[parent] + cheap[chosen], chosen
             if len(rows) > _MOST_COMPOSITIONS:
                 complete = False

@@ -31,13 +31,14 @@ def plan(
 ) -> Plan:
     """Solve P1 for a scenario.
 
-    A baseline that cannot finish R rounds within the budgets is re-planned at the most rounds that they carry: its plan then
-    has fewer rounds, status ``infeasible`` and θ = ∞ for the R asked for.
+    A baseline that cannot finish R rounds within the budgets is re-planned at the most rounds that they carry: its plan
+    then has fewer rounds, status ``infeasible`` and θ = ∞ for the R asked for.
 
-    :param scheme: one of ``SCHEMES``; :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
+    :param scheme: one of ``SCHEMES``.
+    :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
     :param horizon: choose the number of rounds too, up to the scenario's own.
     :param options: an ``AlternatingOptions``, for ``alternating`` only.
-    :param progress: called with (what, iteration, best cost so far, lower bound so far). Ctrl-C keeps the best plan so far.
+    :param progress: called with (what, iteration, best cost so far, lower bound so far); Ctrl-C keeps the best so far.
     """
     started = time.perf_counter()
     restriction = _scheme(scheme)
@@ -182,8 +183,8 @@ def _best_horizon(
 ) -> Plan:
     """R chosen too: θ*(R) over 1..R by coarse-to-fine search around the best of a geometric grid.
 
-    α falls with R while tighter budgets a round raise the rest, so θ* has one valley in practice; the grid guards against
-    others, and the bound returned is the one at the R chosen.
+    α falls with R while tighter budgets a round raise the rest, so θ* has one valley in practice; the grid guards
+    against others, and the bound returned is the one at the R chosen.
     """
     most = diagnosis.most_rounds(problem, scheme)
     if most == 0:
@@ -197,7 +198,7 @@ def _best_horizon(
                 progress(f"horizon {rounds}", len(known), known[rounds].theta, -np.inf)
         return known[rounds]
 
-    grid = sorted({int(round(r)) for r in np.geomspace(1, most, 12)})
+    grid = sorted({round(r) for r in np.geomspace(1, most, 12)})
     while True:
         best = min(grid, key=lambda r: at(r).theta)
         place = grid.index(best)

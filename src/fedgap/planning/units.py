@@ -5,9 +5,9 @@ x = C/f the seconds of computing and y = b/s the seconds of uploading *per unit 
 
     u = x + y,        ε = K·C³/x² + ν·(eˢ − 1)·y,        C = Z·e/q, K = κϖ, b = H·ln2/c, ν = c·U₀/h.
 
-Let ψ(u) be the least ε for a given u. It is convex and falling, so (m, t) ↦ m·ψ(t/m), the least energy to keep m within
-t seconds, is jointly convex (a perspective): no successive approximation is needed. ψ has no closed form in u, but all is
-closed in the *price of time* π = −ψ′(u), in watt:
+Let ψ(u) be the least ε for a given u. It is convex and falling, so (m, t) ↦ m·ψ(t/m), the least energy to keep m
+within t seconds, is jointly convex (a perspective): no successive approximation is needed. ψ has no closed form in u,
+but all is closed in the *price of time* π = −ψ′(u), in watt:
 
     x(π) = (2KC³/π)^⅓,      s(π) = 1 + W₀((π/ν − 1)/e),      G(π) = ψ − uψ′ = ε + πu,      G′(π) = u,
 
@@ -17,7 +17,7 @@ Powers span ten orders of magnitude (an SNR of 10⁸ and more), so everything is
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -104,8 +104,8 @@ class Units:
         )
 
     def _map(self, change: Callable[[Array], Array]) -> "Units":
-        curves = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Units(**{k: change(v) if isinstance(v, np.ndarray) else v for k, v in curves.items()})  # type: ignore[arg-type]
+        curves: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Units(**{k: change(v) if isinstance(v, np.ndarray) else v for k, v in curves.items()})
 
     @classmethod
     def stack(cls, several: Sequence["Units"]) -> "Units":
@@ -223,7 +223,8 @@ class Units:
         for _ in range(60):
             model = point.energy + price * point.time
             ratio = np.log(worth / model)
-            new = np.clip(price * np.exp(ratio * model / (price * point.time)), low, high)
+            step = np.clip(ratio * model / (price * point.time), -40.0, 40.0)
+            new = np.clip(price * np.exp(step), low, high)
             done = np.abs(new - price) <= 4e-16 * price
             if done.all():
                 break
