@@ -95,8 +95,8 @@ class _Several:
         slowest = np.maximum(self.longest[:, None] - self.units.overhead, self.units.u_min) / self.units.keep_min
         self._cheapest = 0.5 * self.units.price_of_time(slowest)
 
-    def price(self, mu: float, nu: float) -> list[Priced]:
-        """Each segment's best deadline at prices (μ, ν)."""
+    def price(self, mu: float, nu: float, tolerance: float) -> list[Priced]:
+        """Each segment's best deadline at prices (μ, ν); finer than any tolerance asked for."""
         curve = RoundCurve(self.problem, self.units, self.selected, self.base, mu, nu, self._cheapest)
         refined = curve.minimise(self.floor, self.longest)
         return [Priced(float(refined.bound[j]), refined.columns.take([j])) for j in range(len(self.parts))]
@@ -152,7 +152,7 @@ def estimate(problem: Problem, parts: list[Part], rounds: Array, deadline: Array
 
 def _prices(problem: Problem, answer: Allocation, segments: int) -> tuple[float, float]:
     """What a joule and a second more take off θ: γ₂ times what they add to Σ m/k."""
-    second = answer.time_value[0].reshape(segments, -1).sum(axis=-1).min()
+    second = answer.time_value[0].reshape(segments, -1).sum(axis=-1).max()  # given where it is worth most
     return problem.constants.gamma2 / float(answer.worth[0]), problem.constants.gamma2 * float(second)
 
 

@@ -35,6 +35,13 @@ class Mix:
     energy_j: float
     delay_s: float
 
+    def composition(self, kinds: int) -> tuple[tuple[int, bytes, int], ...]:
+        """The mix as (kind of round, selection, rounds), for the solver to start from."""
+        return tuple(
+            (0 if dense else kinds - 1, row.tobytes(), int(r))
+            for row, r, dense in zip(self.selected, self.rounds, self.dense, strict=True)
+        )
+
 
 class Cheapest:
     """The cheapest rounds of a problem under a scheme, ignoring θ."""
@@ -227,10 +234,3 @@ def _up(value: float | None) -> str:
     assert value is not None
     digits = 3 - int(np.floor(np.log10(value)))
     return f"{np.ceil(value * 10.0**digits) / 10.0**digits:.6g}"
-
-
-def parts_of(mix: Mix, problem: Problem) -> tuple[tuple[Bools, int, bool], ...]:
-    """A mix as (selection, rounds, dense) triples, for the solver to start from."""
-    return tuple((row, int(r), bool(d)) for row, r, d in zip(mix.selected, mix.rounds, mix.dense, strict=True))
-
-

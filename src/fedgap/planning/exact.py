@@ -11,17 +11,18 @@ support of the program has at most a few selections; whole numbers of rounds nea
 (:mod:`fedgap.planning.composition`), and where few rounds make that coarse, compositions are enumerated.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from fedgap.planning.diagnosis import Cheapest
 from fedgap.planning.large import Searched
 from fedgap.planning.master import Master, Progress
 from fedgap.planning.plan import Segment
 from fedgap.planning.pricing import Enumerated, Oracle
 from fedgap.planning.problem import Problem
-from fedgap.planning.rounding import Rounder
+from fedgap.planning.rounding import Rounder, composition_of
 from fedgap.planning.schemes import Scheme
 from fedgap.planning.units import Units
 
@@ -101,20 +102,25 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
     nothing = Solution((), None, np.inf, True, 0.0, 0.0)
     if any(not group.oracle.some for group in groups):
         return nothing
+    hints = _mean_segments(problem, scheme, groups, progress)
     master = Master(
         np.array([group.rounds for group in groups]) / problem.rounds,
         problem.energy_j / problem.rounds,
         problem.delay_s / problem.rounds,
-        lambda mu, nu: [group.oracle.price(mu, nu) for group in groups],
+        lambda mu, nu, tolerance: [group.oracle.price(mu, nu, tolerance) for group in groups],
         max(group.oracle.tolerance for group in groups),
     )
     rounder = Rounder(problem, groups, master)
     interrupted = False
     try:
+        rounder.try_all([composition_of(hints, groups)] if hints else [])
         master.run(progress)
-        if master.infeasible:
-            return nothing
-        rounder.run(progress)
+        if not master.infeasible:
+            rounder.run(progress)
+        if rounder.best is None:
+            mix = Cheapest(problem, scheme).least_delay(problem.energy_j)
+            if mix is not None:  # rounding found no way to keep tight budgets, but there is one
+                rounder.try_all([mix.composition(len(groups))])
     except KeyboardInterrupt:
         interrupted = True
         if rounder.best is None and not rounder.rescue():
@@ -124,10 +130,26 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
     best = rounder.best
     return Solution(
         segments=best.plan.segments,
-        lower_bound=master.lower_bound,
+        lower_bound=master.lower_bound if np.isfinite(master.lower_bound) else None,
         cost=best.cost,
         proven=rounder.proven and not interrupted,
         energy_price=best.plan.energy_price,
         delay_price=best.plan.delay_price,
         interrupted=interrupted,
     )
+
+
+def _mean_segments(
+    problem: Problem, scheme: Scheme, groups: list[Group], progress: Progress | None
+) -> tuple[Segment, ...]:
+    """For ``mixture`` over a large fleet: the plan by ``mean``, to start from and never to fall behind.
+
+    Its selections also become seeds of the pricing. Empty where selections are enumerated anyway.
+    """
+    searched = [group.oracle for group in groups if isinstance(group.oracle, Searched)]
+    if problem.aggregation != "mixture" or not searched:
+        return ()
+    solution = solve(replace(problem, aggregation="mean"), scheme, progress)
+    for oracle in searched:
+        oracle.seeds = [segment.selected for segment in solution.segments]
+    return solution.segments

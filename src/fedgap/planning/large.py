@@ -4,8 +4,8 @@ For a number of clients k and a deadline d the best selection minimises C·(Σ_A
 or Rγ₁/k³ (mean). As S² = max_z 2zS − z², any z gives the lower bound −C·z² + the k least of v_n + 2C·z·φ_n: a threshold
 rule, exact but for a fraction of one client. It stays valid over a box k₁ ≤ k ≤ k₂, d₁ ≤ d ≤ d₂ with
 
-- β/k and γ/k taken at k₂, the count at k₁, and C = Rγ₁/k₂ (sum) or Rγ₁/(k₁²k₂) (mean: the average over a selection is at
-  least that over the k₁ clients of least score), z no more than twice the least Σφ of k₁ clients, so that 2zS − z² ≥ 0;
+- β/k and γ/k taken at k₂, the count at k₁, and C = Rγ₁/k₂ (sum) or Rγ₁/(k₁²k₂) (mean: the average over a selection is
+  at least that over the k₁ clients of least score), z at most twice the least Σφ of k₁ clients, so that 2zS − z² ≥ 0;
 - v_n by its tangent at a deadline inside: v_n is convex in d, so a selection's bound is linear in d, least at an end.
 
 Boxes are split, along whichever of k and d costs more, until none is below the best round found, less the tolerance.
@@ -40,7 +40,7 @@ class Searched:
         self.problem, self.units = problem, units
         need = units.overhead + units.keep_min * units.u_min
         self.some = bool(need.min() <= longest_s)
-        self.tolerance = 5e-4 if problem.size <= 200 else 2e-3
+        self.tolerance = 5e-4 if problem.size <= 200 else 4e-3
         self.bounded = problem.aggregation != "mixture"
         self.seeds: list[Bools] = []
         """Selections known from elsewhere, tried at every pricing."""
@@ -55,10 +55,10 @@ class Searched:
         self.able = self.worths.in_time  # (D, N)
         self.most = self.able.sum(axis=-1)
 
-    def price(self, mu: float, nu: float) -> Priced:
+    def price(self, mu: float, nu: float, tolerance: float) -> Priced:
         """The best rounds found, and the bound that no round can beat."""
         best, columns = self._rounds(mu, nu)
-        bound = self._bound(mu, nu, best) if self.bounded else -np.inf
+        bound = self._bound(mu, nu, best, tolerance) if self.bounded else -np.inf
         return Priced(min(bound, best), columns)
 
     # --- good rounds ----------------------------------------------------------------------------------------------
@@ -157,13 +157,13 @@ class Searched:
 
     # --- the bound ------------------------------------------------------------------------------------------------
 
-    def _bound(self, mu: float, nu: float, best: float) -> float:
+    def _bound(self, mu: float, nu: float, best: float, tolerance: float) -> float:
         """The least bound over boxes (k₁, k₂, i₁, i₂) of counts and grid deadlines, split until near ``best``."""
         last = len(self.grid) - 1
         edges = np.unique(np.geomspace(1, self.problem.size + 1, 24).round().astype(np.intp))
         marks = np.unique(np.linspace(0, last, 5).round().astype(np.intp))
         boxes = np.array([(a, b - 1, i, j) for a, b in pairwise(edges) for i, j in pairwise(marks)], dtype=np.intp)
-        goal = best * (1.0 - 0.5 * self.tolerance)
+        goal = best * (1.0 - 0.5 * tolerance)
         done, total = np.inf, 0
         while len(boxes):
             bounds, by_count = self._box_bounds(boxes, mu, nu, goal)
@@ -179,7 +179,7 @@ class Searched:
         return min(done, goal)
 
     def _box_bounds(self, boxes: Ints, mu: float, nu: float, goal: float) -> tuple[Array, Bools]:
-        """A lower bound on L over each box (∞ where too few can meet its deadlines), and whether to split its counts."""
+        """A lower bound on L over each box (∞ where too few meet its deadlines), and whether to split its counts."""
         problem = self.problem
         bounds, by_count = np.full(len(boxes), np.inf), np.zeros(len(boxes), dtype=np.bool_)
         possible = self.most[boxes[:, 3]] >= boxes[:, 0]

@@ -11,8 +11,8 @@ from fedgap.planning.pricing import Columns, Priced
 Array = npt.NDArray[np.float64]
 Progress = Callable[[str, int, float, float], None]
 """Called with (what, iteration, best cost so far, lower bound so far)."""
-Pricing = Callable[[float, float], Sequence[Priced]]
-"""The best rounds of each kind at prices (μ, ν)."""
+Pricing = Callable[[float, float, float], Sequence[Priced]]
+"""The best rounds of each kind at prices (μ, ν), their bounds within a relative tolerance."""
 
 _ITERATIONS = 300
 
@@ -31,6 +31,8 @@ class Master:
         self.objective = np.inf
         self.lower_bound = -np.inf
         self.best_mu = self.best_nu = 0.0
+        self.prices = (0.0, 0.0)
+        """The last program's (μ, ν)."""
         self.dual_points: list[tuple[float, float]] = []
         self.shortfall = np.inf
         """How far the budgets are overdrawn, as a share of them, with the columns so far."""
@@ -47,10 +49,15 @@ class Master:
         self.columns[kind] = [merged]
         return merged
 
-    def price(self, mu: float, nu: float) -> None:
-        """Take the best rounds at (μ, ν) in, and the bound that they prove."""
+    def price(self, mu: float, nu: float, *, fine: bool = False) -> None:
+        """Take the best rounds at (μ, ν) in, and the bound that they prove.
+
+        Far from the optimum a rough bound does, for it only has to show the direction; ``fine`` asks for a good one.
+        """
         bound = -mu * self.energy - nu * self.delay
-        for i, (share, answer) in enumerate(zip(self.shares, self.pricing(mu, nu), strict=True)):
+        distance = (self.objective - self.lower_bound) / abs(self.objective) if np.isfinite(self.objective) else 1.0
+        tolerance = self.tolerance if fine else min(max(self.tolerance, 0.2 * distance), 0.3)
+        for i, (share, answer) in enumerate(zip(self.shares, self.pricing(mu, nu, tolerance), strict=True)):
             bound += share * answer.lower_bound
             self.columns[i].append(answer.columns)
         if bound > self.lower_bound:
@@ -80,9 +87,13 @@ class Master:
             if progress is not None:
                 progress("pricing", iteration, self.objective, self.lower_bound)
             # The program's own tolerance ends progress before ours does where columns are almost parallel.
-            still = last - self.objective <= 1e-13 * abs(self.objective)
+            least = 1e-13 if np.isfinite(self.lower_bound) else 1e-5  # without a bound, small gains are not worth it
+            still = last - self.objective <= least * abs(self.objective)
             stuck = stuck + 1 if still else 0
-            if self._met or stuck >= 4 or (mu, nu) == self.dual_points[-1]:
+            again = (mu, nu) == self.dual_points[-1]
+            if again and not self._met:
+                self.price(mu, nu, fine=True)
+            if self._met or again or stuck >= 4:
                 if not self.infeasible or self._penalty >= 1e9 * scale:
                     break
                 self._penalty *= 1e3
@@ -124,4 +135,5 @@ class Master:
         self.shortfall = float(answer.x[-2:].sum())
         self.weights = np.split(answer.x[:-2], np.cumsum(sizes)[:-1])
         mu, nu = np.maximum(-answer.ineqlin.marginals, 0.0) / (self.energy, self.delay)
-        return float(mu), float(nu)
+        self.prices = float(mu), float(nu)
+        return self.prices

@@ -20,6 +20,7 @@ from fedgap.planning.units import Units
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +65,8 @@ class Oracle(Protocol):
         """Whether any selection can meet the longest deadline."""
         ...
 
-    def price(self, mu: float, nu: float) -> Priced:
-        """The least L_A(μ, ν) over the selections the oracle knows."""
+    def price(self, mu: float, nu: float, tolerance: float) -> Priced:
+        """The least L_A(μ, ν) over the selections the oracle knows; its bound may be off by a relative tolerance."""
         ...
 
 
@@ -118,7 +119,7 @@ class Worths:
         """A price of time below all that occur on the grid."""
         self._balances: dict[tuple[float, float], _Balance] = {}
 
-    def at(self, gamma_share: float, mu: float, rows: npt.NDArray[np.intp] | slice) -> tuple[Array, Array]:
+    def at(self, gamma_share: float, mu: float, rows: Ints | slice) -> tuple[Array, Array]:
         """(v, v′) at some grid points, (rows, N), for selections whose γ/k is ``gamma_share``.
 
         Clients that cannot meet a deadline have the value of the least one that they can: mask them with ``in_time``.
@@ -175,7 +176,7 @@ class Enumerated:
         """Whether any selection can meet the longest deadline."""
         return bool(len(self.selections))
 
-    def price(self, mu: float, nu: float) -> Priced:
+    def price(self, mu: float, nu: float, tolerance: float = 0.0) -> Priced:
         """Bound every selection on a grid of deadlines by tangents, then refine the best ones exactly."""
         bounds, left = self.bounds(mu, nu)
         order = np.argsort(bounds)
@@ -193,7 +194,7 @@ class Enumerated:
         rest = bounds[order[taken]] if taken < len(order) else np.inf
         return Priced(min(floor, float(rest)), Columns.join(found))
 
-    def bounds(self, mu: float, nu: float) -> tuple[Array, npt.NDArray[np.intp]]:
+    def bounds(self, mu: float, nu: float) -> tuple[Array, Ints]:
         """A lower bound on L_A for every selection, and the grid interval [left, left + 1] where its minimum lies."""
         gamma = self.problem.pruning_weight
         bounds = np.empty(len(self.selections))
@@ -225,9 +226,10 @@ class Enumerated:
             left[members] = start
         return bounds, left
 
-    def _refine(self, chosen: npt.NDArray[np.intp], left: npt.NDArray[np.intp], mu: float, nu: float) -> "_Refined":
+    def _refine(self, chosen: Ints, left: Ints, mu: float, nu: float) -> "_Refined":
         """Minimise L_A over the deadline for some selections: tangents and bisection in turn, until they meet."""
-        curve = RoundCurve(self.problem, self.units, self.selections[chosen], self.base[chosen], mu, nu, self.worths.floor)
+        some = self.selections[chosen], self.base[chosen]
+        curve = RoundCurve(self.problem, self.units, *some, mu, nu, self.worths.floor)
         low, high = self.grid[left], self.grid[np.minimum(left + 1, len(self.grid) - 1)]
         low = np.maximum(low, self.shortest[chosen])
         high = np.maximum(high, low)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgap.config import Scenario
+from fedgap.errors import InputError
 from fedgap.planning.plan import Segment
 from fedgap.system import Fleet, RoundCost, broadcast_energy, round_cost
 from fedgap.theory import BoundConstants, Terms, aggregate, pooled_statement, round_terms
@@ -32,7 +33,7 @@ class Problem:
     """T₀."""
     constants: BoundConstants
     phi: Array
-    """φ_n, shape (N,); unused by ``mixture``."""
+    """φ_n, shape (N,); for ``mixture`` only a guide to good selections."""
     aggregation: Aggregation
     label_counts: Array | None = None
     target_counts: Array | None = None
@@ -52,7 +53,7 @@ class Problem:
             energy_j=scenario.budget.energy_j,
             delay_s=scenario.budget.delay_s,
             constants=scenario.constants(),
-            phi=np.zeros(len(scenario.clients)) if mixture else scenario.phi(),
+            phi=_own_statements(scenario) if mixture else scenario.phi(),
             aggregation=scenario.bound.aggregation,
             label_counts=counts.astype(np.float64) if mixture and counts is not None else None,
             target_counts=np.asarray(scenario.target_counts, dtype=np.float64) if mixture else None,
@@ -193,3 +194,18 @@ class Problem:
 
 def _least(values: Array, selected: Bools) -> float:
     return float(np.where(selected, values, np.inf).min())
+
+
+def _own_statements(scenario: Scenario) -> Array:
+    """φ_n where it has a value, otherwise twice the largest: ``mixture`` needs no client's own to exist."""
+    try:
+        return scenario.phi()
+    except InputError:
+        counts, target = scenario.label_counts(), scenario.target_counts
+        assert counts is not None
+        assert target is not None
+        alone = pooled_statement(
+            counts.astype(np.float64), np.asarray(target, dtype=np.float64), np.eye(len(counts), dtype=np.bool_)
+        )
+        finite = np.isfinite(alone)
+        return np.where(finite, alone, 2.0 * alone[finite].max(initial=1.0))

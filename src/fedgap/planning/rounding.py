@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fedgap.planning.composition import Composed, Part, compose, compose_single, estimate
 from fedgap.planning.master import Master, Progress
+from fedgap.planning.plan import Segment
 from fedgap.planning.pricing import Enumerated, Oracle
 from fedgap.planning.problem import Problem
 from fedgap.planning.units import Units
@@ -35,6 +36,14 @@ _FEW_ROUNDS = 6
 _MOST_COMPOSITIONS = 200_000
 _MOST_SOLVED = 400
 _DUAL_POINTS = 24
+
+
+def composition_of(segments: Sequence[Segment], groups: Sequence["_Group"]) -> Composition:
+    """A plan's segments as a composition; with two kinds of rounds the first segment is the dense one."""
+    last = len(groups) - 1
+    return tuple(
+        (min(i, last), segment.selected.tobytes(), segment.rounds) for i, segment in enumerate(segments)
+    )
 
 
 class _Group(Protocol):
@@ -178,7 +187,7 @@ class Rounder:
             cost, _ = compose_single(self.problem, self.groups[-1].units, selected)
             fresh = [single[int(cost.argmin())], *(c for c in fresh if len(c) > 1)]
         for composition in fresh:
-            answer = compose(self.problem, self._parts(composition), (self.master.best_mu, self.master.best_nu))
+            answer = compose(self.problem, self._parts(composition), self.master.prices)
             if answer is not None and (self.best is None or answer.cost < self.best.cost):
                 self.best = Best(composition, answer)
 
@@ -195,7 +204,7 @@ class Rounder:
         return tables, back
 
     def _enumerate(self, progress: Progress | None) -> None:
-        """Every composition that the bounds allow to be better, best bound first; ``proven`` when all were ruled out."""
+        """Every composition that the bounds allow to be better, best first; ``proven`` when all were ruled out."""
         tables, back = self._tables()
         selections = [group.oracle.selections for group in self.groups]  # type: ignore[attr-defined]
         best = int(np.argmax(sum(g.rounds * t.min(axis=1) for g, t in zip(self.groups, tables, strict=True)) - back))
@@ -266,7 +275,7 @@ class Rounder:
 
 
 def _distance(point: tuple[float, float], master: Master) -> float:
-    return abs(point[0] - master.best_mu) * master.energy + abs(point[1] - master.best_nu) * master.delay
+    return abs(point[0] - master.prices[0]) * master.energy + abs(point[1] - master.prices[1]) * master.delay
 
 
 def _moved(vector: tuple[int, ...], i: int, j: int, amount: int) -> tuple[int, ...]:

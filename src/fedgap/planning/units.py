@@ -104,20 +104,16 @@ class Units:
         )
 
     def _map(self, change: Callable[[Array], Array]) -> "Units":
-        curves: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Units(**{k: change(v) if isinstance(v, np.ndarray) else v for k, v in curves.items()})
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.type is Array}
+        changed: dict[str, Any] = {name: change(value) for name, value in arrays.items()}
+        return replace(self, **changed)
 
     @classmethod
     def stack(cls, several: Sequence["Units"]) -> "Units":
         """Several fleets' curves as one, with a new leading dimension; all under the same restrictions."""
-        first = several[0]
-        stacked = {
-            f.name: np.stack([getattr(units, f.name) for units in several])
-            if isinstance(getattr(first, f.name), np.ndarray)
-            else getattr(first, f.name)
-            for f in fields(cls)
-        }
-        return cls(**stacked)
+        names = [f.name for f in fields(cls) if f.type is Array]
+        stacked: dict[str, Any] = {name: np.stack([getattr(units, name) for units in several]) for name in names}
+        return replace(several[0], **stacked)
 
     def flat(self) -> "Units":
         """All leading dimensions folded into the clients'."""
