@@ -1,0 +1,3 @@
+"""``fedgap calibrate``."""
+def calibrate() -> None:
+    """TODO."""

@@ -1,0 +1,105 @@
+"""``fedgap``: the commands, and the one place where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from fedgap.cli.calibrate import calibrate
+from fedgap.cli.compare import compare, frontier
+from fedgap.cli.inspect import bound, cost
+from fedgap.cli.plan import plan
+from fedgap.cli.start import init, schema
+from fedgap.cli.sweep import sweep
+from fedgap.cli.terminal import INTERRUPTED
+from fedgap.cli.train import partition, resume, train
+from fedgap.errors import FedgapError
+
+app = typer.Typer(
+    name="fedgap",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Start": (init, schema),
+    "Plan": (plan, cost, bound, compare, frontier),
+    "Train": (partition, calibrate, train, resume, sweep),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import fedgap
+
+        typer.echo(f"fedgap {fedgap.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Plan and train federated edge learning within an energy and a delay budget.
+
+    Try:  fedgap plan paper-mnist    or    fedgap train embedded --out runs/first
+    """
+
+
+# Everything that typer itself finds wrong with the arguments; the class's home has moved between typer's versions.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 2 bad input, 3 infeasible, 130 interrupted, 1 a bug.
+
+    An error is one line on stderr that begins with ``fedgap:``. With ``FEDGAP_DEBUG=1`` a bug shows its traceback.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # an ASCII terminal shows "?" for "φ", which beats a crash
+    try:
+        code = app(args=arguments, prog_name="fedgap", standalone_mode=False)
+        sys.stdout.flush()
+    except FedgapError as error:
+        return _say(str(error), error.exit_code)
+    except _UsageError as error:
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "fedgap"
+        return _say(f"{_message(error)} (see {path} --help)", 2)
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read the output has gone; nothing is left to say, not even by the interpreter's last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if os.environ.get("FEDGAP_DEBUG") == "1":
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        return _say(f"internal error ({what}); please report it, with what FEDGAP_DEBUG=1 shows", 1)
+    return code if isinstance(code, int) else 0
+
+
+def main() -> NoReturn:
+    """The entry point of the ``fedgap`` command."""
+    sys.exit(run())
+
+
+def _say(message: str, code: int) -> int:
+    print(f"fedgap: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _message(error: Exception) -> str:
+    text: str = error.format_message() if hasattr(error, "format_message") else str(error)
+    return text.rstrip(".")

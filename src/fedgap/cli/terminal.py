@@ -1,0 +1,72 @@
+"""Where output goes: tables to stdout, progress to stderr, and colour only to a terminal."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, RenderableType
+
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+WIDTH = 100
+"""Columns of a table that is piped; a terminal has its own."""
+
+
+def stdout() -> Console:
+    """The console for answers."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
+    return console
+
+
+def show(*parts: RenderableType) -> None:
+    """Print tables and sentences on stdout, a blank line between them."""
+    console = stdout()
+    for position, part in enumerate(parts):
+        if position:
+            console.print()
+        console.print(part)
+
+
+@contextmanager
+def planning(alpha: float, *, quiet: bool = False) -> Iterator[Callable[[str, int, float, float], None] | None]:
+    """Gives what a solver reports its progress to: a line on stderr that changes, on a terminal only.
+
+    :param alpha: α; solvers report θ − α, people read θ.
+    """
+    console = Console(stderr=True, highlight=False)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    with console.status("planning") as status:
+
+        def update(what: str, iteration: int, best: float, bound: float) -> None:
+            if what.startswith("horizon"):
+                status.update(f"{what}: θ {best:.6g} ({iteration} tried)" if math.isfinite(best) else what)
+                return
+            parts = [f"{what} {iteration}"]
+            if math.isfinite(best):
+                parts.append(f"best θ {best + alpha:.6g}")
+            if math.isfinite(bound):
+                parts.append(f"bound {bound + alpha:.6g}")
+            if math.isfinite(best) and math.isfinite(bound) and best > 0.0:
+                parts.append(f"gap {max(0.0, best - bound) / best:.2%}")
+            status.update(" · ".join(parts) + "   (Ctrl-C keeps the best so far)")
+
+        yield update
+
+
+@contextmanager
+def steps(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Gives what to call after each of ``total`` steps: a bar on stderr, on a terminal only."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False)
+    columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)

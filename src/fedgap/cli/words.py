@@ -1,0 +1,58 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+
+_PREFIXES = {-5: "f", -4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
+
+
+def si(value: float, unit: str) -> str:
+    """Three digits with an SI prefix: ``si(0.2073, "W")`` is ``207 mW``."""
+    if value == 0.0 or not math.isfinite(value):
+        return f"{value:.3g} {unit}"
+    step = math.floor(math.log10(abs(value)) / 3)
+    if round(abs(value) / 1000.0**step, 3 - len(str(int(abs(value) / 1000.0**step)))) >= 1000.0:
+        step += 1
+    step = min(max(step, min(_PREFIXES)), max(_PREFIXES))
+    return f"{three(value / 1000.0**step)} {_PREFIXES[step]}{unit}"
+
+
+def three(value: float) -> str:
+    """Three significant digits, trailing zeros kept, without an exponent between 0.001 and 100,000."""
+    if value == 0.0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.2e}"
+    digits = 2 - math.floor(math.log10(abs(value)))
+    return f"{value:.{max(0, digits)}f}"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Some significant digits; ∞ and – for what is infinite or unknown."""
+    if value is None:
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    return f"{value:.{digits}g}"
+
+
+def share(part: float, whole: float) -> str:
+    """A percentage of whole per cents, with one decimal where it is small."""
+    if not whole > 0.0 or not math.isfinite(part) or not math.isfinite(whole):
+        return "–"
+    percent = 100.0 * part / whole
+    if percent == 0.0:
+        return "0 %"
+    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.1f} %" if percent >= 0.05 else "< 0.1 %"
+
+
+def rounds(count: int) -> str:
+    """``1 round``, ``2 rounds``."""
+    return f"{count:,} round" + ("" if count == 1 else "s")
+
+
+def split(*seconds: float) -> str:
+    """Parts of a time in one unit: ``48+20+307 ms``."""
+    scale, unit = (1.0, "s") if sum(seconds) >= 10.0 else (1e3, "ms") if sum(seconds) >= 1e-2 else (1e6, "µs")
+    return "+".join(f"{scale * part:.0f}" for part in seconds) + f" {unit}"
