@@ -97,7 +97,8 @@ def balance(units: Units, gamma_share: Array, mu: float, floor: Array) -> _Balan
     low = np.minimum(floor, full)
     at_low = units.at(low)
     worth = np.maximum(worth, at_low.energy + low * at_low.time)
-    price, point = units.price_of_model(worth, low, full, full * worth / (at_full.energy + full * at_full.time))
+    start = np.clip(full * worth / (at_full.energy + full * at_full.time), low, full)
+    price, point = units.price_of_model(worth, low, full, start, units.at(start))
     rate = np.where(stretched, (gamma_share - mu * at_full.energy) / at_full.time, mu * price)
     return _Balance(point.time, point.energy, rate)
 

@@ -121,15 +121,15 @@ def _spend(
     high = np.where(counted, ends.worth_high, 0.0).max(axis=-1)
     low, high = np.log(np.where(search, low, 1.0)), np.log(np.where(search, high, 1.0))
     log_worth = high
-    price = ends.high
+    price, point = ends.high, units.at(ends.high)
     for _ in range(100):
         worth = np.where(search, np.exp(log_worth), np.inf)[:, None]
         target = np.clip(worth, ends.worth_low, ends.worth_high) * share
-        price, point = units.price_of_model(target, ends.low, ends.high, price)
+        price, point = units.price_of_model(target, ends.low, ends.high, price, point)
         spent = weight * time * point.energy / point.time
         total = spent.sum(axis=-1)
         error = np.where(search, np.log(total / budget), 0.0)
-        if np.all(np.abs(error) <= 1e-14):
+        if np.all(np.abs(error) <= 1e-13):
             break
         low, high = np.where(error < 0.0, log_worth, low), np.where(error < 0.0, high, log_worth)
         inside = (worth > ends.worth_low) & (worth < ends.worth_high)
@@ -141,6 +141,6 @@ def _spend(
         trial = np.where((trial > low) & (trial < high), trial, 0.5 * (low + high))
         moved = np.where(search, np.abs(trial - log_worth), 0.0)
         log_worth = trial
-        if moved.max() <= 1e-15 * 50:
+        if moved.max() <= 5e-14:
             break
     return np.where(search, np.exp(log_worth), np.inf), price, point

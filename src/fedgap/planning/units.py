@@ -41,24 +41,27 @@ def log_snr(r: Array) -> Array:
     """The s ≥ 0 with (s − 1)·eˢ + 1 = r, for r = π/ν ≥ 0; equals 1 + W₀((r − 1)/e).
 
     scipy's lambertw is complex-valued, 20 times slower, and loses half the digits where (r − 1)/e nears −1/e (an almost
-    silent client), so this uses a closed guess and three Halley steps on the real equation.
+    silent client), so this uses a closed guess and Halley steps on the real equation.
     """
+    if r.size and r.min() > 2.0:  # the usual case: everybody is loud
+        return _halley(_loud_guess(r), r, 2)
     q = np.sqrt(2.0 * r)
     series = q * (1.0 + q * (-1.0 / 3.0 + q * (11.0 / 72.0 + q * (-43.0 / 540.0 + q * (769.0 / 17280.0)))))
-    if r.size and r.min() > 2.0:
-        s = _loud_guess(r)
-    else:
-        s = np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), np.minimum(series, 1.6))
-    for _ in range(3):
-        slope = np.maximum(s, 1e-8)
-        a = (s - 1.0) + (1.0 - r) * np.exp(-s)
-        s = s - a / (slope - a * (s + 1.0) / (2.0 * slope))
-    return np.where(r < 1e-6, series, s)
+    guess = np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), np.clip(series, 1e-8, 1.6))
+    return np.where(r < 1e-5, series, _halley(guess, r, 3))
 
 
 def _loud_guess(r: Array) -> Array:
     logarithm = np.log1p((r - 1.0) / np.e)
     return np.asarray(1.0 + logarithm * (1.0 - np.log1p(logarithm) / (2.0 + logarithm)))
+
+
+def _halley(s: Array, r: Array, steps: int) -> Array:
+    beyond = 1.0 - r
+    for _ in range(steps):
+        a = beyond * np.exp(-s) + (s - 1.0)
+        s = s - a / (s - a * (0.5 + 0.5 / s))
+    return s
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,25 +212,22 @@ class Units:
                 break
         return np.asarray(np.exp(log_price))
 
-    def price_of_model(self, worth: Array, low: Array, high: Array, start: Array) -> tuple[Array, Point]:
-        """π with G(π) = ``worth`` inside [low, high], and the point there; ``start`` is a guess.
+    def price_of_model(self, worth: Array, low: Array, high: Array, price: Array, point: Point) -> tuple[Array, Point]:
+        """π with G(π) = ``worth`` inside [low, high], and the point there, from a price and its point.
 
         ln G is increasing in ln π with slope πu/G in (0, 1], so Newton's steps in log–log are short and safe.
         """
-        price = np.clip(start, low, high)
-        point = self.at(price)
         for _ in range(60):
             model = point.energy + price * point.time
             ratio = np.log(worth / model)
             step = np.clip(ratio * model / (price * point.time), -40.0, 40.0)
-            new = np.clip(price * np.exp(step), low, high)
-            done = np.abs(new - price) <= 4e-16 * price
-            if done.all():
+            new = np.minimum(np.maximum(price * np.exp(step), low), high)
+            far = np.abs(np.where(new == price, 0.0, ratio)).max(initial=0.0)
+            if far < 1e-15:
                 break
-            far = np.abs(ratio).max(initial=0.0, where=~done)
             price = new
             point = self.at(price)
-            if far < 1e-8:  # quadratic convergence: the next error is below 1e-15
+            if far < 1e-7:  # quadratic convergence: the next error is below 1e-14
                 break
         return price, point
 
