@@ -222,7 +222,8 @@ class Units:
             ratio = np.log(worth / model)
             step = np.clip(ratio * model / (price * point.time), -40.0, 40.0)
             new = np.minimum(np.maximum(price * np.exp(step), low), high)
-            far = np.abs(np.where(new == price, 0.0, ratio)).max(initial=0.0)
+            # The step, not the ratio: G is all but flat where a fixed frequency or power costs almost everything.
+            far = np.abs(np.where(new == price, 0.0, step)).max(initial=0.0)
             if far < 1e-15:
                 break
             price = new
