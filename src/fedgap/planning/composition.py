@@ -1,8 +1,9 @@
 """P1 for a fixed *composition*: which selections, for how many rounds each. Deadlines and all else follow.
 
-One segment has the deadline T₀/R and is one call of :func:`fedgap.planning.resources.allocate`. Several segments share
-the budgets: their deadlines come from the column generation of :mod:`fedgap.planning.master`, each segment being a kind
-of round with one selection; a segment's value is concave in its deadline, so its columns merge into their average.
+One segment has the deadline T₀/R and is one call of :func:`fedgap.planning.resources.allocate`. Two segments share the
+budgets, and their deadlines are a scalar root. Those of more come from the column generation of
+:mod:`fedgap.planning.master`, each segment being a kind of round with one selection; a segment's value is concave in its
+deadline, so its columns merge into their average.
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 
 from fedgap.planning.master import Master
 from fedgap.planning.plan import Segment
@@ -102,19 +104,48 @@ class _Several:
         return [Priced(float(refined.bound[j]), refined.columns.take([j])) for j in range(len(self.parts))]
 
     def solve(self, start: tuple[float, float] | None) -> Composed | None:
+        """The best deadlines, and all that follows from them."""
         problem = self.problem
-        energy, delay = problem.energy_j / problem.rounds, problem.delay_s / problem.rounds
-        master = Master(self.rounds / problem.rounds, energy, delay, self.price, _TOLERANCE)
-        master.run(start=start)
-        if master.infeasible:
+        deadline = self._two_deadlines() if len(self.parts) == 2 else self._deadlines(start)
+        if deadline is None:
             return None
-        deadline = np.array([float(w @ master.column(j).deadline) / w.sum() for j, w in enumerate(master.weights)])
         costs, answer = self.allocate(self.rounds[None], deadline)
         if not np.isfinite(costs[0]):
             return None
         values = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
         segments = tuple(_segment(problem, part, *row) for part, *row in zip(self.parts, *values, strict=True))
         return Composed(segments, float(costs[0]), deadline, *_prices(problem, answer, len(self.parts)))
+
+    def _deadlines(self, start: tuple[float, float] | None) -> Array | None:
+        problem = self.problem
+        energy, delay = problem.energy_j / problem.rounds, problem.delay_s / problem.rounds
+        master = Master(self.rounds / problem.rounds, energy, delay, self.price, _TOLERANCE)
+        master.run(start=start)
+        if master.infeasible:
+            return None
+        return np.array([float(w @ master.column(j).deadline) / w.sum() for j, w in enumerate(master.weights)])
+
+    def _two_deadlines(self) -> Array:
+        """With two segments the first deadline decides: a second must be worth the same in both, a scalar root."""
+
+        def other(first: float) -> float:
+            return (self.problem.delay_s - self.rounds[0] * first) / self.rounds[1]
+
+        def difference(first: float) -> float:
+            _, answer = self.allocate(self.rounds[None], np.array([first, other(first)]))
+            # Where the energy does not suffice, what a second saves: the direction towards feasibility.
+            gain = answer.time_value[0] if answer.feasible[0] else answer.least_price[0]
+            worth = gain.reshape(2, -1).sum(axis=-1)
+            return float(worth[0] - worth[1])
+
+        low, high = float(self.floor[0]), float(self.longest[0])
+        if high - low <= 1e-12 * high or difference(low) <= 0.0:
+            first = low
+        elif difference(high) >= 0.0:
+            first = high
+        else:
+            first = float(brentq(difference, low, high, xtol=1e-12 * high, rtol=1e-12))
+        return np.array([first, max(other(first), float(self.floor[1]))])
 
     def allocate(self, rounds: Array, deadline: Array) -> tuple[Array, Allocation]:
         """θ − α of many round counts (B, J) at deadlines shrunk or stretched to fit; ∞ where infeasible."""

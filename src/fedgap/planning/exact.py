@@ -113,8 +113,8 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
     rounder = Rounder(problem, groups, master)
     interrupted = False
     try:
-        rounder.try_all([composition_of(hints, groups)] if hints else [])
-        master.run(progress)
+        rounder.start([composition_of(hints, groups)] if hints else [])
+        master.run(progress, rounder.best_prices)
         if not master.infeasible:
             rounder.run(progress)
         if rounder.best is None:

@@ -43,6 +43,10 @@ class Master:
         """Whether even fractions of rounds cannot keep the budgets."""
         return self.shortfall > 1e-9
 
+    def add(self, kind: int, columns: Columns) -> None:
+        """Columns known from elsewhere."""
+        self.columns[kind].append(columns)
+
     def column(self, kind: int) -> Columns:
         """All columns of a kind so far."""
         merged = Columns.join(self.columns[kind])
@@ -69,18 +73,19 @@ class Master:
 
         :param start: prices near the optimal ones, if known.
         """
-        self.price(0.0, 0.0)
+        feasible = all(self.columns)  # columns of a known plan
+        self.price(*(start or (0.0, 0.0)))
         scale = max(max(float(np.abs(c.cost).max()) for parts in self.columns for c in parts), 1e-300)
         self._penalty = 1e3 * scale
         if start is None:
             # Two guesses that make each budget dear give columns which keep it.
             self.price(10.0 * scale / self.energy, 0.1 * scale / self.delay)
             self.price(0.1 * scale / self.energy, 10.0 * scale / self.delay)
-        else:
-            for factor in (0.9, 1.0, 1.1):
+        elif not feasible:
+            for factor in (0.9, 1.1):
                 self.price(factor * start[0], start[1])
                 self.price(start[0], factor * start[1])
-        stuck = 0
+        stuck, raised = 0, self.lower_bound
         for iteration in range(_ITERATIONS):
             last = self.objective
             mu, nu = self.program()
@@ -88,12 +93,13 @@ class Master:
                 progress("pricing", iteration, self.objective, self.lower_bound)
             # The program's own tolerance ends progress before ours does where columns are almost parallel.
             least = 1e-13 if np.isfinite(self.lower_bound) else 1e-5  # without a bound, small gains are not worth it
-            still = last - self.objective <= least * abs(self.objective)
-            stuck = stuck + 1 if still else 0
+            gain = max(last - self.objective, self.lower_bound - raised if np.isfinite(raised) else 0.0)
+            raised = self.lower_bound
+            stuck = stuck + 1 if gain <= least * abs(self.objective) else 0
             again = (mu, nu) == self.dual_points[-1]
             if again and not self._met:
                 self.price(mu, nu, fine=True)
-            if self._met or again or stuck >= 4:
+            if self._met or again or stuck >= 6:
                 if not self.infeasible or self._penalty >= 1e9 * scale:
                     break
                 self._penalty *= 1e3

@@ -137,13 +137,21 @@ class Worths:
         slope = -np.where(everything, mu * self._price_all[rows], np.where(little, squeezed, own.rate))
         return value, slope
 
+    def expect(self, gamma_shares: Array, mu: float) -> None:
+        """Solve for the clients' own prices at several γ/k in one go."""
+        missing = [share for share in gamma_shares.tolist() if (share, mu) not in self._balances]
+        if not missing:
+            return
+        if any(known[1] != mu for known in self._balances):
+            self._balances.clear()  # prices change for good from one pricing to the next
+        shape = (len(missing), *self.units.noise.shape)
+        solved = balance(self.units, np.broadcast_to(np.array(missing)[:, None], shape), mu, self.floor)
+        for row, share in enumerate(missing):
+            self._balances[share, mu] = _Balance(*(part[row] for part in solved))
+
     def _balance(self, gamma_share: float, mu: float) -> _Balance:
-        key = (gamma_share, mu)
-        if key not in self._balances:
-            if any(known[1] != mu for known in self._balances):
-                self._balances.clear()  # prices change for good from one pricing to the next
-            self._balances[key] = balance(self.units, np.full(self.units.noise.shape, gamma_share), mu, self.floor)
-        return self._balances[key]
+        self.expect(np.array([gamma_share]), mu)
+        return self._balances[gamma_share, mu]
 
 
 class Enumerated:
@@ -185,7 +193,7 @@ class Enumerated:
         found: list[Columns] = []
         floor = np.inf
         while taken < len(order) and bounds[order[taken]] < best * (1.0 - 1e-13):
-            chosen = order[taken : taken + 24]
+            chosen = order[taken : taken + 8]
             chosen = chosen[bounds[chosen] < best]
             taken += max(len(chosen), 1)
             refined = self._refine(chosen, left[chosen], mu, nu)
@@ -201,7 +209,9 @@ class Enumerated:
         bounds = np.empty(len(self.selections))
         left = np.empty(len(self.selections), dtype=np.intp)
         fixed = nu * self.grid + mu * self.problem.broadcast_j
-        for k in np.unique(self.count):
+        sizes = np.unique(self.count)
+        self.worths.expect(gamma / sizes, mu)
+        for k in sizes:
             members = np.flatnonzero(self.count == k)
             value, slope = self.worths.at(gamma / k, mu, slice(None))
             sets = self.selections[members].astype(np.float64)

@@ -11,6 +11,7 @@ a whole batch of problems at once; :mod:`fedgap.planning.composition` also choos
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -122,20 +123,21 @@ def _spend(
     low, high = np.log(np.where(search, low, 1.0)), np.log(np.where(search, high, 1.0))
     log_worth = high
     price, point = ends.high, units.at(ends.high)
+    under, over = (_Spending.at(weight, time, at) for at in (units.at(ends.low), point))
     for _ in range(100):
         worth = np.where(search, np.exp(log_worth), np.inf)[:, None]
         target = np.clip(worth, ends.worth_low, ends.worth_high) * share
         price, point = units.price_of_model(target, ends.low, ends.high, price, point)
-        spent = weight * time * point.energy / point.time
-        total = spent.sum(axis=-1)
-        error = np.where(search, np.log(total / budget), 0.0)
+        now = _Spending.at(weight, time, point)
+        error = np.where(search, np.log(now.energy / budget), 0.0)
         if np.all(np.abs(error) <= 1e-13):
             break
+        under, over = under.where(error < 0.0, now), over.where(error >= 0.0, now)
         low, high = np.where(error < 0.0, log_worth, low), np.where(error < 0.0, high, log_worth)
         inside = (worth > ends.worth_low) & (worth < ends.worth_high)
         model = point.energy + price * point.time
         slope = np.where(inside, weight * time * units.steepness(price, point) * model / price, 0.0)
-        slope = (slope * target / point.time**3).sum(axis=-1) / total
+        slope = (slope * target / point.time**3).sum(axis=-1) / now.energy
         with np.errstate(divide="ignore", invalid="ignore"):
             trial = log_worth - error / slope
         trial = np.where((trial > low) & (trial < high), trial, 0.5 * (low + high))
@@ -143,4 +145,28 @@ def _spend(
         log_worth = trial
         if moved.max() <= 5e-14:
             break
+    off = np.abs(error) > 1e-12
+    if off.any():
+        # Where a fixed frequency or power costs almost everything G is all but flat and m jumps with ζ's last digit: the
+        # optimum lies between the last two points, and the energy, convex in m, is at most the mean of theirs.
+        part = (budget - under.energy) / np.where(off, over.energy - under.energy, 1.0)
+        keep = under.keep + part[:, None] * (over.keep - under.keep)
+        price = np.where(off[:, None], units.price_of_time(time / keep), price)
+        point = units.at(price)
     return np.where(search, np.exp(log_worth), np.inf), price, point
+
+
+class _Spending(NamedTuple):
+    """What is kept, m (B, I), and what that takes, J (B,)."""
+
+    keep: Array
+    energy: Array
+
+    @classmethod
+    def at(cls, weight: Array, time: Array, point: Point) -> "_Spending":
+        keep = time / point.time
+        return cls(keep, (weight * keep * point.energy).sum(axis=-1))
+
+    def where(self, rows: Bools, other: "_Spending") -> "_Spending":
+        """The other's where ``rows``, (B,)."""
+        return _Spending(np.where(rows[:, None], other.keep, self.keep), np.where(rows, other.energy, self.energy))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedgap.planning.composition import Composed, Part, compose, compose_single, estimate
 from fedgap.planning.master import Master, Progress
 from fedgap.planning.plan import Segment
-from fedgap.planning.pricing import Enumerated, Oracle
+from fedgap.planning.pricing import Columns, Enumerated, Oracle
 from fedgap.planning.problem import Problem
 from fedgap.planning.units import Units
 
@@ -65,6 +65,11 @@ class Best:
     plan: Composed
 
     @property
+    def rows(self) -> tuple[tuple[Segment, ...], Array]:
+        """Its segments and their deadlines, as the composition lists them."""
+        return self.plan.segments, self.plan.deadline
+
+    @property
     def cost(self) -> float:
         """θ − α."""
         return self.plan.cost
@@ -96,6 +101,32 @@ class Rounder:
         elif enumerable and self._gap() > _COARSE:
             self._climb(progress)
         self.proven = self.proven or self._gap() <= _FINE
+
+    def start(self, known: Iterable[Composition]) -> None:
+        """A first plan: the best single selection where all can be tried, or one that is known; it starts the program."""
+        problem, last = self.problem, len(self.groups) - 1
+        self.try_all(known)
+        if isinstance(self.groups[last].oracle, Enumerated):
+            selections = self.groups[last].oracle.selections
+            cost, _ = compose_single(problem, self.groups[last].units, selections)
+            for i in np.argsort(cost)[:2]:
+                if np.isfinite(cost[i]):
+                    key = selections[i].tobytes()
+                    self.try_all([tuple((g, key, group.rounds) for g, group in enumerate(self.groups))])
+        if self.best is not None:
+            for (g, _, _), segment, deadline in zip(self.best.composition, *self.best.rows, strict=True):
+                cost = problem.selection_cost(segment.selected[None])
+                mean = segment.pruning_ratio[segment.selected].mean()
+                energy = np.array([float(problem.cost(segment).energy_j)])
+                column = Columns(segment.selected[None], cost + problem.pruning_weight * mean, energy, deadline[None])
+                self.master.add(g, column)
+
+    @property
+    def best_prices(self) -> tuple[float, float] | None:
+        """(μ, ν) of the best plan so far."""
+        if self.best is None:
+            return None
+        return self.best.plan.energy_price * self.problem.rounds, self.best.plan.delay_price * self.problem.rounds
 
     def rescue(self) -> bool:
         """After an interruption: round whatever the program holds; whether that gave a plan."""
