@@ -147,7 +147,7 @@ def _spend(
             break
     off = np.abs(error) > 1e-12
     if off.any():
-        # Where a fixed frequency or power costs almost everything G is all but flat and m jumps with ζ's last digit: the
+        # Where a fixed frequency or power costs almost all, G is all but flat and m jumps with ζ's last digit: the
         # optimum lies between the last two points, and the energy, convex in m, is at most the mean of theirs.
         part = (budget - under.energy) / np.where(off, over.energy - under.energy, 1.0)
         keep = under.keep + part[:, None] * (over.keep - under.keep)
