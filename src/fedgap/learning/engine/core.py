@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +12,12 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedgap.errors import InputError
 from fedgap.learning.contract import RoundInput, RoundOutput
-from fedgap.learning.engine.forwards import Forward, Generic, Stacked
-from fedgap.learning.engine.passes import PassOutput, Shape, compute
+from fedgap.learning.engine.forwards import Forward, Generic
+from fedgap.learning.engine.graphs import Recorder
+from fedgap.learning.engine.passes import PassInput, PassOutput, Shape, compute
 from fedgap.learning.engine.precision import PRECISIONS, arithmetic, compute_dtype, storage_dtype
 from fedgap.learning.engine.schedule import Chunk, schedule
-from fedgap.learning.engine.stacked import body_of
+from fedgap.learning.engine.stacked import stack_of
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models.layout import Layout
 
@@ -22,6 +25,18 @@ STRATEGIES = ("auto", "stacked", "vmap", "loop")
 """How models with own weights are computed: by a hand-written stack (our own models), under ``torch.func.vmap``, one
 after
 the other, or whichever of these is fastest on the device."""
+_ALONE = 64  # up to so many jobs on a GPU, a model each costs no more than sharing, and names who is not finite
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """A chunk with its tensors on the device."""
+
+    chunk: Chunk
+    shape: Shape
+    run: Tensor
+    keeps: Tensor
+    jobs: Tensor
 
 
 class Engine:
@@ -29,12 +44,13 @@ class Engine:
 
     ``module`` is a template: its weights are never read or changed, they come with each call, flat (``engine.layout``
     is their order). ``precision`` is one of :data:`PRECISIONS`, ``strategy`` one of :data:`STRATEGIES`.
-    ``memory_bytes`` bounds what the activations of one pass may take; a round that needs more is divided. Tensors of a
-    call may live anywhere; results are on ``device``.
+    ``memory_bytes`` bounds what the activations of one pass may take; a round that needs more is divided. On a GPU
+    rounds are replayed as CUDA graphs unless ``graphs`` is False. Tensors of a call may live anywhere; results are on
+    ``device``.
     """
 
     def __init__(self, module: nn.Module, *, device: str | torch.device = "cpu", precision: str = "float32",
-                 strategy: str = "auto", memory_bytes: int | None = None) -> None:
+                 strategy: str = "auto", memory_bytes: int | None = None, graphs: bool = True) -> None:
         if precision not in PRECISIONS:
             raise InputError(f"precision: {precision!r} is not known; it is one of {', '.join(PRECISIONS)}")
         for name, layer in module.named_modules():
@@ -48,86 +64,110 @@ class Engine:
         self.layout = Layout.of(self.module)
         self.memory_bytes = memory_bytes or _default_memory(self.device)
         self._forward = self._choose(strategy)
-        self._ours = isinstance(self._forward, Stacked)
-        self._fusable: bool | None = False if self.layout.buffer_size else (True if self._ours else None)
+        self._recorder = Recorder() if graphs and self.device.type == "cuda" and self._forward.at_once else None
+        self._fusable: bool | None = False if self.layout.buffer_size else None
         self._sample_bytes = 0
+        self._plans: dict[object, list[_Planned]] = {}
 
     def _choose(self, strategy: str) -> Forward:
         dtype = compute_dtype(self.precision)
-        body = body_of(self.module, self.device)
+        stack = stack_of(self.module, self.layout, dtype, self.device)
         on_gpu = self.device.type == "cuda"
         if strategy == "auto":
             # On a CPU a stack pays only where layers are too small to fill a vector unit, i.e. without BatchNorm here.
             stack_pays = on_gpu or not self.layout.buffer_size
-            strategy = "stacked" if body and stack_pays else "vmap" if on_gpu else "loop"
+            strategy = "stacked" if stack and stack_pays else "vmap" if on_gpu else "loop"
         if strategy == "stacked":
-            if body is None:
+            if stack is None:
                 raise InputError("strategy: 'stacked' is there for fedgap's own models; use 'vmap', 'loop' or 'auto'")
-            return Stacked(body, self.layout, dtype)
+            return stack
         if strategy not in STRATEGIES:
             raise InputError(f"strategy: {strategy!r} is not known; it is one of {', '.join(STRATEGIES)}")
         return Generic(self.module, self.layout, dtype, vectorised=strategy == "vmap")
+
+    # --- a round ----------------------------------------------------------------------------------------------------
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
         """One round. ``per_client`` asks for ``client_gradients`` too (K·M values, and no sharing of passes)."""
         weights, buffers = self._here(round_input.weights), self._here(round_input.buffers)
         ranks = round_input.ranks.to(self.device)
-        runs, jobs = weights.shape[0], len(round_input.run)
+        jobs = len(round_input.run)
         sums, buffer_sums = torch.zeros_like(weights), torch.zeros_like(buffers)
         losses = torch.zeros(jobs, dtype=self.dtype, device=self.device)
         finite = torch.zeros(jobs, dtype=torch.bool, device=self.device)
+        accepted = torch.zeros(len(weights), dtype=torch.int64, device=self.device)
         each = torch.zeros(jobs, weights.shape[1], dtype=self.dtype, device=self.device) if per_client else None
-        keeps = round_input.keeps
-        pending = self._schedule(round_input, keeps, per_client)
+        pending = list(self._plan(round_input, per_client))
         while pending:
-            chunk = pending.pop()
-            out = self._pass(chunk, round_input, weights, ranks, buffers, keeps, per_client)
-            if len(chunk.groups[0]) > 1 and not bool(out.finite.all()):
-                pending += [Chunk(((job,),)) for job in chunk.jobs]  # one by one, to name who it was
+            planned = pending.pop()
+            clients = planned.shape.clients
+            out = self._pass(planned, round_input, weights, ranks, buffers)
+            if clients > 1 and not bool(out.finite.all()):
+                pending += [self._planned(Chunk(((job,),)), round_input) for job in planned.chunk.jobs]  # who was it?
                 continue
             sums += out.gradient
             buffer_sums += out.buffers
-            losses[chunk.jobs] = out.losses.flatten()
-            finite[chunk.jobs] = out.finite.repeat_interleave(len(chunk.groups[0]))
-            if each is not None and out.client_gradients is not None:
-                each[chunk.jobs] = out.client_gradients
-        owner = torch.tensor(list(round_input.run), device=self.device)
-        accepted = torch.zeros(runs, dtype=torch.int64, device=self.device).index_add_(0, owner, finite.long())
+            losses[planned.jobs] = out.losses.flatten()
+            finite[planned.jobs] = out.finite.repeat_interleave(clients)
+            accepted.index_add_(0, planned.run, out.finite * clients)
+            if each is not None:
+                each[planned.jobs] = out.gradients
         divisor = accepted.clamp(min=1)[:, None]
         mean_buffers = torch.where(accepted[:, None] > 0, buffer_sums / divisor, buffers)
         return RoundOutput(sums / divisor, losses, finite, accepted, mean_buffers, each)
 
-    def _schedule(self, round_input: RoundInput, keeps: Sequence[int], per_client: bool) -> list[Chunk]:
-        sizes = [len(labels) for labels in round_input.labels]
-        if self._fusable is None:
-            self._fusable = _samples_are_independent(self.module, round_input.inputs[0])
-        if not self._sample_bytes:
-            try:
+    def _plan(self, round_input: RoundInput, per_client: bool) -> list[_Planned]:
+        """The round's chunks; a plan's rounds repeat, so they are kept."""
+        sizes = tuple(len(labels) for labels in round_input.labels)
+        key = (tuple(round_input.run), tuple(round_input.ratios), sizes, per_client)
+        if key not in self._plans:
+            if len(self._plans) >= 256:
+                self._plans.clear()
+            if not self._sample_bytes:
                 self._sample_bytes = self._measure(round_input)
-            except RuntimeError:
-                if not (isinstance(self._forward, Generic) and self._forward.at_once):
-                    raise
-                self._forward = self._choose("loop")  # a module that vmap cannot vectorise
-                self._sample_bytes = self._measure(round_input)
-        samples = max(1, self.memory_bytes // self._sample_bytes)
-        return schedule(round_input.run, keeps, sizes, fuse=self._fusable and not per_client,
-                        uniform=self.device.type == "cuda", samples=samples,
-                        models=len(sizes) if self._forward.at_once else 1)
+            if self._fusable is None:
+                self._fusable = _samples_are_independent(self.module, round_input.inputs[0])
+            on_gpu = self.device.type == "cuda"
+            chunks = schedule(
+                round_input.run, round_input.keeps, sizes, uniform=on_gpu,
+                fuse=self._fusable and not per_client and not (on_gpu and len(sizes) <= _ALONE),
+                samples=max(1, self.memory_bytes // self._sample_bytes),
+                models=len(sizes) if self._forward.at_once else 1)
+            self._plans[key] = [self._planned(chunk, round_input) for chunk in chunks]
+        return self._plans[key]
 
-    def _pass(self, chunk: Chunk, round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
-              keeps: Sequence[int], per_client: bool) -> PassOutput:
-        jobs, firsts = chunk.jobs, [group[0] for group in chunk.groups]
-        models, clients = len(chunk.groups), len(chunk.groups[0])
+    def _planned(self, chunk: Chunk, round_input: RoundInput) -> _Planned:
+        firsts, keeps = [group[0] for group in chunk.groups], round_input.keeps
+        run = [round_input.run[job] for job in firsts]
+        return _Planned(chunk, Shape(tuple(run), len(chunk.groups[0])), torch.tensor(run, device=self.device),
+                        torch.tensor([keeps[job] for job in firsts], dtype=torch.int32, device=self.device),
+                        torch.tensor(chunk.jobs, device=self.device))
+
+    def _pass(self, planned: _Planned, round_input: RoundInput, weights: Tensor, ranks: Tensor,
+              buffers: Tensor) -> PassOutput:
+        jobs, models = planned.chunk.jobs, len(planned.chunk.groups)
         inputs = self._here(_take(round_input.inputs, jobs))
         labels = _take(round_input.labels, jobs).to(self.device)
-        inputs = inputs.reshape(models, clients * inputs.shape[1], *inputs.shape[2:])
-        keep = torch.tensor([keeps[job] for job in firsts], dtype=torch.int32, device=self.device)
-        shape = Shape(tuple(round_input.run[job] for job in firsts), clients)
+        given = PassInput(weights, ranks, buffers, planned.run, planned.keeps,
+                          inputs.reshape(models, -1, *inputs.shape[2:]), labels.reshape(models, -1))
+        function = partial(compute, self._forward, planned.shape)
         with arithmetic(self.precision, self.device):
-            return compute(self._forward, self.layout, shape, weights, ranks, buffers, keep, inputs, labels, per_client)
+            if self._recorder is None:
+                return function(given)
+            return self._recorder.run((planned.shape, inputs.shape, weights.shape[0]), function, given)
 
     def _measure(self, round_input: RoundInput) -> int:
-        """Bytes that the backward pass keeps for one sample, activations and their gradients."""
+        """Bytes that the backward pass keeps for one sample, twice: the gradients of activations need room too."""
+        try:
+            kept = self._kept_bytes(round_input)
+        except RuntimeError:
+            if not (isinstance(self._forward, Generic) and self._forward.at_once):
+                raise
+            self._forward, self._recorder = self._choose("loop"), None  # a module that vmap cannot vectorise
+            kept = self._kept_bytes(round_input)
+        return max(1, 2 * kept)
+
+    def _kept_bytes(self, round_input: RoundInput) -> int:
         kept = 0
 
         def pack(tensor: Tensor) -> Tensor:
@@ -137,11 +177,13 @@ class Engine:
 
         samples = self._here(round_input.inputs[0][:2])[None]
         parameters = self._forward.spread(torch.zeros(1, self.layout.size, dtype=self.dtype, device=self.device))
-        buffers = self.layout.split_buffers(self._here(round_input.buffers[:1]).clone())
+        buffers = self._here(round_input.buffers[:1]).clone()
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             self._forward(parameters, buffers, samples, True)
         own = sum(p.numel() * p.element_size() for p in parameters.values())
-        return max(1, 2 * (kept - own) // samples.shape[1])
+        return (kept - own) // samples.shape[1]
+
+    # --- an evaluation ----------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def evaluate(self, weights: Tensor, buffers: Tensor, inputs: Tensor, labels: Tensor,
@@ -152,13 +194,12 @@ class Engine:
         """
         weights, buffers = self._here(weights), self._here(buffers)
         totals = torch.zeros(len(weights), 2, dtype=torch.float64, device=self.device)
-        for x, y in zip(torch.split(inputs, batch_size), torch.split(labels, batch_size)):
-            x, y = self._here(x)[None], y.to(self.device)
-            for run in range(len(weights)):
-                parameters = self._forward.spread(weights[run : run + 1])
-                own = self.layout.split_buffers(buffers[run : run + 1])
+        for run in range(len(weights)):
+            parameters = self._forward.spread(weights[run : run + 1])
+            for x, y in zip(torch.split(inputs, batch_size), torch.split(labels, batch_size)):
+                x, y = self._here(x)[None], y.to(self.device)
                 with arithmetic(self.precision, self.device):
-                    logits = self._forward(parameters, own, x, False)[0].to(self.dtype)
+                    logits = self._forward(parameters, buffers[run : run + 1], x, False)[0].to(self.dtype)
                 totals[run, 0] += functional.cross_entropy(logits, y, reduction="sum")
                 totals[run, 1] += (logits.argmax(1) == y).sum()
         samples = len(labels)
@@ -192,5 +233,3 @@ def _samples_are_independent(module: nn.Module, inputs: Tensor) -> bool:
     except (RuntimeError, ValueError):
         return False
     return together.shape == alone.shape and bool(torch.allclose(together, alone, rtol=1e-9, atol=1e-9))
-
-

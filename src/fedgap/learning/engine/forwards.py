@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from fedgap.learning.engine.arrange import Arrangement
 from fedgap.learning.models.layout import Layout
 
 Tensors = Mapping[str, Tensor]
@@ -19,15 +20,15 @@ class Forward(Protocol):
     """Whether G > 1 models in one call cost less than G calls."""
 
     def spread(self, pruned: Tensor) -> dict[str, Tensor]:
-        """The parameters by name from flat weights (G, M), as the leaves to differentiate by."""
+        """The parameters by name from flat weights (G, M), each (G, *shape), as the leaves to differentiate by."""
 
     def collect(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The leaves' gradients as flat float32 (or float64) gradients (G, M)."""
+        """The leaves' gradients as flat gradients (G, M) in the weights' dtype."""
 
-    def __call__(self, parameters: Tensors, buffers: Tensors, inputs: Tensor, training: bool) -> Tensor:
+    def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """Logits (G, S, classes) of ``inputs`` (G, S, *shape).
 
-        In training BatchNorm takes each model's own batch statistics and updates ``buffers`` (G, ...) in place.
+        In training BatchNorm takes each model's own batch statistics and updates ``buffers`` (G, B) in place.
         """
 
 
@@ -46,37 +47,34 @@ class Generic:
         """Flattened and joined."""
         return torch.cat([g.flatten(1) for g in gradients], dim=1)
 
-    def __call__(self, parameters: Tensors, buffers: Tensors, inputs: Tensor, training: bool) -> Tensor:
+    def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """See :class:`Forward`."""
         self.module.train(training)
         if inputs.dim() == 5 and not self.at_once:
-            last = inputs.flatten(0, 1).contiguous(memory_format=torch.channels_last)
-            inputs = last.reshape(inputs.shape)
+            inputs = inputs.flatten(0, 1).contiguous(memory_format=torch.channels_last).reshape(inputs.shape)
         count = inputs.shape[0]
-        counters = {name: b.expand(count, *b.shape).clone() for name, b in self.counters.items()}
+        # Copies: autograd watches what it has read, and vmap updates no strided view in place.
+        own = {name: buffer.clone() for name, buffer in self.layout.split_buffers(buffers).items()}
+        state = {**parameters, **own, **{name: b.expand(count, *b.shape).clone() for name, b in self.counters.items()}}
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.dtype is torch.bfloat16,
                             cache_enabled=False):
             if self.at_once:
-                return self._vectorised({**parameters, **counters}, buffers, inputs)
-            state = {**parameters, **buffers, **counters}
-            return torch.stack([self._one({n: t[g] for n, t in state.items()}, inputs[g]) for g in range(count)])
+                logits = vmap(self._one)(state, inputs)
+            else:
+                logits = torch.stack([self._one({n: t[g] for n, t in state.items()}, inputs[g]) for g in range(count)])
+        if own and training:
+            buffers.copy_(self.layout.join_buffers(own, lead=1))
+        return logits
 
     def _one(self, state: Tensors, inputs: Tensor) -> Tensor:
         return functional_call(self.module, dict(state), (inputs,))  # type: ignore[no-any-return]
 
-    def _vectorised(self, state: Tensors, buffers: Tensors, inputs: Tensor) -> Tensor:
-        own = {name: buffer.clone() for name, buffer in buffers.items()}  # vmap updates no strided view in place
-        logits = vmap(self._one)({**state, **own}, inputs)
-        for name, buffer in buffers.items():
-            buffer.copy_(own[name])
-        return logits
+
+Body = Callable[[Tensors, Tensor, Tensor, bool], Tensor]
 
 
-Body = Callable[[Tensors, Tensors, Tensor, bool], Tensor]
-
-
-class Stacked:
-    """A hand-written stack: ``body`` computes with all G models at once."""
+class ByModel:
+    """A hand-written stack whose parameters are plain views of the flat weights."""
 
     at_once = True
 
@@ -84,16 +82,29 @@ class Stacked:
         self.body, self.layout, self.dtype = body, layout, dtype
 
     def spread(self, pruned: Tensor) -> dict[str, Tensor]:
-        """Views of ``pruned``; matrices and kernels in the compute dtype, vectors (biases, normalisation) as they
-        are."""
-        views = self.layout.split(pruned)
+        """Views of ``pruned``; matrices and kernels in the compute dtype, vectors (biases) as they are."""
         return {name: (v.detach().to(self.dtype) if v.dim() > 2 else v.detach()).requires_grad_()
-                for name, v in views.items()}
+                for name, v in self.layout.split(pruned).items()}
 
     def collect(self, gradients: Sequence[Tensor]) -> Tensor:
         """Flattened and joined; bfloat16 is promoted."""
         return torch.cat([g.flatten(1) for g in gradients], dim=1)
 
-    def __call__(self, parameters: Tensors, buffers: Tensors, inputs: Tensor, training: bool) -> Tensor:
+    def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
+        """See :class:`Forward`."""
+        return self.body(parameters, buffers, inputs.to(self.dtype), training)
+
+
+class Grouped:
+    """A hand-written stack by grouped convolutions, whose parameters are rearranged for them."""
+
+    at_once = True
+
+    def __init__(self, body: Body, layout: Layout, dtype: torch.dtype) -> None:
+        self.body, self.dtype = body, dtype
+        arrangement = Arrangement(layout, dtype)
+        self.spread, self.collect = arrangement.spread, arrangement.collect
+
+    def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """See :class:`Forward`."""
         return self.body(parameters, buffers, inputs.to(self.dtype), training)

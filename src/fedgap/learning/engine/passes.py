@@ -2,60 +2,77 @@
 
 from dataclasses import dataclass
 from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from fedgap.learning.engine.forwards import Forward
-from fedgap.learning.models.layout import Layout
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a pass's kernels depend on besides its tensors: each model's run, and the clients a model."""
+    """What a pass's kernels depend on besides its tensors: each model's run, in order, and the clients a model."""
 
     run: tuple[int, ...]
     clients: int
 
 
-@dataclass(frozen=True)
-class PassOutput:
-    """Sums over the clients of the pass that are finite, by run; losses (G, n); flags (G,); gradients (G, M) if
-    asked."""
+class PassInput(NamedTuple):
+    """The tensors of a pass of G models with n clients each.
+
+    ``weights``, ``ranks`` (R, M), ``buffers`` (R, B); ``run`` (G,) and ``keeps`` (G,), each model's run and count of
+    kept parameters; ``inputs`` (G, n·Z, *shape) and ``labels`` (G, n·Z).
+    """
+
+    weights: Tensor
+    ranks: Tensor
+    buffers: Tensor
+    run: Tensor
+    keeps: Tensor
+    inputs: Tensor
+    labels: Tensor
+
+
+class PassOutput(NamedTuple):
+    """Sums over the finite models of the pass, by run: gradients (R, M) and buffers (R, B).
+
+    ``losses`` (G, n); ``finite`` (G,): whether a model's losses and gradient all are. ``gradients`` (G, M): the masked
+    gradient of each model, summed over its n clients.
+    """
 
     gradient: Tensor
     buffers: Tensor
     losses: Tensor
     finite: Tensor
-    client_gradients: Tensor | None
+    gradients: Tensor
 
 
-def compute(forward: Forward, layout: Layout, shape: Shape, weights: Tensor, ranks: Tensor, buffers: Tensor,
-            keeps: Tensor, inputs: Tensor, labels: Tensor, per_client: bool) -> PassOutput:
-    """One pass: ``weights``, ``ranks`` (R, M), ``buffers`` (R, B), ``keeps`` (G,), ``inputs`` (G, n·Z, *shape).
-
-    Model g's gradient is the sum over its n clients of the gradient of the client's mean loss, times the mask.
-    """
-    rows = list(shape.run) if len(set(shape.run)) > 1 else slice(shape.run[0], shape.run[0] + 1)  # one run: broadcast
-    models = len(shape.run)
-    mask = (ranks[rows] < keeps[:, None]).to(weights.dtype)
-    leaves = forward.spread(weights[rows] * mask)
-    own_buffers = buffers[list(shape.run)]
-    logits = forward(leaves, layout.split_buffers(own_buffers), inputs, True).to(weights.dtype)
-    losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
+    """One pass. A model's gradient is the sum over its clients of the gradient of the client's mean loss."""
+    weights, models = given.weights, len(shape.run)
+    if len(set(shape.run)) == 1:  # one run: broadcast
+        own_weights, own_ranks = weights[shape.run[0]], given.ranks[shape.run[0]]
+    else:
+        own_weights, own_ranks = weights.index_select(0, given.run), given.ranks.index_select(0, given.run)
+    mask = (own_ranks < given.keeps[:, None]).to(weights.dtype)
+    leaves = forward.spread(own_weights * mask)
+    own_buffers = given.buffers.index_select(0, given.run)
+    logits = forward(leaves, own_buffers, given.inputs, True).to(weights.dtype)
+    losses = functional.cross_entropy(logits.flatten(0, 1), given.labels.flatten(), reduction="none")
     losses = losses.reshape(models, shape.clients, -1).mean(-1)
-    leaf_gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
+    by_leaf = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
     with torch.no_grad():
-        gradient = forward.collect(leaf_gradients).mul_(mask)
-        finite = gradient.abs().amax(1).isfinite() & losses.isfinite().all(1)
-        accepted_gradient = gradient
-        if gradient.device.type != "cpu" or not bool(finite.all()):  # a GPU is not asked: that would wait for it
-            accepted_gradient = torch.where(finite[:, None], gradient, 0.0)
+        gradients = forward.collect(by_leaf).mul_(mask)
+        losses = losses.detach()
+        finite = gradients.abs().amax(1).isfinite() & losses.isfinite().all(1)
+        accepted = gradients
+        if gradients.device.type != "cpu" or not bool(finite.all()):  # a GPU is not asked: that would wait for it
+            accepted = torch.where(finite[:, None], gradients, 0.0)
             own_buffers = torch.where(finite[:, None], own_buffers, 0.0)
-        gradient_sum = _sum_by_run(accepted_gradient, shape.run, weights)
-        buffer_sum = _sum_by_run(own_buffers, shape.run, buffers)
-    return PassOutput(gradient_sum, buffer_sum, losses.detach(), finite, gradient if per_client else None)
+        return PassOutput(_sum_by_run(accepted, shape.run, weights), _sum_by_run(own_buffers, shape.run, given.buffers),
+                          losses, finite, gradients)
 
 
 def _sum_by_run(values: Tensor, run: tuple[int, ...], like: Tensor) -> Tensor:
