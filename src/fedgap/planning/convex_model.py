@@ -138,7 +138,7 @@ class FixedSelection:
     delay_price: float
     """∂kept/∂T ≥ 0, 1/s, all clients' deadlines moving together."""
     solver_s: float
-    """Clarabel's own seconds, without CVXPY's."""
+    """Clarabel's own seconds, without CVXPY's; in a model solved again they include the earlier solves'."""
     total_s: float
     """Seconds from setting the parameters to reading the answer."""
 
