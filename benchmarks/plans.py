@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=1 python benchmarks/plans.py [--sizes 10 100 1000] [--out benchmarks/results/plans.json]
 
-The paper's presets are planned by both solvers; fleets of growing size are the paper's MNIST column with as many clients,
-the energy budget in proportion, by `sum` and `mean`. Writes the figures as JSON and the growth as a picture.
+The paper's presets are planned by both solvers; fleets of growing size are the paper's MNIST column with as many
+clients, the energy budget in proportion, by `sum` and `mean`. Writes the figures as JSON and the growth as a picture.
 """
 
 import argparse
@@ -63,7 +63,8 @@ def growth(sizes: list[int]) -> list[dict[str, Any]]:
 def _line(row: dict[str, Any]) -> str:
     gap = "none" if row["gap"] is None else f"{row['gap']:.1e}"
     what = row.get("preset") or f"{row['clients']} clients"
-    return f"{what:16} {row['aggregation']:8} {row.get('solver', 'exact'):12} {row['seconds']:8.2f} s  gap {gap:8} {row['status']}"
+    solver = row.get("solver", "exact")
+    return f"{what:16} {row['aggregation']:8} {solver:12} {row['seconds']:8.2f} s  gap {gap:8} {row['status']}"
 
 
 def picture(rows: list[dict[str, Any]], path: Path) -> None:
@@ -75,7 +76,8 @@ def picture(rows: list[dict[str, Any]], path: Path) -> None:
     figure, axis = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
     for aggregation, marker, colour in (("mean", "o", "#0072B2"), ("sum", "s", "#D55E00")):
         own = [row for row in rows if row["aggregation"] == aggregation]
-        axis.loglog([r["clients"] for r in own], [r["seconds"] for r in own], marker=marker, color=colour, label=aggregation)
+        seconds = [row["seconds"] for row in own]
+        axis.loglog([row["clients"] for row in own], seconds, marker=marker, color=colour, label=aggregation)
     axis.set_xlabel("clients N")
     axis.set_ylabel("time to a certified plan (s)")
     axis.set_title("Planning time, one thread", fontsize=10)

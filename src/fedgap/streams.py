@@ -8,7 +8,7 @@ import hashlib
 import numpy as np
 
 NAMES = frozenset(
-    "fading placement processors partition target model batches selection faults pilot search".split()
+    ("fading", "placement", "processors", "partition", "target", "model", "batches", "selection", "faults", "pilot")
 )
 """The streams in use; a typo in a name would otherwise silently open a new one."""
 

@@ -2,8 +2,8 @@
 
 One segment has the deadline T₀/R and is one call of :func:`fedgap.planning.resources.allocate`. Two segments share the
 budgets, and their deadlines are a scalar root. Those of more come from the column generation of
-:mod:`fedgap.planning.master`, each segment being a kind of round with one selection; a segment's value is concave in its
-deadline, so its columns merge into their average.
+:mod:`fedgap.planning.master`, each segment being a kind of round with one selection; a segment's value is concave in
+its deadline, so its columns merge into their average.
 """
 
 from dataclasses import dataclass
@@ -129,7 +129,7 @@ class _Several:
         """With two segments the first deadline decides: a second must be worth the same in both, a scalar root."""
 
         def other(first: float) -> float:
-            return (self.problem.delay_s - self.rounds[0] * first) / self.rounds[1]
+            return float((self.problem.delay_s - self.rounds[0] * first) / self.rounds[1])
 
         def difference(first: float) -> float:
             _, answer = self.allocate(self.rounds[None], np.array([first, other(first)]))

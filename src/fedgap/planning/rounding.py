@@ -103,11 +103,12 @@ class Rounder:
         self.proven = self.proven or self._gap() <= _FINE
 
     def start(self, known: Iterable[Composition]) -> None:
-        """A first plan: the best single selection where all can be tried, or one that is known; it starts the program."""
+        """A first plan: the best single selection where all can be tried, or a known one. It starts the program."""
         problem, last = self.problem, len(self.groups) - 1
         self.try_all(known)
-        if isinstance(self.groups[last].oracle, Enumerated):
-            selections = self.groups[last].oracle.selections
+        oracle = self.groups[last].oracle
+        if isinstance(oracle, Enumerated):
+            selections = oracle.selections
             cost, _ = compose_single(problem, self.groups[last].units, selections)
             for i in np.argsort(cost)[:2]:
                 if np.isfinite(cost[i]):
