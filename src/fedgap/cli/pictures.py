@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgap.cli.tables import TERMS
+from fedgap.cli.words import number
 from fedgap.errors import InputError
 
 if TYPE_CHECKING:
@@ -133,10 +134,13 @@ def _draw_plane(
         levels = np.geomspace(float(known.min()), float(known.max()) * (1.0 + 1e-9), 9)
         filled = ax.contourf(delays, energies, known, levels=levels, norm=LogNorm(), cmap="cividis_r")
         ax.contour(delays, energies, known, levels=levels, colors="white", linewidths=0.5)
-        names = FuncFormatter(lambda value, _: "0" if value <= 1.01 * levels[0] else f"{value:.2g}")
+        names = FuncFormatter(lambda value, _: "0" if value <= 1.01 * levels[0] else number(value, 2))
         figure.colorbar(filled, ax=ax, label=label, format=names)
+        title = "lines of equal θ (grey: no plan fits, or not tried)"
+    else:
+        title = "too few different θ for lines of equal θ"
     ax.set(xlabel="delay budget T₀, s", ylabel="energy budget E₀, J")
-    ax.set_title("lines of equal θ (grey: no plan fits, or not tried)", fontsize=9)
+    ax.set_title(title, fontsize=9)
 
 
 def _around(values: list[float]) -> tuple[float, float]:
