@@ -13,7 +13,7 @@ from fedgap.system import Fleet
 
 Array = npt.NDArray[np.float64]
 
-checked = settings(max_examples=2000 if os.environ.get("FEDGAP_FULL") == "1" else 100, deadline=None)
+checked = settings(max_examples=1000 if os.environ.get("FEDGAP_FULL") == "1" else 100, deadline=None)
 """How often a property is tried."""
 
 # Everyday ranges: from a sensor to a server, from a cell's edge to the next desk.
