@@ -67,7 +67,8 @@ def allocate(
     keep_max = np.minimum(1.0, time / u_min)
     ends = units.price_of_time(np.stack([time / keep_min, np.maximum(time, u_min)]))
     low, high = ends[0], np.where(keep_max < 1.0, units.full_price, ends[1])
-    at_low, at_high = units.at(low), units.at(high)
+    both = units.at(np.stack([low, high]))
+    at_low, at_high = (Point(*(part[end] for part in both)) for end in (0, 1))
     worth_low = (at_low.energy + low * at_low.time) / share
     worth_high = (at_high.energy + high * at_high.time) / share
     least = (weight * keep_min * at_low.energy).sum(axis=-1)
@@ -79,7 +80,7 @@ def allocate(
     price, point = high, at_high
     search = feasible & ~rich
     if search.any():
-        bounds = _Ends(low, high, worth_low, worth_high)
+        bounds = _Ends(low, high, at_low, at_high, worth_low, worth_high)
         worth, price, point = _spend(units, time, share, weight, budget, bounds, search)
         inverse = np.where(search, 1.0 / worth, 0.0)
     keep = np.where(selected, np.clip(time / point.time, keep_min, keep_max), 0.0)
@@ -102,10 +103,12 @@ def allocate(
 
 @dataclass(frozen=True, eq=False)
 class _Ends:
-    """Where each instance's range of m ends: the price of time and ζ at the most and at the least pruning."""
+    """Where each instance's range of m ends: price of time, point and ζ at the most and at the least pruning."""
 
     low: Array
     high: Array
+    at_low: Point
+    at_high: Point
     worth_low: Array
     worth_high: Array
 
@@ -122,8 +125,8 @@ def _spend(
     high = np.where(counted, ends.worth_high, 0.0).max(axis=-1)
     low, high = np.log(np.where(search, low, 1.0)), np.log(np.where(search, high, 1.0))
     log_worth = high
-    price, point = ends.high, units.at(ends.high)
-    under, over = (_Spending.at(weight, time, at) for at in (units.at(ends.low), point))
+    price, point = ends.high, ends.at_high
+    under, over = (_Spending.at(weight, time, at) for at in (ends.at_low, point))
     for _ in range(100):
         worth = np.where(search, np.exp(log_worth), np.inf)[:, None]
         target = np.clip(worth, ends.worth_low, ends.worth_high) * share

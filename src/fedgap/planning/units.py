@@ -17,6 +17,7 @@ Powers span ten orders of magnitude (an SNR of 10⁸ and more), so everything is
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,12 +132,12 @@ class Units:
         need = self.overhead + self.keep_min * self.u_min
         return np.asarray(np.where(selected, need, 0.0).max(axis=-1))
 
-    @property
+    @cached_property
     def y_min(self) -> Array:
         """Upload seconds per unit of model at p^max."""
         return self.nats / self.s_max
 
-    @property
+    @cached_property
     def u_min(self) -> Array:
         """The least seconds per unit of model: everything at its maximum."""
         return self.x_min + self.y_min
@@ -156,15 +157,13 @@ class Units:
 
     def steepness(self, price: Array, point: Point) -> Array:
         """−π·u′(π) ≥ 0, s: how fast time shrinks with the logarithm of its price."""
-        fall = np.zeros(np.broadcast_shapes(price.shape, point.x.shape))
-        if self.free_frequency:
-            fall = fall + np.where(point.x > self.x_min, point.x / 3.0, 0.0)
-        if self.free_power:
-            loud = point.s < self.s_max
-            fall = fall + np.where(loud, point.y * price / (self.noise * point.s * point.s * np.exp(point.s)), 0.0)
-        return fall
+        slower = np.where(point.x > self.x_min, point.x / 3.0, 0.0) if self.free_frequency else 0.0
+        if not self.free_power:
+            return np.asarray(slower + np.zeros_like(price))
+        quieter = point.y * price / (self.noise * point.s * point.s * np.exp(point.s))
+        return np.asarray(slower + np.where(point.s < self.s_max, quieter, 0.0))
 
-    @property
+    @cached_property
     def full_price(self) -> Array:
         """The price from which on the client runs at all its maxima."""
         computing = self.cubic / self.x_min**3 if self.free_frequency else np.zeros_like(self.x_min)
