@@ -14,14 +14,14 @@ from fedgap.system.fleet import Array, Fleet
 
 def computation_delay(fleet: Fleet, ratio: Array, frequency_hz: Array) -> Array:
     """τ_n = (1 − λ_n)·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return np.asarray((1.0 - ratio) * fleet.cycles / frequency_hz)
 
 
 def upload_delay(fleet: Fleet, ratio: Array, power_w: Array) -> Array:
     """(1 − λ_n)·H_n/r_n(p_n), in s; infinite at p_n = 0."""
     rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, fleet.uplink_noise_psd_w_hz[..., None])
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return np.asarray((1.0 - ratio) * fleet.gradient_bits / rate)
 
 
@@ -46,20 +46,29 @@ def upload_energy(fleet: Fleet, ratio: Array, power_w: Array) -> Array:
 
     The limit is positive: even an infinitely slow upload needs Shannon's least energy a bit.
     """
-    noise = fleet.uplink_noise_psd_w_hz[..., None]
-    rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, noise)
-    silent = rate == 0.0
-    least = np.log(2.0) * noise / fleet.uplink_gain
-    per_bit = np.where(silent, least, power_w / np.where(silent, 1.0, rate))
-    return np.asarray((1.0 - ratio) * fleet.gradient_bits * per_bit)
+    return _energy_of_upload(fleet, ratio, power_w, upload_delay(fleet, ratio, power_w))
+
+
+def _energy_of_upload(fleet: Fleet, ratio: Array, power_w: Array, delay_s: Array) -> Array:
+    """p_n times the upload's seconds, or the limit where those are infinite."""
+    endless = np.isinf(delay_s)
+    if not endless.any():
+        return power_w * delay_s
+    least = np.log(2.0) * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
+    limit = (1.0 - ratio) * fleet.gradient_bits * least
+    return np.where(endless, limit, power_w * np.where(endless, 0.0, delay_s))
 
 
 def broadcast_energy(fleet: Fleet) -> Array:
     """p̂·max_n{H_n/r̂_n}, in J, over ALL clients: everyone keeps its copy of the model up to date. Shape (...)."""
-    return np.asarray(fleet.server_power_w * download_delay(fleet).max(axis=-1))
+    return _energy_of_broadcast(fleet, download_delay(fleet))
 
 
-@dataclass(frozen=True)
+def _energy_of_broadcast(fleet: Fleet, download_s: Array) -> Array:
+    return np.asarray(fleet.server_power_w * download_s.max(axis=-1))
+
+
+@dataclass(frozen=True, eq=False)
 class RoundCost:
     """One round's delay and energy, split by client and cause. Unselected clients cost nothing."""
 
@@ -109,14 +118,14 @@ def round_cost(
         return np.where(selected, value, 0.0)
 
     # An unselected client's entries may be anything, zero power included: give the formulas harmless numbers there.
-    ratio = np.where(selected, ratio, 0.0)
     power_w = np.where(selected, power_w, fleet.max_power_w)
     frequency_hz = np.where(selected, frequency_hz, fleet.max_frequency_hz)
+    upload_s, download_s = upload_delay(fleet, ratio, power_w), download_delay(fleet)
     return RoundCost(
         compute_s=where_selected(computation_delay(fleet, ratio, frequency_hz)),
-        upload_s=where_selected(upload_delay(fleet, ratio, power_w)),
-        download_s=where_selected(download_delay(fleet)),
+        upload_s=where_selected(upload_s),
+        download_s=where_selected(download_s),
         compute_j=where_selected(computation_energy(fleet, ratio, frequency_hz)),
-        upload_j=where_selected(upload_energy(fleet, ratio, power_w)),
-        broadcast_j=broadcast_energy(fleet),
+        upload_j=where_selected(_energy_of_upload(fleet, ratio, power_w, upload_s)),
+        broadcast_j=_energy_of_broadcast(fleet, download_s),
     )

@@ -11,7 +11,7 @@ Array = npt.NDArray[np.float64]
 _SERVER = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fleet:
     """N clients and their server; client fields have shape (..., N), the server's three have shape (...).
 

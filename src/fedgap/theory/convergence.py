@@ -88,10 +88,10 @@ def round_terms(
     empty = count == 0
     share = np.where(empty, np.inf, 1.0 / np.where(empty, 1.0, count))
     pruned = np.where(selected, ratio, 0.0).sum(axis=-1)
-    squared = np.where(empty, 0.0, phi) ** 2
-    with np.errstate(invalid="ignore"):
-        clients = np.where(empty, np.inf, constants.beta * share)
-        gap = np.where(empty, np.inf, constants.gamma1 * squared * np.where(empty, 1.0, share))
+    clients = np.where(empty, np.inf, constants.beta * np.where(empty, 1.0, share))
+    # γ₁ = 0 asks for no statement, so that an infinite one does not count.
+    squared = np.where(empty, 0.0, phi) ** 2 if constants.gamma1 > 0.0 else np.zeros(count.shape)
+    gap = np.where(empty, np.inf, constants.gamma1 * squared * np.where(empty, 1.0, share))
     pruning = constants.gamma2 * pruned * np.where(empty, 1.0, share)
     return np.asarray(clients), np.asarray(gap), np.asarray(pruning)
 

@@ -108,9 +108,11 @@ def pooled_statement(
 
 
 def aggregate(phi: Array, selected: npt.NDArray[np.bool_], aggregation: Literal["sum", "mean"]) -> Array:
-    """Φ of a selection: Σ a_n·φ_n as printed (``sum``), or its mean over the selected (``mean``). Shape (...)."""
-    total = np.where(selected, phi, 0.0).sum(axis=-1)
+    """Φ of a selection: Σ a_n·φ_n as printed (``sum``), or its mean over the selected (``mean``). Shape (...).
+
+    The mean over nobody is infinite, as the pooled statement of nobody is.
+    """
+    total, count = np.where(selected, phi, 0.0).sum(axis=-1), selected.sum(axis=-1)
     if aggregation == "sum":
         return np.asarray(total)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(total / selected.sum(axis=-1))
+    return np.where(count > 0, total / np.maximum(count, 1), np.inf)
