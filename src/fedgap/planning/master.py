@@ -129,17 +129,20 @@ class Master:
         limits[0, -2] = limits[1, -1] = -1.0
         kinds = np.zeros((len(columns), width + 2))
         kinds[:, :width] = np.repeat(np.eye(len(columns)), sizes, axis=1)
-        answer = linprog(
-            np.concatenate([*(c.cost for c in columns), [self._penalty, self._penalty]]),
-            A_ub=limits,
-            b_ub=np.ones(2),
-            A_eq=kinds,
-            b_eq=self.shares,
-            method="highs-ds",
-        )
-        self.objective = float(answer.fun)
+        # HiGHS has absolute tolerances: costs go in as what they are above the cheapest, in units of a typical one.
+        base = np.array([c.cost.min() for c in columns])
+        above = np.concatenate([c.cost - least for c, least in zip(columns, base, strict=True)])
+        unit = float(np.median(above[above > 0.0])) if above.any() else max(self._penalty, 1e-300) * 1e-3
+        costs = np.concatenate([above, [self._penalty, self._penalty]]) / unit
+        for method in ("highs-ds", "highs-ipm"):  # the simplex method may fail at the largest penalties
+            answer = linprog(costs, A_ub=limits, b_ub=np.ones(2), A_eq=kinds, b_eq=self.shares, method=method)
+            if answer.success:
+                break
+        else:
+            return self.prices
+        self.objective = float(self.shares @ base + unit * answer.fun)
         self.shortfall = float(answer.x[-2:].sum())
         self.weights = np.split(answer.x[:-2], np.cumsum(sizes)[:-1])
-        mu, nu = np.maximum(-answer.ineqlin.marginals, 0.0) / (self.energy, self.delay)
+        mu, nu = np.maximum(-answer.ineqlin.marginals, 0.0) * unit / (self.energy, self.delay)
         self.prices = float(mu), float(nu)
         return self.prices
