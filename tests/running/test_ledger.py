@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from fedgap.learning.codec import HEADER_BYTES
 from fedgap.planning.problem import Problem
 from fedgap.running.api import train
 from fedgap.running.ledger import Ledger
@@ -54,6 +55,33 @@ def test_every_round_costs_what_the_paper_says_and_the_totals_are_plannings(smal
     by_client = sum(c["compute_j"] + c["upload_j"] for c in summary["clients"])
     assert by_client + summary["broadcast_j"] == pytest.approx(summary["energy_j"], rel=1e-12)
     assert summary["energy_left_j"] == pytest.approx(1e6 - summary["energy_j"])
+
+
+def test_measured_accounting_charges_what_the_codec_made_and_trains_the_same(small, tmp_path):
+    runs = {}
+    for accounting in ("as_printed", "measured"):
+        experiment = small("rounds=5", f"pruning.accounting={accounting}")
+        _, _, scenario = divide(experiment)
+        runs[accounting] = train(experiment, tmp_path / accounting, plan=by_hand(
+            scenario, (1, range(10), 0.0), (4, [0, 3], [0.1 * (n + 1) for n in range(10)])))
+    printed, measured = runs["as_printed"], runs["measured"]
+    size = measured.summary["weights"]
+    for event in measured.history:
+        uploads = [HEADER_BYTES + 4 * round((1 - ratio) * size) for ratio in event["pruning_ratio"]]
+        assert event["uploaded_bits"] == 8 * sum(uploads)
+    # an upload's joules and seconds are proportional to its bits; computing is the same
+    last, reference = measured.history[-1], printed.history[-1]
+    job = measured.job
+    for i, n in enumerate(last["clients"]):
+        bits = 8 * (HEADER_BYTES + 4 * round((1 - last["pruning_ratio"][i]) * size))
+        as_printed = (1 - last["pruning_ratio"][i]) * scenario.model.gradient_bits
+        compute = job.compute_j[1, n]
+        expected = compute + (reference["client_energy_j"][i] - compute) * bits / as_printed
+        assert last["client_energy_j"][i] == pytest.approx(expected, rel=1e-9)
+    scale = 32 * size / scenario.model.gradient_bits
+    assert last["broadcast_j"] == pytest.approx(reference["broadcast_j"] * scale, rel=1e-12)
+    for a, b in zip(measured.history, printed.history, strict=True):
+        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-5)
 
 
 def test_state_comes_back_exactly(small):

@@ -59,7 +59,8 @@ def test_without_pruning_it_is_plain_sgd_on_the_clients_union_batch(small, tmp_p
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(load_file(run.folder / "model.safetensors")[name], parameter.detach().float(),
                                    rtol=1e-6, atol=1e-9)
-    logits = run.model(data.test_x)
+    with torch.no_grad():
+        logits = run.model(data.test_x)
     assert float((logits.argmax(1) == data.test_y).float().mean()) == pytest.approx(run.summary["test_accuracy"])
     assert float(functional.cross_entropy(logits, data.test_y)) == pytest.approx(run.summary["test_loss"], rel=1e-5)
 

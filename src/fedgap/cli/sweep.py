@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from fedgap.cli.train import AsJson, resumable
+from fedgap.cli.arguments import AsJson
+from fedgap.cli.terminal import show
+from fedgap.cli.train import ExperimentFile, resumable
 from fedgap.errors import InfeasibleError
 
 if TYPE_CHECKING:
+    from fedgap.cli.tables import Sheet
     from fedgap.running.sweep import Outcome, Point
 
 
 def sweep(
-    experiment: Annotated[str, typer.Argument(help="An experiment's file, or a preset: embedded, mnist, cifar10.")],
-    grid: Annotated[list[str], typer.Argument(metavar="key=value,value...", help="Values to combine, for example "
+    experiment: ExperimentFile,
+    grid: Annotated[list[str], typer.Argument(metavar="key=value,value", help="Values to combine, for example "
                                               "seed=0,1,2 budget.delay_s=100,150.")],
     out: Annotated[Path, typer.Option(help="The sweep's folder; the same call goes on with an interrupted sweep.")],
     workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one a core.")] = None,
@@ -36,15 +38,14 @@ def sweep(
     from fedgap.running.sweep import sweep as run_sweep
 
     chosen, values = Experiment.load(experiment), parse_grid(grid)
-    total, done = _size(values), 0
-    console = Console(stderr=True)
+    total, done = math.prod(map(len, values.values())), 0
 
     def report(point: Point, outcome: Outcome) -> None:
         nonlocal done
         done += 1
         accuracy = outcome.get("summary", {}).get("test_accuracy")
         text = outcome.get("error") or (f"accuracy {accuracy:.2%}" if accuracy is not None else "done")
-        console.print(f"{done}/{total} {' '.join(point.overrides)}: {text}", highlight=False, soft_wrap=True)
+        typer.echo(f"{done}/{total} {' '.join(point.overrides)}: {text}", err=True)
 
     command = f"fedgap sweep {experiment} {' '.join(grid)} --out {out}"
     with resumable(command):
@@ -53,29 +54,22 @@ def sweep(
     if as_json:
         typer.echo(json.dumps({"folder": str(out), "rows": rows}))
     else:
-        Console().print(_table(rows))
-        typer.echo(f"runs in {out / 'runs'}, table in {out / 'summary.csv'}")
+        failed = dict.fromkeys(row["failed"] for row in rows if row["failed"])
+        show(_table(rows), *failed, f"The runs are in {out / 'runs'}, the table in {out / 'summary.csv'}.")
     if not any(row["runs"] for row in rows):
         raise InfeasibleError(rows[0]["failed"])
 
 
-def _size(values: dict[str, list[str]]) -> int:
-    size = 1
-    for each in values.values():
-        size *= len(each)
-    return size
+def _table(rows: list[dict[str, Any]]) -> Sheet:
+    from fedgap.cli.tables import Sheet
 
-
-def _table(rows: list[dict[str, Any]]) -> Table:
     keys = [key for key, cell in rows[0].items() if not isinstance(cell, dict) and key not in ("runs", "failed")]
-    table = Table(*keys, "runs", "accuracy", "test loss", "gap", "rounds", "energy J", "delay s",
-                  caption="mean ± half the 95 % confidence interval over seeds")
+    table = Sheet("Mean ± half of the 95 % confidence interval over seeds", *keys, "runs", "accuracy", "test loss",
+                  "gap", "rounds", "energy J", "delay s")
     for row in rows:
         measures = [_cell(row[key]) for key in ("test_loss", "generalization_gap", "rounds", "energy_j", "delay_s")]
         accuracy = _cell(row["test_accuracy"], 100, "{:.2f}", " %")
         table.add_row(*(str(row[key]) for key in keys), str(row["runs"]), accuracy, *measures)
-        if row["failed"]:
-            table.add_row(*[""] * len(keys), "", row["failed"])
     return table
 
 

@@ -9,20 +9,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from fedgap.cli.arguments import AsJson, Picture
+from fedgap.cli.terminal import INTERRUPTED, planning, show
+from fedgap.cli.words import number, three
 
 if TYPE_CHECKING:
     from fedgap.running.prepare import Progress
     from fedgap.running.run import Run
 
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key.path=value]...", help="Keys to change, for this "
-                                                       "run only; for example budget.delay_s=120 scheme=no_pruning.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of a table.")]
+ExperimentFile = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.")
+]
+Overrides = Annotated[list[str] | None, typer.Argument(
+    metavar="key.path=value", help="Keys to change, for example seed=1 budget.delay_s=120 scheme=no_pruning.",
+    show_default=False)]
 
 
 def train(
-    experiment: Annotated[str, typer.Argument(help="An experiment's file, or a preset: embedded, mnist, cifar10.")],
+    experiment: ExperimentFile,
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; it must not hold a run already. Without it, a "
                                              "new folder under runs/.")] = None,
@@ -36,20 +41,22 @@ def train(
     from fedgap.config import Experiment
     from fedgap.planning.plan import Plan
     from fedgap.running.api import free_folder, write_run
-    from fedgap.running.live import show
-    from fedgap.running.prepare import prepare
+    from fedgap.running.live import show as live
+    from fedgap.running.prepare import divide, prepare
     from fedgap.running.run import execute
 
     chosen = Experiment.load(experiment, overrides or [])
     folder = free_folder(out, chosen)
     given = Plan.load(plan) if plan else None
     with _downloads() as progress:
-        ready = prepare(chosen, given, progress=progress)
+        divided = divide(chosen, progress=progress)
+    with planning(divided[2].constants().alpha, quiet=as_json) as steps:
+        ready = prepare(chosen, given, divided=divided, planning=steps)
     write_run(ready, folder, copy_data=prepare_only)
     if prepare_only:
         typer.echo(f"{folder} is ready: python -m fedgap.running.run {folder}")
         return
-    with resumable(f"fedgap resume {folder}"), show() as on_events:
+    with resumable(f"fedgap resume {folder}"), live() as on_events:
         run = execute([folder], dataset=ready.dataset, on_events=on_events)[0]
     _report(run, as_json)
 
@@ -59,25 +66,26 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Go on with an interrupted run from its last checkpoint; the end is the same, bit for bit."""
-    from fedgap.running.live import show
+    from fedgap.running.live import show as live
     from fedgap.running.run import execute
 
-    with resumable(f"fedgap resume {folder}"), show() as on_events:
+    with resumable(f"fedgap resume {folder}"), live() as on_events:
         run = execute([folder], on_events=on_events)[0]
     _report(run, as_json)
 
 
 def partition(
-    experiment: Annotated[str, typer.Argument(help="An experiment's file, or a preset: embedded, mnist, cifar10.")],
+    experiment: ExperimentFile,
     overrides: Annotated[list[str] | None, typer.Argument(
-        metavar="[key.path=value,...]...", help="Keys to change; several values make several panels, for example "
-        "partition.concentration=1,5,10,15.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to draw the picture: .png, .pdf or .svg.")] = None,
+        metavar="key.path=value,value", help="Keys to change; several values make several panels, for example "
+        "partition.concentration=1,5,10,15.", show_default=False)] = None,
+    picture: Picture = None,
     scenario: Annotated[Path | None, typer.Option(help="Where to write the scenario that is planned with, the real "
                                                   "label histograms in it.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show who has what: each client's label histogram and generalization statement (the paper's Fig. 3)."""
+    from fedgap.cli.tables import Sheet
     from fedgap.config import Experiment
     from fedgap.errors import InputError
     from fedgap.running.pictures import draw_partitions
@@ -96,22 +104,18 @@ def partition(
         panels.append((title, parts.label_counts, phi))
         rows.append({"overrides": list(point.overrides), "scenario_hash": planned.hash(), "phi": phi.tolist(),
                      "label_counts": parts.label_counts.tolist(), "target_counts": parts.target_counts.tolist()})
-        table = Table("client", "samples", *map(str, range(parts.label_counts.shape[1])), "φ", title=title)
+        table = Sheet(title, "client", "samples", *map(str, range(parts.label_counts.shape[1])), "φ")
         for name, counts, value in zip(planned.names, parts.label_counts, phi, strict=True):
-            table.add_row(name, str(counts.sum()), *map(str, counts), f"{value:.4g}")
+            table.add_row(name, str(counts.sum()), *map(str, counts), number(value))
         tables.append(table)
         if scenario is not None:
             planned.save(scenario)
-    if out is not None:
-        draw_partitions(panels, out)
+    if picture is not None:
+        draw_partitions(panels, picture)
     if as_json:
         typer.echo(json.dumps(rows))
         return
-    for table in tables:
-        Console().print(table)
-    for path in (out, scenario):
-        if path is not None:
-            typer.echo(f"wrote {path}")
+    show(*tables, *(f"Written: {path}" for path in (picture, scenario) if path is not None))
 
 
 @contextmanager
@@ -120,13 +124,14 @@ def resumable(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"interrupted; everything so far is on disk. Go on with: {command}", err=True)
-        raise typer.Exit(130) from None
+        typer.echo(f"fedgap: interrupted; everything so far is on disk. Go on with: {command}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager
 def _downloads() -> Iterator[Progress]:
     """A bar for each file that is fetched; nothing at all where nothing is."""
+    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
 
@@ -151,24 +156,25 @@ def _report(run: Run, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"folder": str(run.folder), **summary}))
         return
+    from fedgap.cli.tables import Sheet
+
     job = run.job
-    table = Table(show_header=False, title=f"{summary['data']}, {summary['model']}, {summary['scheme']}, "
-                                           f"seed {summary['seed']}")
+    table = Sheet(f"{summary['data']}, {summary['model']}, {summary['scheme']}, seed {summary['seed']}", "", "value",
+                  left=["value"])
 
     def row(name: str, value: Any, text: str = "{}") -> None:
         table.add_row(name, "–" if value is None else text.format(value))
 
-    row("rounds", f"{summary['rounds']} of {summary['rounds_planned']} ({summary['ended']})")
+    row("rounds", f"{summary['rounds']} of {summary['rounds_planned']}: {summary['ended']}")
     row("test accuracy", summary["test_accuracy"], "{:.2%}")
     row("test loss", summary["test_loss"], "{:.4f}")
     row("training loss", summary["train_loss"], "{:.4f}")
     row("generalization gap", summary["generalization_gap"], "{:+.4f}")
-    row("energy", f"{summary['energy_j']:.4g} J of {job.energy_budget_j:.4g}")
-    row("delay", f"{summary['delay_s']:.4g} s of {job.delay_budget_s:.4g}")
-    row("weights kept", f"{summary['kept_weights']} of {summary['weights']}")
+    row("energy", f"{three(summary['energy_j'])} J of {three(job.energy_budget_j)}")
+    row("delay", f"{three(summary['delay_s'])} s of {three(job.delay_budget_s)}")
+    row("weights kept", f"{summary['kept_weights']:,} of {summary['weights']:,}")
     for key in ("dropped", "late", "rejected"):
         count = sum(client[key] for client in summary["clients"])
         if count:
             row(f"{key} uploads", count)
-    row("folder", run.folder)
-    Console().print(table)
+    show(table, f"Everything is in {run.folder}; the model is {run.folder / 'model.safetensors'}.")

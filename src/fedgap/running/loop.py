@@ -7,8 +7,7 @@ is the case R = 1. A run's results do not depend on its company (up to floating-
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,71 +16,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgap.learning import reference
+from fedgap.learning.codec import decode, encode, upload_bytes
 from fedgap.learning.contract import RoundInput, RoundOutput, known
-from fedgap.learning.data import Dataset, batch_indices, batch_keys
+from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
 from fedgap.learning.importance import Importance
-from fedgap.learning.masks import keep_count, kept_fraction, ranks
+from fedgap.learning.masks import keep_count, kept_fraction, mask, ranks
 from fedgap.learning.models import build
 from fedgap.running.events import Event
 from fedgap.running.faults import attend
 from fedgap.running.job import Job
-from fedgap.running.ledger import Ledger
-from fedgap.streams import stream, stream_seed
+from fedgap.running.member import Member
+from fedgap.streams import stream_seed
 
-TRAINING_SAMPLE = 2000
-"""Training samples on which the generalization gap's training loss is taken, at most."""
-_BLOCK = 2**20  # batch positions drawn ahead at a time
 _PENDING = 16  # rounds whose losses stay on an accelerator before they are read
-
-
-class _Batches:
-    """A run's mini-batches as indices into the training set, drawn some rounds ahead."""
-
-    def __init__(self, job: Job, device: torch.device) -> None:
-        self.job, self.device = job, device
-        self.clients = np.flatnonzero(job.selected.any(axis=0))
-        self.row = np.full(len(job.names), -1)
-        self.row[self.clients] = np.arange(len(self.clients))
-        self.keys = batch_keys(job.seed, self.clients.tolist())
-        self.width = int(job.batch_size[self.clients].max())
-        self.ahead = max(1, min(64, _BLOCK // (len(self.clients) * self.width)))
-        self.start, self.block = -1, torch.empty(0)
-
-    def take(self, round_number: int, clients: NDArray[np.int64]) -> Tensor:
-        """(k, Z) indices; a client of a smaller batch uses the first Z_n of its row."""
-        if self.start < 0 or not self.start <= round_number < self.start + self.ahead:
-            self._draw(round_number)
-        return self.block[round_number - self.start, torch.from_numpy(self.row[clients])]
-
-    def _draw(self, start: int) -> None:
-        job, rounds = self.job, np.arange(start, start + self.ahead)
-        drawn = np.zeros((self.ahead, len(self.clients), self.width), dtype=np.int64)
-        for batch in np.unique(job.batch_size[self.clients]):
-            rows = np.flatnonzero(job.batch_size[self.clients] == batch)
-            members = self.clients[rows]
-            position = batch_indices(self.keys[rows], rounds, job.sizes[members], int(batch))
-            drawn[:, rows, :batch] = job.indices[position + job.offsets[members][:, None]]
-        self.start, self.block = start, torch.from_numpy(drawn).to(self.device)
-
-
-class Member:
-    """One run's own part of the loop: its job, its ledger, its batches."""
-
-    def __init__(self, job: Job, device: torch.device) -> None:
-        self.job, self.ledger, self.batches = job, Ledger(job), _Batches(job, device)
-        size = min(TRAINING_SAMPLE, len(job.indices))
-        sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:size]
-        self.sample = torch.from_numpy(job.indices[np.sort(sample)]).to(device)
-        work = [job.work(g) for g in range(len(job.selected))]
-        self.planned = [(float((w.compute_j + w.upload_j).sum()) + job.broadcast_j(), float(w.client_s.max()))
-                        for w in work]
-
-    def stopped(self, round_number: int) -> str:
-        """"" while the run goes on, else why it ends before round ``round_number``."""
-        if round_number >= self.job.rounds:
-            return "all rounds are done"
-        return self.ledger.affords(*self.planned[self.job.schedule[round_number]])
 
 
 @dataclass
@@ -103,11 +51,10 @@ class Rounds:
                          seed=stream_seed(job.seed, "model")) for job in jobs]
         self.engine = Engine(modules[0], device=first.device, precision=first.precision)
         device, layout = self.engine.device, self.engine.layout
-        self.members = [Member(job, device) for job in jobs]
+        self.members = [Member(job, device, layout.size) for job in jobs]
         self.weights = torch.stack([layout.weights(module) for module in modules]).to(device, self.engine.dtype)
         self.buffers = torch.stack([layout.buffers(module) for module in modules]).to(device, self.engine.dtype)
-        self._gradients = self.engine.gradients if first.engine == "stacked" else partial(
-            reference.gradients, self.engine.module)
+        self._gradients = self.engine.gradients if first.engine == "stacked" else self._loop
         self.importance = Importance(**first.importance)
         self.round = 0
         self._ranks = self._unranked = torch.arange(layout.size, dtype=torch.int32, device=device).repeat(len(jobs), 1)
@@ -132,7 +79,7 @@ class Rounds:
         if owners:
             inputs, labels = self._gather(batches, clients)
             round_input = RoundInput(self.weights, self._ranks, self.buffers, owners, ratios, inputs, labels)
-            output = self._gradients(round_input)
+            output = self._upload(round_input)
             self.importance.observe(self.weights, output.gradient, known(round_input, output))
             rate = torch.tensor([[m.job.learning_rate] for m in self.members], dtype=self.weights.dtype)
             self.weights = self.weights - rate.to(self.weights.device) * output.gradient
@@ -147,11 +94,9 @@ class Rounds:
     def _charge(self, member: Member) -> tuple[Event, NDArray[np.int64]]:
         """Books the round of one run; returns its event so far and the clients whose gradient arrives."""
         job, segment = member.job, int(member.job.schedule[self.round])
-        work = job.work(segment)
-        went = attend(work, job.faults, job.seed, self.round)
-        kept = (1.0 - job.ratio[segment]) * went.arrived
-        bits = float((kept * job.gradient_bits).sum())
-        charge = member.ledger.charge(went, job.broadcast_j(), bits)
+        went = attend(member.work[segment], job.faults, job.seed, self.round)
+        bits = float(member.bits[segment, went.arrived].sum())
+        charge = member.ledger.charge(went, member.broadcast_j, bits)
         chosen = np.flatnonzero(job.selected[segment])
         event: Event = {
             "round": self.round, "clients": chosen.tolist(), "pruning_ratio": job.ratio[segment, chosen].tolist(),
@@ -174,6 +119,25 @@ class Rounds:
         rows = [row[:int(z)] for member, own, batch in zip(self.members, clients, batches, strict=True)
                 for row, z in zip(batch, member.job.batch_size[own], strict=True)]
         return [self._train_x[row] for row in rows], [self._train_y[row] for row in rows]
+
+    def _loop(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
+        return reference.gradients(self.engine.module, round_input)
+
+    def _upload(self, round_input: RoundInput) -> RoundOutput:
+        """The round's gradients; in measured accounting each goes through the codec, and what arrives is averaged."""
+        if self.members[0].job.accounting != "measured":
+            return self._gradients(round_input)
+        output = self._gradients(round_input, per_client=True)
+        assert output.client_gradients is not None
+        total = torch.zeros_like(self.weights)
+        for j, (row, ratio) in enumerate(zip(round_input.run, round_input.ratios, strict=True)):
+            if output.finite[j]:
+                own, plan = mask(self._ranks[row], ratio), self.members[row].job.extra["scenario_hash"]
+                data = encode(output.client_gradients[j], own, round=self.round, plan=plan)
+                assert len(data) == upload_bytes(keep_count(ratio, len(own)))  # what the ledger charged
+                arrived = decode(data, size=len(own), round=self.round, plan=plan, mask=own)
+                total[row] += arrived.gradient.to(total)
+        return replace(output, gradient=total / output.accepted.clamp(min=1)[:, None], client_gradients=None)
 
     def _rank(self, ratios: list[float]) -> None:
         """The round's ranking; where nobody prunes it decides nothing and is not computed."""
@@ -252,14 +216,13 @@ class Rounds:
 
     def load(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
         """Restores every member's :meth:`state`; all are at the same round."""
-        def stacked(name: str, like: Tensor) -> Tensor:
-            return torch.stack([tensors[name] for tensors, _ in states]).to(like)
+        def stacked(name: str) -> Tensor:
+            return torch.stack([tensors[name] for tensors, _ in states]).to(self.engine.device)
 
         self.round = int(states[0][1]["round"])
-        self.weights, self.buffers = stacked("weights", self.weights), stacked("buffers", self.buffers)
-        self._ranks = stacked("ranks", self._ranks)
-        known_names = [name for name in states[0][0] if name.startswith("importance.")]
-        self.importance.load({name.removeprefix("importance."): stacked(name, self.weights) for name in known_names})
+        self.weights, self.buffers, self._ranks = stacked("weights"), stacked("buffers"), stacked("ranks")
+        remembered = [name for name in states[0][0] if name.startswith("importance.")]
+        self.importance.load({name.removeprefix("importance."): stacked(name) for name in remembered})
         for member, (_, state) in zip(self.members, states, strict=True):
             member.ledger.load(state["ledger"])
 

@@ -14,7 +14,8 @@ from fedgap.config import Experiment, Scenario
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.partition import Partition, partition
-from fedgap.planning.plan import Plan, Segment
+from fedgap.planning import Plan, Segment
+from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
@@ -22,6 +23,9 @@ from fedgap.running.schedule import interleave
 from fedgap.system import cost
 
 Progress = Callable[[str, int, int], None]
+"""Told of downloads: a file's name, the bytes so far, the bytes in all."""
+PlanningProgress = Callable[[str, int, float, float], None]
+Divided = tuple[Dataset, Partition, Scenario]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +41,7 @@ class Prepared:
 
 
 def divide(experiment: Experiment, dataset: Dataset | None = None,
-           progress: Progress | None = None) -> tuple[Dataset, Partition, Scenario]:
+           progress: Progress | None = None) -> Divided:
     """The experiment's data, who has what of it, and the scenario that is planned with.
 
     The scenario's fleet and budgets are kept; its label histograms and φ give way to those of the actual partition.
@@ -55,17 +59,17 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
 
 
 def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset | None = None,
-            progress: Progress | None = None) -> Prepared:
+            progress: Progress | None = None, *, divided: Divided | None = None,
+            planning: PlanningProgress | None = None) -> Prepared:
     """Data → partition → scenario → plan → job.
 
     A ``plan`` made before is taken if it was made for this very scenario. Otherwise the experiment's scheme and solver
-    make one; :class:`~fedgap.errors.InfeasibleError` where there is none.
+    make one; :class:`~fedgap.errors.InfeasibleError` where there is none. ``divided`` is what :func:`divide` gave for
+    this experiment, where it was called already; ``planning`` is told of the solver's progress.
     """
-    dataset, parts, scenario = divide(experiment, dataset, progress)
+    dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     if plan is None:
-        from fedgap.planning import plan as make_plan
-
-        plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver)
+        plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
         raise InputError(f"plan: was made for another scenario (its hash is {plan.scenario_hash or 'missing'}, this "
                          f"one's {scenario.hash()}); `fedgap partition EXPERIMENT --scenario FILE` writes this one")

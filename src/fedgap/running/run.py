@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 import platform
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -31,6 +28,7 @@ from fedgap.learning.data import Dataset, load
 from fedgap.learning.models import build
 from fedgap.running.checkpoint import Checkpoints, write_json, write_whole
 from fedgap.running.events import Event, RoundLog, read_rounds
+from fedgap.running.interrupts import interruptible
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
 
@@ -114,7 +112,7 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
             torn.unlink()  # a crash amid a write left it
     states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
     at = {i: state[1]["round"] if state else 0 for i, state in states.items()}
-    with _interruptible() as interrupted:
+    with interruptible() as interrupted:
         for start in sorted(set(at.values())):  # runs that a crash left at different rounds are not stacked
             together = [i for i in waiting if at[i] == start]
             _train({i: runs[i] for i in together}, [states[i] for i in together], dataset, interrupted, on_events)
@@ -209,29 +207,6 @@ def _version() -> str:
         return metadata.version("fedgap")
     except metadata.PackageNotFoundError:  # run from a source tree
         return "source"
-
-
-@contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
-    """Turns the first SIGINT or SIGTERM into a flag that the loop reads between rounds; a second one acts at once."""
-    flag = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield flag.is_set
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def note(number: int, frame: Any) -> None:
-        flag.set()
-        for own, handler in before.items():
-            signal.signal(own, handler)
-
-    try:
-        for number in before:
-            signal.signal(number, note)
-        yield flag.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def main(arguments: Sequence[str]) -> int:

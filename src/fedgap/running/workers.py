@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedgap.config import Experiment
-from fedgap.errors import FedgapError
+from fedgap.errors import FedgapError, InputError
 from fedgap.running.sweep import Outcome, Point, fail, outcome, train_point
 
 Report = Callable[[Point, Outcome], None]
@@ -63,28 +63,39 @@ def _train_in_child(base: tuple[dict[str, Any], str], point: Point, threads: int
 
 def train_on_ray(base: Experiment, waiting: Sequence[Point], address: str, report: Report) -> None:
     """One Ray task a run. A node trains in a folder of its own and sends it back whole, so no shared disk is needed."""
-    import ray
-
-    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False)
+    try:
+        import ray
+    except ImportError:
+        raise InputError("--ray: needs Ray; pip install 'fedgap[ray]'") from None
+    own = not ray.is_initialized()
+    if own:
+        try:
+            ray.init(address=address, log_to_driver=False)
+        except (ConnectionError, ValueError) as error:
+            raise InputError(f"--ray: no cluster at {address} ({str(error).splitlines()[0]})") from None
     gpus = 1 if base.engine.device == "cuda" else 0
 
-    @ray.remote(num_cpus=base.engine.threads or 1, num_gpus=gpus, max_retries=2)  # type: ignore[untyped-decorator]
+    @ray.remote(num_cpus=base.engine.threads or 1, num_gpus=gpus, max_retries=2)
     def remote(experiment: tuple[dict[str, Any], str], point: Point) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
             there = Point(point.overrides, Path(folder) / "run")
             train_point(_restored(experiment), there)
             return pack(there.folder)
 
-    portable = ray.put(_portable(base))
-    open_tasks = {remote.remote(portable, point): point for point in waiting}
-    while open_tasks:
-        (done,), _ = ray.wait(list(open_tasks), num_returns=1)
-        point = open_tasks.pop(done)
-        try:
-            unpack(ray.get(done), point.folder)
-            report(point, outcome(point) or {"error": "came back unfinished"})
-        except ray.exceptions.RayError as error:
-            report(point, {"error": f"Ray: {type(error).__name__}"})
+    try:
+        portable = ray.put(_portable(base))
+        open_tasks = {remote.remote(portable, point): point for point in waiting}
+        while open_tasks:
+            (done,), _ = ray.wait(list(open_tasks), num_returns=1)
+            point = open_tasks.pop(done)
+            try:
+                unpack(ray.get(done), point.folder)
+                report(point, outcome(point) or {"error": "came back unfinished"})
+            except ray.exceptions.RayError as error:
+                report(point, {"error": f"Ray: {type(error).__name__}"})
+    finally:
+        if own:
+            ray.shutdown()
 
 
 def train_stacked(base: Experiment, waiting: Sequence[Point], report: Report) -> None:

@@ -1,0 +1,32 @@
+"""Ctrl-C between rounds, never amid one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Turns the first SIGINT or SIGTERM into a flag that the loop reads between rounds; a second one acts at once."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag.is_set
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(number: int, frame: Any) -> None:
+        flag.set()
+        for own, handler in before.items():
+            signal.signal(own, handler)
+
+    try:
+        for number in before:
+            signal.signal(number, note)
+        yield flag.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

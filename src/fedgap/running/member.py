@@ -1,0 +1,75 @@
+"""One run's own part of the loop: its batches, its ledger, and what a round of each of its segments costs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedgap.learning.codec import upload_bytes
+from fedgap.learning.data import batch_indices, batch_keys
+from fedgap.learning.masks import keep_count
+from fedgap.running.job import Job
+from fedgap.running.ledger import Ledger
+from fedgap.streams import stream
+
+TRAINING_SAMPLE = 2000
+"""Training samples on which the generalization gap's training loss is taken, at most."""
+_BLOCK = 2**20  # batch positions drawn ahead at a time
+
+
+class Batches:
+    """A run's mini-batches as indices into the training set, drawn some rounds ahead."""
+
+    def __init__(self, job: Job, device: torch.device) -> None:
+        self.job, self.device = job, device
+        self.clients = np.flatnonzero(job.selected.any(axis=0))
+        self.row = np.full(len(job.names), -1)
+        self.row[self.clients] = np.arange(len(self.clients))
+        self.keys = batch_keys(job.seed, self.clients.tolist())
+        self.width = int(job.batch_size[self.clients].max())
+        self.ahead = max(1, min(64, _BLOCK // (len(self.clients) * self.width)))
+        self.start, self.block = -1, torch.empty(0)
+
+    def take(self, round_number: int, clients: NDArray[np.int64]) -> Tensor:
+        """(k, Z) indices; a client of a smaller batch uses the first Z_n of its row."""
+        if self.start < 0 or not self.start <= round_number < self.start + self.ahead:
+            self._draw(round_number)
+        return self.block[round_number - self.start, torch.from_numpy(self.row[clients])]
+
+    def _draw(self, start: int) -> None:
+        job, rounds = self.job, np.arange(start, start + self.ahead)
+        drawn = np.zeros((self.ahead, len(self.clients), self.width), dtype=np.int64)
+        for batch in np.unique(job.batch_size[self.clients]):
+            rows = np.flatnonzero(job.batch_size[self.clients] == batch)
+            members = self.clients[rows]
+            position = batch_indices(self.keys[rows], rounds, job.sizes[members], int(batch))
+            drawn[:, rows, :batch] = job.indices[position + job.offsets[members][:, None]]
+        self.start, self.block = start, torch.from_numpy(drawn).to(self.device)
+
+
+class Member:
+    """One run's own part of the loop: its job, its ledger, its batches, and what a round of each segment costs."""
+
+    def __init__(self, job: Job, device: torch.device, size: int) -> None:
+        self.job, self.ledger, self.batches = job, Ledger(job), Batches(job, device)
+        sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:TRAINING_SAMPLE]
+        self.sample = torch.from_numpy(job.indices[np.sort(sample)]).to(device)
+        segments = range(len(job.selected))
+        if job.accounting == "measured":
+            self.bits = np.array([[8.0 * upload_bytes(keep_count(ratio, size)) for ratio in row] for row in job.ratio])
+            self.work = [job.work(g, self.bits[g], 32.0 * size) for g in segments]
+            self.broadcast_j = job.broadcast_j(32.0 * size)
+        else:
+            self.bits = (1.0 - job.ratio) * job.gradient_bits
+            self.work = [job.work(g) for g in segments]
+            self.broadcast_j = job.broadcast_j()
+        self.planned = [(float((w.compute_j + w.upload_j).sum()) + self.broadcast_j, float(w.client_s.max()))
+                        for w in self.work]
+
+    def stopped(self, round_number: int) -> str:
+        """"" while the run goes on, else why it ends before round ``round_number``."""
+        if round_number >= self.job.rounds:
+            return "all rounds are done"
+        return self.ledger.affords(*self.planned[self.job.schedule[round_number]])

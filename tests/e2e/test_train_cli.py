@@ -1,0 +1,129 @@
+"""The commands train, resume, sweep and partition as a person calls them, on the embedded digits."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+FEDGAP = str(Path(sys.executable).with_name("fedgap"))
+SMALL = ["rounds=6", "data.train_samples=600", "data.test_samples=200", "engine.threads=1", "engine.device=cpu",
+         "evaluate_every=3"]
+
+
+def fedgap(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([FEDGAP, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    done = fedgap("train", "embedded", *SMALL, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert "test accuracy" in done.stdout
+    assert "round 6/6" in done.stderr
+    return folder
+
+
+def test_train_plans_trains_within_the_budgets_and_leaves_the_contracts_files(trained):
+    for name in ("config.yaml", "scenario.yaml", "plan.json", "rounds.jsonl", "checkpoint", "model.safetensors",
+                 "summary.json", "versions.json"):
+        assert (trained / name).exists(), name
+    plan, summary = (json.loads((trained / name).read_bytes()) for name in ("plan.json", "summary.json"))
+    assert summary["rounds"] == 6
+    assert summary["energy_j"] == pytest.approx(plan["energy_j"], rel=1e-9)
+    assert summary["delay_s"] == pytest.approx(plan["delay_s"], rel=1e-9)
+    assert summary["energy_j"] <= 250 * (1 + 1e-6)
+    assert summary["delay_s"] <= 150 * (1 + 1e-6)
+    assert summary["theta"] == pytest.approx(plan["theta"])
+
+
+def test_the_saved_configuration_trains_the_same_again(trained, tmp_path):
+    done = fedgap("train", trained / "config.yaml", "--out", tmp_path / "again", "--json")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+    assert json.loads(done.stdout)["folder"] == str(tmp_path / "again")
+
+
+def test_a_taken_folder_an_unknown_key_and_no_plan_get_one_line(trained, tmp_path):
+    for arguments, code, says in (
+        (("train", "embedded", "--out", trained), 2, "holds a run already"),
+        (("train", "embedded", "sede=3", "--out", tmp_path / "x"), 2, "seed"),
+        (("train", "embedded", "data.name=mnist", f"data.folder={tmp_path}"), 2, "needs train-images-idx3-ubyte"),
+        (("resume", tmp_path), 2, "holds no run"),
+        (("train", "embedded", *SMALL, "budget.delay_s=0.001", "--out", tmp_path / "x"), 3, "delay"),
+        (("sweep", "embedded", "seed", "--out", tmp_path / "x"), 2, "key=value"),
+    ):
+        done = fedgap(*arguments)
+        assert done.returncode == code, done.stderr
+        assert says in done.stderr
+        assert done.stderr.strip().count("\n") == 0
+        assert done.stdout == ""
+    assert not (tmp_path / "x").exists()
+
+
+def test_resuming_a_finished_run_says_what_came_out(trained):
+    done = fedgap("resume", trained, "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["rounds"] == 6
+
+
+def test_a_plan_made_before_is_trained_and_another_scenarios_is_refused(trained, tmp_path):
+    scenario, plan = tmp_path / "fleet.yaml", tmp_path / "plan.json"
+    assert fedgap("partition", "embedded", *SMALL, "--scenario", scenario).returncode == 0
+    assert fedgap("plan", scenario, "--out", plan).returncode == 0
+    done = fedgap("train", "embedded", *SMALL, "--plan", plan, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
+    other = fedgap("train", "embedded", *SMALL, "seed=1", "--plan", plan, "--out", tmp_path / "other")
+    assert other.returncode == 2
+    assert "was made for another scenario" in other.stderr
+
+
+def test_ctrl_c_exits_130_with_everything_on_disk_and_resume_ends_the_same(tmp_path):
+    arguments = ["train", "embedded", *SMALL, "rounds=60", "model.name=lenet5", "--out"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert fedgap(*arguments, whole).returncode == 0
+    process = subprocess.Popen([FEDGAP, *arguments, str(cut)], stderr=subprocess.PIPE, text=True)
+    log = cut / "rounds.jsonl"
+    while process.poll() is None and not (log.exists() and log.read_bytes().count(b"\n") >= 5):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error
+    assert f"fedgap resume {cut}" in error
+    assert 5 <= log.read_bytes().count(b"\n") < 60
+    assert (cut / "checkpoint" / "latest.json").exists()
+    assert fedgap("resume", cut).returncode == 0
+    for name in ("model.safetensors", "rounds.jsonl"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_partition_shows_and_draws_who_has_what(tmp_path):
+    done = fedgap("partition", "embedded", "partition.concentration=1,5", "--picture", tmp_path / "who.png", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["overrides"] for row in rows] == [["partition.concentration=1"], ["partition.concentration=5"]]
+    assert [sum(counts) for counts in rows[0]["label_counts"]] == [400] * 10
+    assert max(rows[0]["phi"]) > max(rows[1]["phi"])
+    assert (tmp_path / "who.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_sweep_prints_one_table_with_confidence_intervals(tmp_path):
+    done = fedgap("sweep", "embedded", "seed=0,1", "rounds=2,3", "data.train_samples=600", "data.test_samples=200",
+                  "--workers", 1, "--out", tmp_path / "sweep")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("accuracy") == 4
+    assert " ± " in done.stdout
+    assert (tmp_path / "sweep" / "summary.csv").exists()
+
+
+def test_a_prepared_run_is_executed_elsewhere(tmp_path):
+    assert fedgap("train", "embedded", *SMALL, "--prepare-only", "--out", tmp_path / "far").returncode == 0
+    assert not (tmp_path / "far" / "rounds.jsonl").exists()
+    done = subprocess.run([sys.executable, "-m", "fedgap.running.run", str(tmp_path / "far")], capture_output=True)
+    assert done.returncode == 0
+    assert (tmp_path / "far" / "summary.json").exists()
