@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedgap.cli.arguments import Overrides
-from fedgap.cli.terminal import show, steps
+from fedgap.cli.terminal import downloads, show, steps
 
 if TYPE_CHECKING:
     from fedgap.cli.tables import Sheet
@@ -32,7 +32,6 @@ def calibrate(
     ] = False,
 ) -> None:
     """Measure the bound's constants on a model and its data by a short pilot, and write them into a scenario."""
-    from fedgap.cli.train import _downloads
     from fedgap.config import Experiment
     from fedgap.errors import InputError
     from fedgap.running.calibrate import calibrate as measure
@@ -41,7 +40,7 @@ def calibrate(
     if not 0.0 < ratio < 1.0:
         raise InputError(f"--ratio: must be above 0 and below 1 (a share of the weights); got {ratio:g}")
     loaded = Experiment.load(experiment, overrides or [])
-    with _downloads() as progress:
+    with downloads() as progress:
         divided = divide(loaded, progress=progress)
     with steps("pilots", pilots) as done:
         found = measure(

@@ -66,7 +66,31 @@ def steps(what: str, total: int) -> Iterator[Callable[[], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield lambda: None
+        return
     columns = TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
+
+
+@contextmanager
+def downloads() -> Iterator[Callable[[str, int, int], None] | None]:
+    """Gives what to call with (file, bytes so far, all bytes): a bar a file on stderr, on a terminal only."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=console, transient=True) as bars:
+
+        def update(file: str, done: int, total: int) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file, total=total or None)
+            bars.update(tasks[file], completed=done, total=total or None)
+
+        yield update

@@ -11,10 +11,8 @@ def si(value: float, unit: str) -> str:
     """Three digits with an SI prefix: ``si(0.2073, "W")`` is ``207 mW``."""
     if value == 0.0 or not math.isfinite(value):
         return f"{value:.3g} {unit}"
-    step = math.floor(math.log10(abs(value)) / 3)
-    if round(abs(value) / 1000.0**step, 3 - len(str(int(abs(value) / 1000.0**step)))) >= 1000.0:
-        step += 1
-    step = min(max(step, min(_PREFIXES)), max(_PREFIXES))
+    value = float(f"{value:.2e}")  # rounded first, so that 999.6 is 1.00 k and not 1000
+    step = min(max(math.floor(math.log10(abs(value)) / 3 + 1e-12), min(_PREFIXES)), max(_PREFIXES))
     return f"{three(value / 1000.0**step)} {_PREFIXES[step]}{unit}"
 
 
@@ -24,7 +22,8 @@ def three(value: float) -> str:
         return "0"
     if not 1e-3 <= abs(value) < 1e5:
         return f"{value:.2e}"
-    digits = 2 - math.floor(math.log10(abs(value)))
+    value = float(f"{value:.2e}")
+    digits = 2 - math.floor(math.log10(abs(value)) + 1e-12)
     return f"{value:.{max(0, digits)}f}"
 
 
