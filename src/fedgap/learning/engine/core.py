@@ -1,7 +1,7 @@
 """The engine's front: one call a round, one call an evaluation."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,7 @@ from fedgap.errors import InputError
 from fedgap.learning.contract import RoundInput, RoundOutput
 from fedgap.learning.engine.forwards import Forward, Generic
 from fedgap.learning.engine.graphs import Recorder
-from fedgap.learning.engine.passes import PassInput, PassOutput, Shape, compute
+from fedgap.learning.engine.passes import PassInput, PassOutput, Shape, compute, compute_round, finish
 from fedgap.learning.engine.precision import PRECISIONS, arithmetic, compute_dtype, storage_dtype
 from fedgap.learning.engine.schedule import Chunk, schedule
 from fedgap.learning.engine.stacked import stack_of
@@ -30,13 +30,14 @@ _ALONE = 64  # up to so many jobs on a GPU, a model each costs no more than shar
 
 @dataclass(frozen=True)
 class _Planned:
-    """A chunk with its tensors on the device."""
+    """A chunk with its tensors on the device; ``back`` takes its jobs to the round's order, None if they are in it."""
 
     chunk: Chunk
     shape: Shape
     run: Tensor
     keeps: Tensor
     jobs: Tensor
+    back: Tensor | None
 
 
 class Engine:
@@ -91,30 +92,42 @@ class Engine:
         """One round. ``per_client`` asks for ``client_gradients`` too (K·M values, and no sharing of passes)."""
         weights, buffers = self._here(round_input.weights), self._here(round_input.buffers)
         ranks = round_input.ranks.to(self.device)
-        jobs = len(round_input.run)
-        sums, buffer_sums = torch.zeros_like(weights), torch.zeros_like(buffers)
+        plan = self._plan(round_input, per_client)
+        if len(plan) == 1 and plan[0].shape.clients == 1:  # whoever is not finite has a row of its own: no second look
+            out = self._pass(compute_round, plan[0], round_input, weights, ranks, buffers)
+            back = plan[0].back
+            losses, finite = out.losses[:, 0], out.finite
+            if back is not None:
+                losses, finite = losses[back], finite[back]
+            each = (out.gradients.clone() if back is None else out.gradients[back]) if per_client else None
+            return RoundOutput(out.gradient, losses, finite, out.accepted, out.buffers, each)
+        return self._divided(plan, round_input, weights, ranks, buffers, per_client)
+
+    def _divided(self, plan: list[_Planned], round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
+                 per_client: bool) -> RoundOutput:
+        """A round of several passes, or of passes that clients share."""
+        jobs, runs = len(round_input.run), len(weights)
         losses = torch.zeros(jobs, dtype=self.dtype, device=self.device)
         finite = torch.zeros(jobs, dtype=torch.bool, device=self.device)
-        accepted = torch.zeros(len(weights), dtype=torch.int64, device=self.device)
         each = torch.zeros(jobs, weights.shape[1], dtype=self.dtype, device=self.device) if per_client else None
-        pending = list(self._plan(round_input, per_client))
+        total = PassOutput(torch.zeros_like(weights), torch.zeros_like(buffers),
+                           torch.zeros(runs, dtype=torch.int64, device=self.device), losses, finite, losses)
+        pending = list(plan)
         while pending:
             planned = pending.pop()
             clients = planned.shape.clients
-            out = self._pass(planned, round_input, weights, ranks, buffers)
+            out = self._pass(compute, planned, round_input, weights, ranks, buffers)
             if clients > 1 and not bool(out.finite.all()):
                 pending += [self._planned(Chunk(((job,),)), round_input) for job in planned.chunk.jobs]  # who was it?
                 continue
-            sums += out.gradient
-            buffer_sums += out.buffers
+            total = total._replace(gradient=total.gradient + out.gradient, buffers=total.buffers + out.buffers,
+                                   accepted=total.accepted + out.accepted)
             losses[planned.jobs] = out.losses.flatten()
             finite[planned.jobs] = out.finite.repeat_interleave(clients)
-            accepted.index_add_(0, planned.run, out.finite * clients)
             if each is not None:
                 each[planned.jobs] = out.gradients
-        divisor = accepted.clamp(min=1)[:, None]
-        mean_buffers = torch.where(accepted[:, None] > 0, buffer_sums / divisor, buffers)
-        return RoundOutput(sums / divisor, losses, finite, accepted, mean_buffers, each)
+        mean = finish(total, buffers)
+        return RoundOutput(mean.gradient, losses, finite, mean.accepted, mean.buffers, each)
 
     def _plan(self, round_input: RoundInput, per_client: bool) -> list[_Planned]:
         """The round's chunks; a plan's rounds repeat, so they are kept."""
@@ -139,22 +152,23 @@ class Engine:
     def _planned(self, chunk: Chunk, round_input: RoundInput) -> _Planned:
         firsts, keeps = [group[0] for group in chunk.groups], round_input.keeps
         run = [round_input.run[job] for job in firsts]
+        jobs = torch.tensor(chunk.jobs, device=self.device)
         return _Planned(chunk, Shape(tuple(run), len(chunk.groups[0])), torch.tensor(run, device=self.device),
-                        torch.tensor([keeps[job] for job in firsts], dtype=torch.int32, device=self.device),
-                        torch.tensor(chunk.jobs, device=self.device))
+                        torch.tensor([keeps[job] for job in firsts], dtype=torch.int32, device=self.device), jobs,
+                        None if chunk.jobs == list(range(len(chunk.jobs))) else jobs.argsort())
 
-    def _pass(self, planned: _Planned, round_input: RoundInput, weights: Tensor, ranks: Tensor,
-              buffers: Tensor) -> PassOutput:
+    def _pass(self, what: Callable[[Forward, Shape, PassInput], PassOutput], planned: _Planned,
+              round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor) -> PassOutput:
         jobs, models = planned.chunk.jobs, len(planned.chunk.groups)
         inputs = self._here(_take(round_input.inputs, jobs))
         labels = _take(round_input.labels, jobs).to(self.device)
         given = PassInput(weights, ranks, buffers, planned.run, planned.keeps,
                           inputs.reshape(models, -1, *inputs.shape[2:]), labels.reshape(models, -1))
-        function = partial(compute, self._forward, planned.shape)
+        function = partial(what, self._forward, planned.shape)
         with arithmetic(self.precision, self.device):
             if self._recorder is None:
                 return function(given)
-            return self._recorder.run((planned.shape, inputs.shape, weights.shape[0]), function, given)
+            return self._recorder.run((what, planned.shape, inputs.shape, weights.shape[0]), function, given)
 
     def _measure(self, round_input: RoundInput) -> int:
         """Bytes that the backward pass keeps for one sample, twice: the gradients of activations need room too."""

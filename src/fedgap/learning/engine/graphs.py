@@ -27,11 +27,12 @@ class Recording:
             self._result = function(self._given)
 
     def __call__(self, given: PassInput) -> PassOutput:
-        """Replay on ``given``; the result holds until the next replay."""
-        for mine, new in zip(self._given, given):
-            mine.copy_(new, non_blocking=True)
+        """Replay on ``given``. The result is a copy, but for ``gradients``, which hold until the next replay."""
+        for name, mine, new in zip(PassInput._fields, self._given, given):
+            if name != "run" and mine.numel():  # the models' runs are part of the structure
+                mine.copy_(new, non_blocking=True)
         self._graph.replay()
-        return self._result
+        return PassOutput(*(tensor.clone() for tensor in self._result[:-1]), self._result.gradients)
 
 
 class Recorder:

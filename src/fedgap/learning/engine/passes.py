@@ -36,7 +36,7 @@ class PassInput(NamedTuple):
 
 
 class PassOutput(NamedTuple):
-    """Sums over the finite models of the pass, by run: gradients (R, M) and buffers (R, B).
+    """Sums over the finite models of the pass, by run: gradients (R, M), buffers (R, B), and their clients (R,).
 
     ``losses`` (G, n); ``finite`` (G,): whether a model's losses and gradient all are. ``gradients`` (G, M): the masked
     gradient of each model, summed over its n clients.
@@ -44,6 +44,7 @@ class PassOutput(NamedTuple):
 
     gradient: Tensor
     buffers: Tensor
+    accepted: Tensor
     losses: Tensor
     finite: Tensor
     gradients: Tensor
@@ -71,16 +72,30 @@ def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
         if gradients.device.type != "cpu" or not bool(finite.all()):  # a GPU is not asked: that would wait for it
             accepted = torch.where(finite[:, None], gradients, 0.0)
             own_buffers = torch.where(finite[:, None], own_buffers, 0.0)
-        return PassOutput(_sum_by_run(accepted, shape.run, weights), _sum_by_run(own_buffers, shape.run, given.buffers),
-                          losses, finite, gradients)
+        clients = _sum_by_run(finite[:, None].long() * shape.clients, shape.run, len(weights))[:, 0]
+        return PassOutput(_sum_by_run(accepted, shape.run, len(weights)),
+                          _sum_by_run(own_buffers, shape.run, len(weights)), clients, losses, finite, gradients)
 
 
-def _sum_by_run(values: Tensor, run: tuple[int, ...], like: Tensor) -> Tensor:
+def finish(total: PassOutput, before: Tensor) -> PassOutput:
+    """Sums over all of a round's clients turned into means; a run without accepted clients keeps its buffers."""
+    divisor = total.accepted.clamp(min=1)[:, None]
+    buffers = torch.where(total.accepted[:, None] > 0, total.buffers / divisor, before)
+    return total._replace(gradient=total.gradient / divisor, buffers=buffers)
+
+
+def compute_round(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
+    """A round that is one pass."""
+    return finish(compute(forward, shape, given), given.buffers)
+
+
+def _sum_by_run(values: Tensor, run: tuple[int, ...], runs: int) -> Tensor:
     """Σ over the rows of each run, shape (R, ·); rows of a run are neighbours, and the order of summation is fixed."""
-    total = torch.zeros_like(like)
-    start = 0
-    for owner, rows in groupby(run):
-        stop = start + len(list(rows))
-        total[owner] = values[start:stop].sum(0)
-        start = stop
+    counts = [len(list(rows)) for _, rows in groupby(run)]
+    owners = [owner for owner, _ in groupby(run)]
+    if owners == list(range(runs)) and len(set(counts)) == 1:
+        return values.reshape(runs, counts[0], -1).sum(1)
+    total = values.new_zeros(runs, values.shape[1])
+    for owner, part in zip(owners, torch.split(values, counts)):
+        total[owner] = part.sum(0)
     return total

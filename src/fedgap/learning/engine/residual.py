@@ -33,8 +33,12 @@ class ResidualStack:
         statistics: list[Tensor] = []
 
         def convolve(x: Tensor, name: str, stride: int = 1) -> Tensor:
-            return functional.conv2d(x, parameters[f"{name}.weight"].flatten(0, 1), stride=stride, padding=1,
-                                     groups=models)
+            weight = parameters[f"{name}.weight"].flatten(0, 1)
+            if self.fused and training:
+                from fedgap.learning.engine.kernels.convolve import Convolve, pays  # Triton: where there is a GPU
+                if pays(weight, stride):
+                    return Convolve.apply(x, weight, models)  # type: ignore[no-any-return,no-untyped-call]
+            return functional.conv2d(x, weight, stride=stride, padding=1, groups=models)
 
         def rectify(x: Tensor, name: str, residual: Tensor | None = None) -> Tensor:
             weight, bias = parameters[f"{name}.weight"].flatten(), parameters[f"{name}.bias"].flatten()
@@ -59,7 +63,7 @@ class ResidualStack:
     def _rectify(self, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
         """relu(batch_norm(x) [+ residual]) and the batch's mean and unbiased variance (2, G·C)."""
         if self.fused:
-            from fedgap.learning.engine.kernels import NormaliseRectify  # Triton: where there is a GPU
+            from fedgap.learning.engine.kernels.normalise import NormaliseRectify  # Triton: where there is a GPU
             return NormaliseRectify.apply(x, weight, bias, residual, _EPSILON)  # type: ignore[no-any-return,no-untyped-call]
         batch = weight.new_zeros(2, weight.numel())  # with momentum 1 the "running" statistics are the batch's
         y = functional.batch_norm(x, batch[0], batch[1], weight, bias, True, 1.0, _EPSILON)

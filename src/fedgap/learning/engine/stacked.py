@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,9 @@ Tensors = Mapping[str, Tensor]
 def stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device) -> Forward | None:
     """The stacked computation of ``module``, if it is one of ours (not of a subclass: its forward pass may differ)."""
     if type(module) is LeNet5:
-        return (Grouped(lenet_grouped, layout, dtype) if device.type == "cuda" else
-                ByModel(lenet_by_model, layout, dtype))
+        if device.type != "cuda":
+            return ByModel(lenet_by_model, layout, dtype)
+        return Grouped(lenet_fused if find_spec("triton") else lenet_grouped, layout, dtype)
     if type(module) is MLP:
         return ByModel(partial(mlp, len(module.layers)), layout, dtype)
     if type(module) is ResNet:
@@ -68,9 +70,21 @@ def lenet_grouped(parameters: Tensors, buffers: Tensor, inputs: Tensor, training
     x = inputs.transpose(0, 1).flatten(1, 2)
     for name in ("conv1", "conv2"):
         weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
-        x = functional.conv2d(x, weight.flatten(0, 1), bias.flatten().to(x.dtype), groups=models)
+        x = functional.conv2d(x, weight.flatten(0, 1).contiguous(), bias.flatten().to(x.dtype), groups=models)
         x = functional.relu(functional.max_pool2d(x, 2))
     return _head(x.reshape(samples, models, -1).transpose(0, 1), parameters)
+
+
+def lenet_fused(parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
+    """LeNet-5 for GPUs by kernels of our own. Activations are (G, S, H, W, C)."""
+    from fedgap.learning.engine.kernels.pool import ConvolvePool  # Triton: where there is a GPU
+
+    if inputs.shape[3] % 4 or inputs.shape[4] % 4:  # both layers want even images
+        return lenet_grouped(parameters, buffers, inputs, training)
+    x = inputs.permute(0, 1, 3, 4, 2).contiguous()
+    for name in ("conv1", "conv2"):
+        x = ConvolvePool.apply(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])  # type: ignore[no-untyped-call]
+    return _head(x.permute(0, 1, 4, 2, 3).flatten(2), parameters)
 
 
 def _head(x: Tensor, parameters: Tensors) -> Tensor:

@@ -1,9 +1,9 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""GPU kernels (Triton, which comes with torch's CUDA builds): BatchNorm, an optional addition, and ReLU in one.
+"""BatchNorm, an optional addition, and ReLU in one.
 
 Between two convolutions a residual network normalises, adds its shortcut and rectifies. Done one after the other that
 reads and writes each activation five times forward and seven backward, and this traffic, not arithmetic, is what a
-round of small images costs. Here the forward pass reads it twice and writes it once, the backward pass reads it twice.
+round of small images costs. Here the forward pass reads it twice and writes it once.
 
 An activation (S, C, H, W), channels last, is a matrix of P = S·H·W rows and C columns; a column is one channel of one
 client's model, so its statistics are that client's.
@@ -16,8 +16,23 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_COLUMNS = 32  # channels a program works on
-_ROWS = 64  # rows a program loads at once
+TILES = {"ROWS": 128, "COLUMNS": 32, "num_warps": 8}
+"""Rows and channels that a program loads at once."""
+STRETCHES = 64
+"""Programs that share a column's sums, at most."""
+PROGRAMS = 528
+"""Programs in flight: four a multiprocessor."""
+
+
+@triton.jit
+def _sums_of(sums, stretches, column, columns, inside, STRETCHES: tl.constexpr):
+    """The two sums of each column over all stretches."""
+    stretch = tl.arange(0, STRETCHES)
+    parts = sums + stretch[:, None] * 2 * columns + column[None, :]
+    there = (stretch[:, None] < stretches) & inside[None, :]
+    one = tl.sum(tl.load(parts, mask=there, other=0.0), axis=0)
+    two = tl.sum(tl.load(parts + columns, mask=there, other=0.0), axis=0)
+    return one, two
 
 
 @triton.jit
@@ -45,14 +60,10 @@ def _moments(x, sums, rows, columns, rows_each, ROWS: tl.constexpr, COLUMNS: tl.
 @triton.jit
 def _normalise(x, weight, bias, residual, sums, stretches, z, saved, statistics, rows, columns, rows_each, epsilon,
                RESIDUAL: tl.constexpr, STRETCHES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """z = relu(weight·(x − mean)/√(variance + ε) + bias [+ residual]); the first stretch stores the statistics too."""
+    """z = relu(factor·x + offset [+ residual]), factor = weight/√(variance + ε), offset = bias − factor·mean."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
-    stretch = tl.arange(0, STRETCHES)
-    parts = sums + stretch[:, None] * 2 * columns + column[None, :]
-    there = (stretch[:, None] < stretches) & inside[None, :]
-    one = tl.sum(tl.load(parts, mask=there, other=0.0), axis=0)
-    two = tl.sum(tl.load(parts + columns, mask=there, other=0.0), axis=0)
+    one, two = _sums_of(sums, stretches, column, columns, inside, STRETCHES)
     shift = one / rows
     mean = tl.load(x + column, mask=inside, other=0.0).to(tl.float32) + shift
     variance = tl.maximum(two / rows - shift * shift, 0.0)
@@ -78,12 +89,15 @@ def _normalise(x, weight, bias, residual, sums, stretches, z, saved, statistics,
 
 
 @triton.jit
-def _gradient_sums(x, z, gradient, saved, sums, rows, columns, rows_each, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def _gradient_sums(x, z, gradient, weight, bias, saved, sums, rows, columns, rows_each, RESIDUAL: tl.constexpr,
+                   ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """Σg and Σg·x̂ over a stretch of rows, with g the gradient where z > 0 and x̂ the normalised input."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     mean = tl.load(saved + column, mask=inside, other=0.0)
     scale = tl.load(saved + columns + column, mask=inside, other=0.0)
+    factor = tl.load(weight + column, mask=inside, other=0.0) * scale
+    offset = tl.load(bias + column, mask=inside, other=0.0) - mean * factor
     start = tl.program_id(1) * rows_each
     stop = tl.minimum(start + rows_each, rows)
     one = tl.zeros((COLUMNS,), tl.float32)
@@ -92,33 +106,33 @@ def _gradient_sums(x, z, gradient, saved, sums, rows, columns, rows_each, ROWS: 
         row = at + tl.arange(0, ROWS)
         here = (row[:, None] < stop) & inside[None, :]
         where = row[:, None].to(tl.int64) * columns + column[None, :]
-        positive = tl.load(z + where, mask=here, other=0.0).to(tl.float32) > 0.0
-        g = tl.where(positive, tl.load(gradient + where, mask=here, other=0.0).to(tl.float32), 0.0)
-        normal = (tl.load(x + where, mask=here, other=0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+        value = tl.load(x + where, mask=here, other=0.0).to(tl.float32)
+        g = tl.load(gradient + where, mask=here, other=0.0).to(tl.float32)
+        if RESIDUAL:
+            g = tl.where(tl.load(z + where, mask=here, other=0.0).to(tl.float32) > 0.0, g, 0.0)
+        else:  # the sign of z again from x, which is cheaper than reading z
+            g = tl.where(value * factor[None, :] + offset[None, :] > 0.0, g, 0.0)
         one += tl.sum(g, axis=0)
-        two += tl.sum(g * normal, axis=0)
+        two += tl.sum(g * (value - mean[None, :]) * scale[None, :], axis=0)
     out = sums + tl.program_id(1) * 2 * columns + column
     tl.store(out, one, mask=inside)
     tl.store(out + columns, two, mask=inside)
 
 
 @triton.jit
-def _gradients(x, z, gradient, weight, saved, sums, stretches, to_x, to_residual, to_affine, rows, columns, rows_each,
-               RESIDUAL: tl.constexpr, STRETCHES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """weight·scale·(g − mean(g) − x̂·mean(g·x̂)) to x, g to the residual, Σg·x̂ and Σg to weight and bias."""
+def _gradients(x, z, gradient, weight, bias, saved, sums, stretches, to_x, to_residual, to_affine, rows, columns,
+               rows_each, RESIDUAL: tl.constexpr, STRETCHES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """factor·(g − mean(g) − x̂·mean(g·x̂)) to x, g to the residual, Σg·x̂ and Σg to weight and bias."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     mean = tl.load(saved + column, mask=inside, other=0.0)
     scale = tl.load(saved + columns + column, mask=inside, other=0.0)
-    stretch = tl.arange(0, STRETCHES)
-    parts = sums + stretch[:, None] * 2 * columns + column[None, :]
-    there = (stretch[:, None] < stretches) & inside[None, :]
-    one = tl.sum(tl.load(parts, mask=there, other=0.0), axis=0)
-    two = tl.sum(tl.load(parts + columns, mask=there, other=0.0), axis=0)
+    one, two = _sums_of(sums, stretches, column, columns, inside, STRETCHES)
     if tl.program_id(1) == 0:
         tl.store(to_affine + column, two, mask=inside)
         tl.store(to_affine + columns + column, one, mask=inside)
     factor = tl.load(weight + column, mask=inside, other=0.0) * scale
+    offset = tl.load(bias + column, mask=inside, other=0.0) - mean * factor
     one = one / rows
     two = two / rows
     start = tl.program_id(1) * rows_each
@@ -127,20 +141,23 @@ def _gradients(x, z, gradient, weight, saved, sums, stretches, to_x, to_residual
         row = at + tl.arange(0, ROWS)
         here = (row[:, None] < stop) & inside[None, :]
         where = row[:, None].to(tl.int64) * columns + column[None, :]
-        positive = tl.load(z + where, mask=here, other=0.0).to(tl.float32) > 0.0
-        g = tl.where(positive, tl.load(gradient + where, mask=here, other=0.0).to(tl.float32), 0.0)
-        normal = (tl.load(x + where, mask=here, other=0.0).to(tl.float32) - mean[None, :]) * scale[None, :]
+        value = tl.load(x + where, mask=here, other=0.0).to(tl.float32)
+        g = tl.load(gradient + where, mask=here, other=0.0).to(tl.float32)
+        if RESIDUAL:
+            g = tl.where(tl.load(z + where, mask=here, other=0.0).to(tl.float32) > 0.0, g, 0.0)
+            tl.store(to_residual + where, g.to(to_residual.dtype.element_ty), mask=here)
+        else:
+            g = tl.where(value * factor[None, :] + offset[None, :] > 0.0, g, 0.0)
+        normal = (value - mean[None, :]) * scale[None, :]
         result = factor[None, :] * (g - one[None, :] - normal * two[None, :])
         tl.store(to_x + where, result.to(to_x.dtype.element_ty), mask=here)
-        if RESIDUAL:
-            tl.store(to_residual + where, g.to(to_residual.dtype.element_ty), mask=here)
 
 
-def _division(rows: int, columns: int) -> tuple[tuple[int, int], int]:
-    """The grid (blocks of columns, stretches of rows), about four programs a multiprocessor, and rows a stretch."""
-    blocks = triton.cdiv(columns, _COLUMNS)
-    stretches = max(1, min(64, 512 // blocks, triton.cdiv(rows, _ROWS)))
-    rows_each = triton.cdiv(triton.cdiv(rows, stretches), _ROWS) * _ROWS
+def _division(rows: int, columns: int, stretches: int) -> tuple[tuple[int, int], int]:
+    """The grid (blocks of columns, stretches of rows, at most ``stretches``), and rows a stretch."""
+    blocks = triton.cdiv(columns, TILES["COLUMNS"])
+    wanted = max(1, min(stretches, PROGRAMS // blocks))
+    rows_each = triton.cdiv(triton.cdiv(rows, wanted), TILES["ROWS"]) * TILES["ROWS"]
     return (blocks, triton.cdiv(rows, rows_each)), rows_each
 
 
@@ -155,16 +172,16 @@ class NormaliseRectify(torch.autograd.Function):
                 epsilon: float) -> tuple[Tensor, Tensor]:
         """See the class."""
         columns, rows = x.shape[1], x.numel() // x.shape[1]
-        grid, each = _division(rows, columns)
+        grid, each = _division(rows, columns, STRETCHES)
+        wide, few = _division(rows, columns, 4 * STRETCHES)
         sums = torch.empty(grid[1], 2, columns, device=x.device)
         saved, statistics = torch.empty(2, columns, device=x.device), torch.empty(2, columns, device=x.device)
         z = torch.empty_like(x)
-        tiles = {"ROWS": _ROWS, "COLUMNS": _COLUMNS}
-        _moments[grid](x, sums, rows, columns, each, **tiles)
-        _normalise[grid](x, weight, bias, x if residual is None else residual, sums, grid[1], z, saved, statistics,
-                         rows, columns, each, epsilon, RESIDUAL=residual is not None,
-                         STRETCHES=triton.next_power_of_2(grid[1]), **tiles)
-        ctx.save_for_backward(x, z, weight, saved)
+        _moments[grid](x, sums, rows, columns, each, **TILES)
+        _normalise[wide](x, weight, bias, x if residual is None else residual, sums, grid[1], z, saved, statistics,
+                         rows, columns, few, epsilon, RESIDUAL=residual is not None,
+                         STRETCHES=triton.next_power_of_2(grid[1]), **TILES)
+        ctx.save_for_backward(x, z, weight, bias, saved)
         ctx.residual = residual is not None
         ctx.mark_non_differentiable(statistics)
         return z, statistics
@@ -172,16 +189,17 @@ class NormaliseRectify(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
         """See the class."""
-        x, z, weight, saved = ctx.saved_tensors
+        x, z, weight, bias, saved = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         columns, rows = x.shape[1], x.numel() // x.shape[1]
-        grid, each = _division(rows, columns)
+        grid, each = _division(rows, columns, STRETCHES)
+        wide, few = _division(rows, columns, 4 * STRETCHES)
         sums = torch.empty(grid[1], 2, columns, device=x.device)
         to_x, affine = torch.empty_like(x), torch.empty(2, columns, device=x.device)
         to_residual = torch.empty_like(x) if ctx.residual else None
-        tiles = {"ROWS": _ROWS, "COLUMNS": _COLUMNS}
-        _gradient_sums[grid](x, z, gradient, saved, sums, rows, columns, each, **tiles)
-        _gradients[grid](x, z, gradient, weight, saved, sums, grid[1], to_x, x if to_residual is None else to_residual,
-                         affine, rows, columns, each, RESIDUAL=ctx.residual,
-                         STRETCHES=triton.next_power_of_2(grid[1]), **tiles)
+        _gradient_sums[grid](x, z, gradient, weight, bias, saved, sums, rows, columns, each, RESIDUAL=ctx.residual,
+                             **TILES)
+        _gradients[wide](x, z, gradient, weight, bias, saved, sums, grid[1], to_x,
+                         x if to_residual is None else to_residual, affine, rows, columns, few, RESIDUAL=ctx.residual,
+                         STRETCHES=triton.next_power_of_2(grid[1]), **TILES)
         return to_x, affine[0], affine[1], to_residual, None
