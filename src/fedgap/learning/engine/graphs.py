@@ -32,7 +32,8 @@ class Recording:
             if name != "run" and mine.numel():  # the models' runs are part of the structure
                 mine.copy_(new, non_blocking=True)
         self._graph.replay()
-        return PassOutput(*(tensor.clone() for tensor in self._result[:-1]), self._result.gradients)
+        return PassOutput(*(tensor if name == "gradients" else tensor.clone()
+                            for name, tensor in zip(PassOutput._fields, self._result)))
 
 
 class Recorder:
