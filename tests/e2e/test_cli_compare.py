@@ -32,6 +32,24 @@ def test_all_schemes_side_by_side(tmp_path):
         assert plan["scheme"] in table.out
 
 
+@pytest.mark.parametrize("command", ["compare", "frontier"])
+def test_ctrl_c_shows_what_was_planned_so_far(monkeypatch, command):
+    from fedgap import planning
+
+    real = getattr(planning, command)
+
+    def cut_short(*arguments, **options):
+        answers = real(*arguments, **options)
+        yield next(answers)
+        yield next(answers)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(planning, command, cut_short)
+    answer = fedgap(command, SMALL, "--json")
+    assert (answer.code, answer.err) == (130, "fedgap: interrupted; this is what was planned so far\n")
+    assert len(json.loads(answer.out)["plans" if command == "compare" else "points"]) == 2
+
+
 def test_nothing_feasible_is_3():
     answer = fedgap("compare", INFEASIBLE, "budget.energy_j=1e-3")
     assert answer.code == 3

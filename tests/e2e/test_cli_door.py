@@ -93,7 +93,7 @@ def test_ctrl_c_without_a_plan_is_130(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(planning, "plan", interrupted)
-    assert fedgap("plan", "paper-mnist").code == 130
+    assert one_line(fedgap("plan", "paper-mnist"), 130) == "interrupted"
 
 
 def test_real_processes(tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -15,8 +16,9 @@ from fedgap.cli.terminal import INTERRUPTED, planning, show, steps
 from fedgap.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from fedgap.cli.fronts import Point
     from fedgap.planning import Plan
+
+T = TypeVar("T")
 
 
 def compare(
@@ -36,20 +38,16 @@ def compare(
     problem = Problem.of(loaded)
     pictures.check(picture)
     with planning(problem.constants.alpha, quiet=as_json) as progress:
-        answers: list[Plan] = []
-        for answer in solve(loaded, solver=solver, progress=progress):
-            answers.append(answer)
-            if answer.reason.startswith("interrupted"):
-                break
-    if picture is not None:
+        answers, interrupted = until_interrupted(solve(loaded, solver=solver, progress=progress), lambda plan: plan)
+    if picture is not None and answers:
         pictures.draw_comparison(problem, answers, picture)
     if as_json:
         typer.echo(json.dumps({"rounds": problem.rounds, "plans": [answer.to_dict() for answer in answers]}))
-    else:
+    elif answers:
         reasons = [f"{answer.scheme}: {answer.reason}" for answer in answers if answer.reason]
         show(tables.comparison_table(problem, answers), *reasons)
         _wrote(picture)
-    _end(answers[-1].reason.startswith("interrupted"))
+    _end(interrupted)
     if not any(answer.feasible for answer in answers):
         raise InfeasibleError(answers[0].reason)
 
@@ -72,14 +70,9 @@ def frontier(
     loaded = Scenario.load(scenario, overrides or [])
     pictures.check(picture)
     factors = fronts.factors(points)
-    found: list[Point] = []
-    interrupted = False
     with steps("planning", len(factors) ** 2) as step:
-        for energy_j, delay_s, answer in solve(loaded, factors=factors):
-            if interrupted := answer.reason.startswith("interrupted"):
-                break
-            found.append(fronts.Point(energy_j, delay_s, answer))
-            step()
+        points_so_far = (fronts.Point(*answer) for answer in solve(loaded, factors=factors))
+        found, interrupted = until_interrupted(points_so_far, lambda point: point.plan, step)
     own = (loaded.budget.energy_j, loaded.budget.delay_s)
     rows = [point.to_dict() | {"on_front": on} for point, on in zip(found, fronts.efficient(found), strict=True)]
     if picture is not None and found:
@@ -96,6 +89,22 @@ def frontier(
     _end(interrupted)
     if not any(point.plan.status != "infeasible" for point in found):
         raise InfeasibleError(found[-1].plan.reason)
+
+
+def until_interrupted(
+    answers: Iterable[T], plan_of: Callable[[T], Plan], step: Callable[[], None] = lambda: None
+) -> tuple[list[T], bool]:
+    """All answers, or those before Ctrl-C, and whether it was pressed. A plan cut short is not compared with others."""
+    found: list[T] = []
+    try:
+        for answer in answers:
+            if plan_of(answer).reason.startswith("interrupted"):
+                return found, True
+            found.append(answer)
+            step()
+    except KeyboardInterrupt:
+        return found, True
+    return found, False
 
 
 def _wrote(picture: Path | None) -> None:

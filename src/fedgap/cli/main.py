@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -26,6 +27,26 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _say(message: str, code: int) -> int:
+    print(f"fedgap: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, ending with a line and code 130 on Ctrl-C where it does not say more itself."""
+
+    @functools.wraps(command)
+    def guarded(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            raise typer.Exit(_say("interrupted", INTERRUPTED)) from None
+
+    return guarded
+
+
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (init, schema),
     "Plan": (plan, cost, bound, compare, frontier),
@@ -33,7 +54,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        app.command(rich_help_panel=_panel)(interruptible(_command))
 
 
 def _version(wanted: bool) -> None:
@@ -76,8 +97,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "fedgap"
         return _say(f"{_message(error)} (see {path} --help)", 2)
-    except KeyboardInterrupt:
-        return _say("interrupted", INTERRUPTED)
     except BrokenPipeError:
         # Whoever read the output has gone; nothing is left to say, not even by the interpreter's last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -93,11 +112,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def main() -> NoReturn:
     """The entry point of the ``fedgap`` command."""
     sys.exit(run())
-
-
-def _say(message: str, code: int) -> int:
-    print(f"fedgap: {' '.join(message.split())}", file=sys.stderr)
-    return code
 
 
 def _message(error: Exception) -> str:
