@@ -5,23 +5,34 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from fedgap.cli.main import run
+
 FEDGAP = str(Path(sys.executable).with_name("fedgap"))
+Answer = tuple[int, str, str]
 SMALL = ["rounds=6", "data.train_samples=600", "data.test_samples=200", "engine.threads=1", "engine.device=cpu",
          "evaluate_every=3"]
 
 
-def fedgap(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([FEDGAP, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, timeout=300)
+@pytest.fixture
+def fedgap(capfd) -> Callable[..., Answer]:
+    """Calls a command in this process: exit code, what it said on stdout, and on stderr."""
+    def call(*arguments: object) -> Answer:
+        capfd.readouterr()
+        code = run([str(argument) for argument in arguments])
+        said = capfd.readouterr()
+        return code, said.out, said.err
+    return call
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("cli") / "run"
-    done = fedgap("train", "embedded", *SMALL, "--out", folder)
+    done = subprocess.run([FEDGAP, "train", "embedded", *SMALL, "--out", folder], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "test accuracy" in done.stdout
     assert "round 6/6" in done.stderr
@@ -41,14 +52,14 @@ def test_train_plans_trains_within_the_budgets_and_leaves_the_contracts_files(tr
     assert summary["theta"] == pytest.approx(plan["theta"])
 
 
-def test_the_saved_configuration_trains_the_same_again(trained, tmp_path):
-    done = fedgap("train", trained / "config.yaml", "--out", tmp_path / "again", "--json")
-    assert done.returncode == 0, done.stderr
+def test_the_saved_configuration_trains_the_same_again(fedgap, trained, tmp_path):
+    code, out, error = fedgap("train", trained / "config.yaml", "--out", tmp_path / "again", "--json")
+    assert code == 0, error
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
-    assert json.loads(done.stdout)["folder"] == str(tmp_path / "again")
+    assert json.loads(out)["folder"] == str(tmp_path / "again")
 
 
-def test_a_taken_folder_an_unknown_key_and_no_plan_get_one_line(trained, tmp_path):
+def test_a_taken_folder_an_unknown_key_and_no_plan_get_one_line(fedgap, trained, tmp_path):
     for arguments, code, says in (
         (("train", "embedded", "--out", trained), 2, "holds a run already"),
         (("train", "embedded", "sede=3", "--out", tmp_path / "x"), 2, "seed"),
@@ -57,36 +68,36 @@ def test_a_taken_folder_an_unknown_key_and_no_plan_get_one_line(trained, tmp_pat
         (("train", "embedded", *SMALL, "budget.delay_s=0.001", "--out", tmp_path / "x"), 3, "delay"),
         (("sweep", "embedded", "seed", "--out", tmp_path / "x"), 2, "key=value"),
     ):
-        done = fedgap(*arguments)
-        assert done.returncode == code, done.stderr
-        assert says in done.stderr
-        assert done.stderr.strip().count("\n") == 0
-        assert done.stdout == ""
+        got, out, error = fedgap(*arguments)
+        assert got == code, error
+        assert says in error
+        assert error.strip().count("\n") == 0
+        assert out == ""
     assert not (tmp_path / "x").exists()
 
 
-def test_resuming_a_finished_run_says_what_came_out(trained):
-    done = fedgap("resume", trained, "--json")
-    assert done.returncode == 0
-    assert json.loads(done.stdout)["rounds"] == 6
+def test_resuming_a_finished_run_says_what_came_out(fedgap, trained):
+    code, out, _ = fedgap("resume", trained, "--json")
+    assert code == 0
+    assert json.loads(out)["rounds"] == 6
 
 
-def test_a_plan_made_before_is_trained_and_another_scenarios_is_refused(trained, tmp_path):
+def test_a_plan_made_before_is_trained_and_another_scenarios_is_refused(fedgap, trained, tmp_path):
     scenario, plan = tmp_path / "fleet.yaml", tmp_path / "plan.json"
-    assert fedgap("partition", "embedded", *SMALL, "--scenario", scenario).returncode == 0
-    assert fedgap("plan", scenario, "--out", plan).returncode == 0
-    done = fedgap("train", "embedded", *SMALL, "--plan", plan, "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
+    assert fedgap("partition", "embedded", *SMALL, "--scenario", scenario)[0] == 0
+    assert fedgap("plan", scenario, "--out", plan)[0] == 0
+    code, _, error = fedgap("train", "embedded", *SMALL, "--plan", plan, "--out", tmp_path / "run")
+    assert code == 0, error
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()
-    other = fedgap("train", "embedded", *SMALL, "seed=1", "--plan", plan, "--out", tmp_path / "other")
-    assert other.returncode == 2
-    assert "was made for another scenario" in other.stderr
+    code, _, error = fedgap("train", "embedded", *SMALL, "seed=1", "--plan", plan, "--out", tmp_path / "other")
+    assert code == 2
+    assert "was made for another scenario" in error
 
 
-def test_ctrl_c_exits_130_with_everything_on_disk_and_resume_ends_the_same(tmp_path):
+def test_ctrl_c_exits_130_with_everything_on_disk_and_resume_ends_the_same(fedgap, tmp_path):
     arguments = ["train", "embedded", *SMALL, "rounds=60", "model.name=lenet5", "--out"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert fedgap(*arguments, whole).returncode == 0
+    assert fedgap(*arguments, whole)[0] == 0
     process = subprocess.Popen([FEDGAP, *arguments, str(cut)], stderr=subprocess.PIPE, text=True)
     log = cut / "rounds.jsonl"
     while process.poll() is None and not (log.exists() and log.read_bytes().count(b"\n") >= 5):
@@ -97,32 +108,34 @@ def test_ctrl_c_exits_130_with_everything_on_disk_and_resume_ends_the_same(tmp_p
     assert f"fedgap resume {cut}" in error
     assert 5 <= log.read_bytes().count(b"\n") < 60
     assert (cut / "checkpoint" / "latest.json").exists()
-    assert fedgap("resume", cut).returncode == 0
+    assert fedgap("resume", cut)[0] == 0
     for name in ("model.safetensors", "rounds.jsonl"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
 
 
-def test_partition_shows_and_draws_who_has_what(tmp_path):
-    done = fedgap("partition", "embedded", "partition.concentration=1,5", "--picture", tmp_path / "who.png", "--json")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads(done.stdout)
+def test_partition_shows_and_draws_who_has_what(fedgap, tmp_path):
+    command = ("partition", "embedded", "partition.concentration=1,5", "--picture", tmp_path / "who.png")
+    code, out, error = fedgap(*command, "--json")
+    assert code == 0, error
+    rows = json.loads(out)
     assert [row["overrides"] for row in rows] == [["partition.concentration=1"], ["partition.concentration=5"]]
     assert [sum(counts) for counts in rows[0]["label_counts"]] == [400] * 10
     assert max(rows[0]["phi"]) > max(rows[1]["phi"])
     assert (tmp_path / "who.png").read_bytes()[:4] == b"\x89PNG"
+    assert "client 9" in fedgap(*command)[1]
 
 
-def test_sweep_prints_one_table_with_confidence_intervals(tmp_path):
-    done = fedgap("sweep", "embedded", "seed=0,1", "rounds=2,3", "data.train_samples=600", "data.test_samples=200",
-                  "--workers", 1, "--out", tmp_path / "sweep")
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("accuracy") == 4
-    assert " ± " in done.stdout
+def test_sweep_prints_one_table_with_confidence_intervals(fedgap, tmp_path):
+    code, out, error = fedgap("sweep", "embedded", "seed=0,1", "rounds=2,3", "data.train_samples=600",
+                              "data.test_samples=200", "--stacked", "--out", tmp_path / "sweep")
+    assert code == 0, error
+    assert error.count("accuracy") == 4
+    assert " ± " in out
     assert (tmp_path / "sweep" / "summary.csv").exists()
 
 
-def test_a_prepared_run_is_executed_elsewhere(tmp_path):
-    assert fedgap("train", "embedded", *SMALL, "--prepare-only", "--out", tmp_path / "far").returncode == 0
+def test_a_prepared_run_is_executed_elsewhere(fedgap, tmp_path):
+    assert fedgap("train", "embedded", *SMALL, "--prepare-only", "--out", tmp_path / "far")[0] == 0
     assert not (tmp_path / "far" / "rounds.jsonl").exists()
     done = subprocess.run([sys.executable, "-m", "fedgap.running.run", str(tmp_path / "far")], capture_output=True)
     assert done.returncode == 0

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import os
 
 import pytest
 
@@ -53,20 +54,21 @@ def test_rows_average_over_seeds_only(tmp_path):
 def test_a_sweep_runs_resumes_extends_and_summarises(small, tmp_path, stacked):
     experiment, seen = small("rounds=4"), []
     out = tmp_path / "sweep"
-    grid = parse_grid(["seed=0,1", "budget.delay_s=1e-6,100"])
+    grid = parse_grid(["seed=0", "budget.delay_s=1e-6,100"])
     rows = sweep(experiment, grid, out, workers=2, stacked=stacked, report=lambda p, o: seen.append((p, o)))
-    assert len(seen) == 4
-    assert [row["runs"] for row in rows] == [0, 2]
+    assert len(seen) == 2
+    assert [row["runs"] for row in rows] == [0, 1]
     assert rows[0]["failed"]  # no plan fits a microsecond; the sweep went on
     assert rows[1]["failed"] is None
-    assert rows[1]["rounds"] == {"mean": 4.0, "ci95": 0.0}
+    assert rows[1]["rounds"] == {"mean": 4.0, "ci95": None}
     assert 0.0 < rows[1]["test_accuracy"]["mean"] < 1.0
     table = list(csv.DictReader((out / "summary.csv").open()))
     assert float(table[1]["test_accuracy"]) == rows[1]["test_accuracy"]["mean"]
     stamps = {path: path.stat().st_mtime_ns for path in out.rglob("model.safetensors")}
-    assert len(stamps) == 2
-    more = sweep(experiment, parse_grid(["seed=0,1,2", "budget.delay_s=100"]), out, workers=2, stacked=stacked)
-    assert more[0]["runs"] == 3
+    assert len(stamps) == 1
+    more = sweep(experiment, parse_grid(["seed=0,1", "budget.delay_s=100"]), out, workers=2, stacked=stacked)
+    assert more[0]["runs"] == 2
+    assert more[0]["rounds"] == {"mean": 4.0, "ci95": 0.0}
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())  # nothing was trained twice
     with pytest.raises(InputError, match="a sweep of another experiment"):
         sweep(small("rounds=5"), grid, out)
@@ -86,6 +88,7 @@ def test_a_run_comes_back_from_a_node_whole(tmp_path):
     assert outcome(Point((), tmp_path / "here")) == {"summary": {"rounds": 3}}
 
 
+@pytest.mark.skipif(os.environ.get("FEDGAP_FULL") != "1", reason="starting Ray takes long; `make test-all` does")
 def test_on_a_ray_cluster(small, tmp_path):
     pytest.importorskip("ray")
     rows = sweep(small("rounds=4"), parse_grid(["seed=0,1"]), tmp_path / "sweep", ray="local")
