@@ -20,7 +20,6 @@ from fedgap.learning.codec import decode, encode, upload_bytes
 from fedgap.learning.contract import RoundInput, RoundOutput, known
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
-from fedgap.learning.importance import Importance
 from fedgap.learning.masks import keep_count, kept_fraction, mask, ranks
 from fedgap.learning.models import build
 from fedgap.running.events import Event
@@ -29,6 +28,7 @@ from fedgap.running.job import Job
 from fedgap.running.member import Member
 from fedgap.streams import stream_seed
 
+_IMPORTANCE = "importance."  # its tensors' names in a checkpoint
 _PENDING = 16  # rounds whose losses stay on an accelerator before they are read
 
 
@@ -55,7 +55,6 @@ class Rounds:
         self.weights = torch.stack([layout.weights(module) for module in modules]).to(device, self.engine.dtype)
         self.buffers = torch.stack([layout.buffers(module) for module in modules]).to(device, self.engine.dtype)
         self._gradients = self.engine.gradients if first.engine == "stacked" else self._loop
-        self.importance = Importance(**first.importance)
         self.round = 0
         self._ranks = self._unranked = torch.arange(layout.size, dtype=torch.int32, device=device).repeat(len(jobs), 1)
         self._train_x, self._train_y, self._test_x, self._test_y = (
@@ -80,7 +79,7 @@ class Rounds:
             inputs, labels = self._gather(batches, clients)
             round_input = RoundInput(self.weights, self._ranks, self.buffers, owners, ratios, inputs, labels)
             output = self._upload(round_input)
-            self.importance.observe(self.weights, output.gradient, known(round_input, output))
+            self._remember(output.gradient, known(round_input, output), clients)
             rate = torch.tensor([[m.job.learning_rate] for m in self.members], dtype=self.weights.dtype)
             self.weights = self.weights - rate.to(self.weights.device) * output.gradient
             self.buffers = output.buffers
@@ -145,8 +144,15 @@ class Rounds:
         if all(keep_count(ratio, size) == size for ratio in ratios):
             self._ranks = self._unranked
             return
-        self.importance.seeds = [stream_seed(member.job.seed, "selection", self.round) for member in self.members]
-        self._ranks = ranks(self.importance.scores(self.weights, self.round))
+        self._ranks = ranks(torch.cat([member.importance.scores(self.weights[row:row + 1], self.round)
+                                       for row, member in enumerate(self.members)]))
+
+    def _remember(self, gradient: Tensor, heard: Tensor, clients: list[NDArray[np.int64]]) -> None:
+        """What the next ranking needs; a run whose clients all vanished has learned nothing new."""
+        for row, (member, arrived) in enumerate(zip(self.members, clients, strict=True)):
+            if len(arrived):
+                one = slice(row, row + 1)
+                member.importance.observe(self.weights[one], gradient[one], heard[one])
 
     # --- what comes out ---------------------------------------------------------------------------------------------
 
@@ -205,14 +211,14 @@ class Rounds:
         self.members = [self.members[row] for row in rows]
         self.weights, self.buffers = self.weights[rows], self.buffers[rows]
         self._ranks, self._unranked = self._ranks[rows], self._unranked[rows]
-        self.importance.load({name: tensor[rows] for name, tensor in self.importance.state().items()})
 
     def state(self, row: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint of one run must hold. Nothing may be pending."""
         assert not self._pending
         tensors = {"weights": self.weights[row], "buffers": self.buffers[row], "ranks": self._ranks[row]}
-        tensors |= {f"importance.{name}": tensor[row] for name, tensor in self.importance.state().items()}
-        return tensors, {"round": self.round, "ledger": self.members[row].ledger.state()}
+        member = self.members[row]
+        tensors |= {f"{_IMPORTANCE}{name}": tensor for name, tensor in member.importance.state().items()}
+        return tensors, {"round": self.round, "ledger": member.ledger.state()}
 
     def load(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
         """Restores every member's :meth:`state`; all are at the same round."""
@@ -221,10 +227,10 @@ class Rounds:
 
         self.round = int(states[0][1]["round"])
         self.weights, self.buffers, self._ranks = stacked("weights"), stacked("buffers"), stacked("ranks")
-        remembered = [name for name in states[0][0] if name.startswith("importance.")]
-        self.importance.load({name.removeprefix("importance."): stacked(name) for name in remembered})
-        for member, (_, state) in zip(self.members, states, strict=True):
+        for member, (tensors, state) in zip(self.members, states, strict=True):
             member.ledger.load(state["ledger"])
+            member.importance.load({name.removeprefix(_IMPORTANCE): tensor.to(self.engine.device)
+                                    for name, tensor in tensors.items() if name.startswith(_IMPORTANCE)})
 
 
 def _number(value: float) -> float | None:

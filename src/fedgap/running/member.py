@@ -9,10 +9,11 @@ from torch import Tensor
 
 from fedgap.learning.codec import upload_bytes
 from fedgap.learning.data import batch_indices, batch_keys
+from fedgap.learning.importance import Importance
 from fedgap.learning.masks import keep_count
 from fedgap.running.job import Job
 from fedgap.running.ledger import Ledger
-from fedgap.streams import stream
+from fedgap.streams import stream, stream_seed
 
 TRAINING_SAMPLE = 2000
 """Training samples on which the generalization gap's training loss is taken, at most."""
@@ -54,6 +55,7 @@ class Member:
 
     def __init__(self, job: Job, device: torch.device, size: int) -> None:
         self.job, self.ledger, self.batches = job, Ledger(job), Batches(job, device)
+        self.importance = Importance(**job.importance, seeds=(stream_seed(job.seed, "selection"),))
         sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:TRAINING_SAMPLE]
         self.sample = torch.from_numpy(job.indices[np.sort(sample)]).to(device)
         segments = range(len(job.selected))

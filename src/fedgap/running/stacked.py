@@ -52,6 +52,6 @@ def train_together(folders: Sequence[Path], *, at_once: int = 64, on_events: OnE
 
 
 def kind(job: Job) -> str:
-    """Jobs of one kind can be stacked: one model, data set, device, number format and rule of importance."""
-    return json.dumps([job.model, job.data_sha256, job.engine, job.device, job.precision, job.threads, job.importance,
-                       job.accounting, job.checkpoint_every], sort_keys=True)
+    """Jobs of one kind can be stacked: one model, data set, device, number format and accounting."""
+    return json.dumps([job.model, job.data_sha256, job.engine, job.device, job.precision, job.threads, job.accounting,
+                       job.checkpoint_every], sort_keys=True)
