@@ -17,20 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgap.planning.diagnosis import Cheapest
+from fedgap.planning.groups import Group, groups_of
 from fedgap.planning.large import Searched
 from fedgap.planning.master import Master, Progress
 from fedgap.planning.plan import Segment
-from fedgap.planning.pricing import Enumerated, Oracle
 from fedgap.planning.problem import Problem
 from fedgap.planning.rounding import Rounder, composition_of
 from fedgap.planning.schemes import Scheme
-from fedgap.planning.units import Units
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-ENUMERATED_CLIENTS = 12
-"""Up to here all 2^N − 1 selections are priced one by one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,48 +45,6 @@ class Solution:
     delay_price: float
     """−∂θ/∂T₀ ≥ 0, 1/s."""
     interrupted: bool = False
-
-
-def all_selections(size: int) -> Bools:
-    """Every non-empty selection of ``size`` clients, (2^size − 1, size)."""
-    codes = np.arange(1, 2**size)
-    return np.asarray((codes[:, None] >> np.arange(size)) % 2 == 1)
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Rounds of one kind: how many, the clients' curves, and who prices them."""
-
-    rounds: int
-    units: Units
-    dense: bool
-    oracle: Oracle
-
-
-def groups_of(problem: Problem, scheme: Scheme) -> list[Group]:
-    """The kinds of rounds of a problem under a scheme; the dense first round, where there is one, comes first."""
-    units = Units.of(
-        problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency
-    )
-    kinds = [(problem.rounds, units, not scheme.prune)]
-    if problem.dense_first and scheme.prune:
-        kinds = [(1, units.dense(), True), (problem.rounds - 1, units, False)]
-    kinds = [kind for kind in kinds if kind[0] > 0]
-    shortest = [float((u.overhead + u.keep_min * u.u_min).min()) for _, u, _ in kinds]
-    least = sum(rounds * d for (rounds, _, _), d in zip(kinds, shortest, strict=True))
-    everyone = np.ones((1, problem.size), dtype=np.bool_)
-    groups = []
-    for (rounds, curves, dense), shortest_s in zip(kinds, shortest, strict=True):
-        longest = problem.delay_s - (least - shortest_s)  # what is left when all other rounds are as short as can be
-        oracle: Oracle
-        if not scheme.select:
-            oracle = Enumerated(problem, curves, everyone, longest)
-        elif problem.size <= ENUMERATED_CLIENTS:
-            oracle = Enumerated(problem, curves, all_selections(problem.size), longest)
-        else:
-            oracle = Searched(problem, curves, longest)
-        groups.append(Group(rounds, curves, dense, oracle))
-    return groups
 
 
 def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) -> Solution:

@@ -10,7 +10,7 @@ is the next column.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,24 +50,6 @@ class Priced(NamedTuple):
 
     lower_bound: float
     columns: Columns
-
-
-class Oracle(Protocol):
-    """Prices rounds of one kind (pruned, or dense)."""
-
-    @property
-    def tolerance(self) -> float:
-        """The relative gap that its bounds can close."""
-        ...
-
-    @property
-    def some(self) -> bool:
-        """Whether any selection can meet the longest deadline."""
-        ...
-
-    def price(self, mu: float, nu: float, tolerance: float) -> Priced:
-        """The least L_A(μ, ν) over the selections the oracle knows; its bound may be off by a relative tolerance."""
-        ...
 
 
 _MET = 1e-11
