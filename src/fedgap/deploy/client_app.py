@@ -1,0 +1,50 @@
+"""The Flower client app: it hands every message to the node's resident worker and sends the worker's answer back.
+
+It imports neither torch nor numpy, so that a message costs a socket round trip and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedgap.deploy.link import ask
+
+app = ClientApp()
+"""What the app's ``pyproject.toml`` names."""
+
+RECORD, PACKET = "fedgap", "packet"
+"""A message's content is one ConfigRecord with one entry: a packet's bytes."""
+
+
+def _handle(message: Message, context: Context) -> Message:
+    folder = context.node_config.get("folder")
+    if folder is None:  # a simulation: all virtual nodes of a run share a worker
+        client = context.node_config["partition-id"]
+        node = {"experiment": str(context.run_config["experiment"]), "client": client}
+        where = Path(tempfile.gettempdir()) / f"fedgap-{os.getuid()}-{context.run_id}"
+    else:
+        node, where = {}, Path(str(folder))
+    left = message.metadata.created_at + message.metadata.ttl - time.time()
+    packet = message.content[RECORD][PACKET]
+    if not isinstance(packet, bytes):
+        raise TypeError("a packet is bytes")
+    answer = ask(where, node, packet, max(1.0, left))
+    return Message(RecordDict({RECORD: ConfigRecord({PACKET: answer})}), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """A round."""
+    return _handle(message, context)
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Enrolment, and the question whether anybody is there."""
+    return _handle(message, context)

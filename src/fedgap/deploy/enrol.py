@@ -1,0 +1,106 @@
+"""From the nodes' profiles to a scenario, a plan and a job: the same as the simulator's, with the nodes' own figures."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedgap.config import Experiment
+from fedgap.deploy.packet import Packet, PacketError
+from fedgap.errors import InfeasibleError, InputError
+from fedgap.learning.data import Dataset
+from fedgap.learning.partition import Partition
+from fedgap.planning import plan as make_plan
+from fedgap.planning.plan import Plan
+from fedgap.running.prepare import Prepared, _job
+
+MOST_CLASSES = 100_000
+MOST_SAMPLES = 10**12
+DATA_ELSEWHERE = "the data are the nodes'"
+"""Stands for the data's digest in a deployed run's job: nobody but the nodes has them."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a node told about itself."""
+
+    name: str
+    order: int
+    """Where it stands among the clients, if it says so (a share of an experiment does)."""
+    device: dict[str, Any]
+    label_counts: tuple[int, ...]
+    target_counts: tuple[int, ...] | None
+    epsilon: float | None
+
+    @staticmethod
+    def read(answer: Packet) -> Profile:
+        """The profile in an enrolment's answer, checked."""
+        fields = answer.fields
+        if fields.get("status") != "enrolled":
+            raise PacketError(f"did not enrol: {fields.get('reason', fields.get('status'))}")
+        order = fields.get("client", -1)
+        device = fields.get("device")
+        if not isinstance(order, int) or isinstance(order, bool):
+            raise PacketError("client: must be a whole number")
+        if not isinstance(device, dict) or not all(isinstance(key, str) for key in device):
+            raise PacketError("device: must be a mapping of a client's figures")
+        epsilon = answer.number("epsilon") if "epsilon" in fields else None
+        own_target = _counts(fields["target_counts"]) if fields.get("target_counts") is not None else None
+        return Profile(answer.text("name", 200), order, device, _counts(fields.get("label_counts")), own_target, epsilon)
+
+
+def _counts(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= MOST_CLASSES:
+        raise PacketError("label_counts: must be a list with one count a class")
+    if any(isinstance(v, bool) or not isinstance(v, int) or not 0 <= v <= MOST_SAMPLES for v in value):
+        raise PacketError("label_counts: must be whole numbers that are not negative")
+    return tuple(value)
+
+
+def with_clients(experiment: Experiment, clients: Sequence[dict[str, Any]]) -> Experiment:
+    """The experiment with these clients (entries of a scenario's ``clients``) instead of its own."""
+    document = experiment.to_dict()
+    scenario = {key: value for key, value in experiment._resolved_base().document.items()
+                if key not in ("fleet", "labels", "clients", "target_counts")}
+    document["scenario"] = {**scenario, "clients": list(clients)}
+    return Experiment.from_dict(document, folder=experiment._folder)
+
+
+def first_clients(experiment: Experiment, count: int) -> Experiment:
+    """The experiment on the first ``count`` of its scenario's clients."""
+    if count > experiment.size:
+        raise InputError(f"--local: the experiment's scenario has {experiment.size} clients; {count} nodes are too many")
+    clients = experiment._resolved_base().scenario["clients"][:count]
+    dropped = ("phi", "label_counts", "target_counts")
+    return with_clients(experiment, [{"name": f"client {n}", **{k: v for k, v in client.items() if k not in dropped}}
+                                     for n, client in enumerate(clients)])
+
+
+def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> Prepared:
+    """Scenario → plan → job for these nodes, in this order.
+
+    :param dataset: the server's own; its test set is what the model is evaluated on, and its label histogram the
+        target of planning.
+    """
+    for profile in profiles:
+        if len(profile.label_counts) != dataset.classes:
+            raise InputError(f"{profile.name}: reports {len(profile.label_counts)} classes; the experiment's data have "
+                             f"{dataset.classes}")
+    experiment = with_clients(experiment, [{**p.device, "name": p.name} for p in profiles])
+    counts = np.array([p.label_counts for p in profiles], dtype=np.int64)
+    targets = [p.target_counts for p in profiles]
+    own = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
+    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], own)
+    plan: Plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver)
+    if not plan.feasible:
+        raise InfeasibleError(plan.reason or "no plan fits the budgets")
+    nowhere = tuple(np.zeros(int(row.sum()), dtype=np.int64) for row in counts)
+    parts = Partition(nowhere, (), counts, counts * 0 if own is None else own)
+    job = _job(experiment, scenario, plan, dataset, parts)
+    job = dataclasses.replace(job, indices=np.zeros(0, dtype=np.int64), data_sha256=DATA_ELSEWHERE,
+                              extra={**job.extra, "deployed": True})
+    return Prepared(experiment, scenario, plan, job, dataset, parts)

@@ -1,0 +1,133 @@
+"""Keys and certificates of a deployment, made with ``cryptography`` into a folder that only its owner can read.
+
+``ca.crt`` (what nodes must know), ``ca.key``, ``server.crt``, ``server.key``; for each node ``NAME`` (private, OpenSSH
+format, ECDSA P-384: Flower refuses PEM) and ``NAME.pub``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fedgap.errors import InputError
+
+VALID_DAYS = 825
+"""How long a certificate is good for; many systems refuse longer ones."""
+
+
+def private_folder(folder: Path) -> Path:
+    """The folder, made with permissions 0700; one that others can enter is refused."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & 0o077:
+        raise InputError(f"{folder}: others may enter it, and it is to hold private keys; run chmod 700 {folder}")
+    return folder
+
+
+def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
+    """A certificate authority of this deployment's own and a server certificate for ``hosts`` (names or addresses).
+
+    Where ``ca.key`` exists already it is kept, so that nodes that know ``ca.crt`` go on trusting the server.
+    """
+    private_folder(folder)
+    ca_key_file, ca_file = folder / "ca.key", folder / "ca.crt"
+    if ca_key_file.is_file() and ca_file.is_file():
+        loaded = serialization.load_pem_private_key(ca_key_file.read_bytes(), None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        ca_key, ca = loaded, x509.load_pem_x509_certificate(ca_file.read_bytes())
+    else:
+        ca_key = ec.generate_private_key(ec.SECP384R1())
+        name = _name("fedgap deployment")
+        ca = (
+            _certificate(name, name, ca_key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(certificate_sign=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
+            .sign(ca_key, hashes.SHA384())
+        )
+        _write(ca_key_file, _pem(ca_key), 0o600)
+        _write(ca_file, ca.public_bytes(serialization.Encoding.PEM), 0o644)
+    key = ec.generate_private_key(ec.SECP384R1())
+    server = (
+        _certificate(_name(hosts[0]), ca.subject, key.public_key())
+        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(certificate_sign=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA384())
+    )
+    _write(folder / "server.key", _pem(key), 0o600)
+    _write(folder / "server.crt", server.public_bytes(serialization.Encoding.PEM), 0o644)
+
+
+def make_node_key(folder: Path, name: str) -> tuple[Path, Path]:
+    """A node's key pair in ``folder``: the private file and the public one; a pair that exists is kept."""
+    private, public = private_folder(folder) / name, folder / f"{name}.pub"
+    if not (private.is_file() and public.is_file()):
+        key = ec.generate_private_key(ec.SECP384R1())
+        text = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+        )
+        _write(private, text, 0o600)
+        line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        _write(public, line + b"\n", 0o644)
+    return private, public
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """Writes a file that has its permissions from the first moment."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ a little
+        .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
+    )
+
+
+def _usage(*, certificate_sign: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not certificate_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=certificate_sign,
+        crl_sign=certificate_sign,
+        encipher_only=False,
+        decipher_only=False,
+    )

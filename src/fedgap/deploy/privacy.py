@@ -1,0 +1,28 @@
+"""Noise on what a node tells about its data."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def noised_counts(counts: ArrayLike, epsilon: float, secret: bytes) -> NDArray[np.int64]:
+    """max(0, round(c_z + Laplace(1/ε))) for each class z: the label histogram, ε-differentially private.
+
+    Adding or removing one sample changes one count by 1, so the noise has scale 1/ε; rounding and clipping come after
+    it and cost nothing. Where all counts would be 0 the largest noisy one becomes 1, for a histogram needs a sample.
+
+    :param counts: samples of each class, shape (classes,); :param epsilon: ε > 0, smaller is more private;
+    :param secret: known to the node alone. One secret gives one noise, so that asking again tells nothing new.
+    """
+    exact = np.asarray(counts, dtype=np.int64)
+    if not epsilon > 0.0:
+        raise ValueError(f"epsilon must be positive, not {epsilon}")
+    key = int.from_bytes(hashlib.sha256(b"label histogram" + secret).digest(), "little")
+    noisy = exact + np.random.Generator(np.random.PCG64(key)).laplace(0.0, 1.0 / epsilon, exact.shape)
+    result = np.maximum(np.rint(noisy), 0.0).astype(np.int64)
+    if not result.any():
+        result[int(noisy.argmax())] = 1
+    return result

@@ -1,0 +1,94 @@
+"""The Flower server app: a session over Flower's grid."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from fedgap.config import Experiment
+from fedgap.deploy.packet import Packet
+from fedgap.deploy.session import Answer, Patience, Session
+from fedgap.errors import FedgapError
+from fedgap.running.checkpoint import write_json
+from fedgap.running.events import Event
+from fedgap.running.job import Job
+from fedgap.running.live import describe
+
+RECORD, PACKET = "fedgap", "packet"
+LOG = logging.getLogger("flwr")
+
+app = ServerApp()
+"""What the app's ``pyproject.toml`` names."""
+
+
+class GridTransport:
+    """Packets as Flower messages: one ConfigRecord with one entry of bytes."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def online(self) -> set[int]:
+        """The SuperNodes that the SuperLink sees."""
+        return set(self.grid.get_node_ids())
+
+    def send(self, packets: dict[int, Packet], ttl_s: float) -> dict[int, str]:
+        """Pushes one message a node; its time to live is the round's, so that no node works on a stale round."""
+        if not packets:
+            return {}
+        nodes = list(packets)
+        messages = [
+            Message(RecordDict({RECORD: ConfigRecord({PACKET: packets[node].to_bytes()})}), dst_node_id=node,
+                    message_type=MessageType.TRAIN if packets[node].fields["kind"] == "round" else MessageType.QUERY,
+                    group_id=str(packets[node].fields.get("round", "")), ttl=ttl_s)
+            for node in nodes]
+        ids = list(self.grid.push_messages(messages))
+        return {node: ticket for node, ticket in zip(nodes, ids, strict=False) if ticket}
+
+    def collect(self, tickets: Iterable[str]) -> list[Answer]:
+        """Replies, mapped by the message they reply to: an error reply carries the SuperLink's own node id."""
+        wanted = list(tickets)
+        if not wanted:
+            return []
+        answers = []
+        for message in self.grid.pull_messages(wanted):
+            ticket = message.metadata.reply_to_message_id
+            if message.has_error():
+                answers.append(Answer(ticket, error=_reason(message.error)))
+                continue
+            record = message.content.config_records.get(RECORD, {})
+            data = record.get(PACKET)
+            answers.append(Answer(ticket, data if isinstance(data, bytes) else b""))
+        return answers
+
+
+def _reason(error: Error) -> str:
+    return " ".join(f"Flower error {error.code}: {error.reason or ''}".split())[:300]
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Runs, or goes on with, the experiment that the run's configuration names."""
+    settings = context.run_config
+    folder = Path(str(settings["folder"]))
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = folder / "failed.json"
+    failed.unlink(missing_ok=True)
+
+    def report(job: Job, event: Event) -> None:
+        LOG.info("%s", describe(job, event))
+        for news in event.get("news", []):
+            who = f"{job.names[news['client']]} " if "client" in news else ""
+            LOG.info("round %d: %s%s", event["round"], who, news["what"])
+
+    try:
+        experiment = Experiment.load(str(settings["experiment"]))
+        patience = Patience(float(settings["round-timeout"]), float(settings["enrol-timeout"]))
+        Session(folder, experiment, GridTransport(grid), nodes=int(settings["nodes"]), patience=patience,
+                on_event=report).run()
+    except FedgapError as error:
+        write_json(failed, {"error": str(error), "exit_code": error.exit_code})
+        raise
