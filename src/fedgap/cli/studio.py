@@ -1,0 +1,26 @@
+"""``fedgap studio``."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgap.errors import InputError
+
+
+def studio(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes any port that is free.")] = 8765,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the page.")] = True,
+    runs: Annotated[Path, typer.Option(help="The folder of runs: what the page shows, and where it starts new ones.")
+                    ] = Path("runs"),
+) -> None:
+    """Plan, run and compare in the browser, on this machine only. Ctrl-C ends it; runs go on."""
+    missing = [name for name in ("fastapi", "uvicorn", "plotly") if find_spec(name) is None]
+    if missing:
+        raise InputError(f"studio: needs {', '.join(missing)}; install with: pip install 'fedgap[web]'")
+    from fedgap.web.server import serve
+
+    serve(runs, port=port, browser=browser, say=lambda address: typer.echo(f"studio: {address}"))

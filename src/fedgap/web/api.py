@@ -1,0 +1,231 @@
+"""The studio's HTTP interface: scenarios, plans (as a stream of stages) and runs (as server-sent events)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.staticfiles import StaticFiles
+
+from fedgap.config import PRESETS, Experiment, Scenario, preset_text
+from fedgap.errors import FedgapError, InputError
+from fedgap.web import documents
+from fedgap.web.models import (
+    PlanRequest,
+    Problem,
+    RunName,
+    RunRequest,
+    ScenarioReply,
+    Source,
+    TextReply,
+    UploadRequest,
+)
+from fedgap.web.runs import Runs
+from fedgap.web.safety import Guard
+from fedgap.web.solving import Solvers
+from fedgap.web.tailing import follow
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Problem} for code in (401, 403, 404, 413, 421, 422)
+}
+_KEY = re.compile(r"[A-Za-z_][\w.\[\]]*")
+
+
+def create_app(runs: Path, *, token: str, hosts: Iterable[str]) -> FastAPI:
+    """The application.
+
+    :param runs: the one folder in which run folders are read and written;
+    :param token: what calls that change something must carry; :param hosts: the allowed Host headers.
+    """
+    solvers, store = Solvers(), Runs(runs)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await solvers.start()
+        yield
+        await solvers.stop()
+
+    app = FastAPI(title="fedgap studio", version="1", lifespan=lifespan, docs_url=None, redoc_url=None,
+                  openapi_url="/api/openapi.json", responses=_ERRORS)
+    _add_errors(app)
+    _add_planning(app, solvers)
+    _add_runs(app, store)
+    _add_pages(app)
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
+    app.add_middleware(Guard, hosts=hosts, token=token, guarded="/api/runs")
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    def refuse(status: int, message: str, key: str = "") -> JSONResponse:
+        return JSONResponse({"key": key, "message": message}, status)
+
+    @app.exception_handler(FedgapError)
+    async def wrong_input(request: Request, error: FedgapError) -> JSONResponse:
+        message = str(error)
+        key, colon, _ = message.partition(": ")
+        return refuse(422, message, key if colon and _KEY.fullmatch(key) else "")
+
+    @app.exception_handler(RequestValidationError)
+    async def wrong_request(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"][1:])
+        return refuse(422, _printable(f"{key or 'request'}: {first['msg']}"), _printable(key))
+
+    @app.exception_handler(LookupError)
+    async def no_such_run(request: Request, error: LookupError) -> JSONResponse:
+        return refuse(404, "there is no such run")
+
+    @app.exception_handler(RecursionError)
+    async def too_deep(request: Request, error: RecursionError) -> JSONResponse:
+        return refuse(422, "document: is nested too deeply")
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")[:500]
+
+
+def _scenario(source: Source) -> tuple[dict[str, Any], Scenario]:
+    """The document, and the scenario it stands for."""
+    if (source.preset is None) == (source.document is None):
+        raise InputError("preset: give either a preset or a document")
+    document = documents.preset(source.preset) if source.preset is not None else source.document
+    assert document is not None
+    return document, documents.open_scenario(document, source.overrides)
+
+
+def _reply(document: dict[str, Any], scenario: Scenario) -> ScenarioReply:
+    try:
+        phi: list[float | None] = scenario.phi().tolist()
+    except InputError:
+        phi = [client.phi for client in scenario.clients]  # a pooled statement needs no client's own
+    return ScenarioReply(
+        document=document, listed=documents.listed(scenario), scenario=scenario.to_dict(), names=scenario.names,
+        phi=phi, hash=scenario.hash(), recipe="labels" in scenario.document(),
+    )  # fmt: skip
+
+
+def _add_planning(app: FastAPI, solvers: Solvers) -> None:
+    @app.get("/api/presets")
+    def presets() -> dict[str, str]:
+        """The scenario presets and their texts."""
+        return {name: preset_text(name) for name in PRESETS["scenario"]}
+
+    @app.post("/api/scenario")
+    def scenario(source: Source) -> ScenarioReply:
+        """Check a scenario and resolve it."""
+        return _reply(*_scenario(source))
+
+    @app.post("/api/scenario/upload")
+    def upload(request: UploadRequest) -> ScenarioReply:
+        """Read a file: a scenario, or a fleet that replaces the scenario's."""
+        if request.kind == "yaml":
+            document = documents.parse_yaml(request.text, "file")
+            return _reply(document, documents.open_scenario(document, []))
+        document, _ = _scenario(Source(preset=request.preset, document=request.document))
+        changed = documents.listed(documents.with_table(document, request.overrides, request.text))
+        return _reply(changed, documents.open_scenario(changed, []))
+
+    @app.post("/api/scenario/yaml")
+    def as_yaml(source: Source) -> TextReply:
+        """The scenario as a YAML file."""
+        return TextReply(name="scenario.yaml", text=documents.to_text(_scenario(source)[1]))
+
+    @app.post("/api/scenario/csv")
+    def as_csv(source: Source) -> TextReply:
+        """The fleet as a CSV file."""
+        return TextReply(name="fleet.csv", text=documents.to_csv(_scenario(source)[1]))
+
+    @app.post("/api/plan", response_class=StreamingResponse, responses={
+        200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}})
+    async def plan(request: PlanRequest) -> StreamingResponse:
+        """Plan: JSON objects, one a line, with a ``stage``: draft, plan, scheme (six), grid, frontier, failed, done.
+
+        Closing the connection stops the solver.
+        """
+        document, _ = await asyncio.to_thread(_scenario, request)
+        job = {"document": document, "overrides": request.overrides, "scheme": request.scheme}
+
+        async def lines() -> AsyncIterator[bytes]:
+            async for event in solvers.events(job):
+                yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+        # Compressed, the first lines would wait in the compressor.
+        headers = {"content-encoding": "identity", "cache-control": "no-store"}
+        return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
+
+
+def _add_runs(app: FastAPI, store: Runs) -> None:
+    @app.get("/api/runs")
+    def listing() -> list[dict[str, Any]]:
+        """All runs in one row each, the newest first."""
+        return [store.overview(name) for name in store.names()]
+
+    @app.post("/api/runs", status_code=201)
+    def start(request: RunRequest) -> RunName:
+        """Start a run."""
+        _, scenario = _scenario(request)
+        experiment = Experiment.from_dict({
+            "scenario": scenario.document(), "data": {"name": request.data}, "model": {"name": request.model},
+            "partition": {"kind": "dirichlet", "concentration": request.concentration},
+            "scheme": request.scheme, "seed": request.seed, "evaluate_every": request.evaluate_every,
+        })  # fmt: skip
+        return RunName(name=store.start(experiment, request.name))
+
+    @app.get("/api/runs/{name}")
+    def one(name: str) -> dict[str, Any]:
+        """A run in one row."""
+        return store.overview(name)
+
+    @app.get("/api/runs/{name}/rounds")
+    def rounds(name: str) -> list[dict[str, Any]]:
+        """A run's rounds so far."""
+        return store.rounds(name)
+
+    @app.get("/api/runs/{name}/events", response_class=StreamingResponse, responses={
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}})
+    async def events(name: str, position: Annotated[int, Query(ge=0, le=2**53)] = 0,
+                     last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
+        """Server-sent events: rounds, state, reset."""
+        store.folder(name)
+        known = last_event_id if last_event_id and last_event_id.isdigit() and len(last_event_id) < 16 else None
+        stream = follow(store, name, int(known) if known else position)
+        headers = {"content-encoding": "identity", "cache-control": "no-store"}
+        return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+    @app.post("/api/runs/{name}/stop")
+    def stop(name: str) -> RunName:
+        """Ask a run to end after its current round."""
+        store.stop(name)
+        return RunName(name=name)
+
+    @app.post("/api/runs/{name}/resume")
+    def resume(name: str) -> RunName:
+        """Go on with a run."""
+        store.resume(name)
+        return RunName(name=name)
+
+
+def _add_pages(app: FastAPI) -> None:
+    static = Path(str(resources.files("fedgap.web"))) / "static"
+    spec = find_spec("plotly")  # found, not imported: only its bundle is wanted
+    assert spec is not None
+    assert spec.origin is not None
+    bundle = Path(spec.origin).parent / "package_data" / "plotly.min.js"
+
+    @app.get("/plotly.min.js", include_in_schema=False)
+    def plotly() -> FileResponse:
+        return FileResponse(bundle, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+
+    app.mount("/", StaticFiles(directory=static, html=True))

@@ -1,0 +1,248 @@
+"""Run folders: those there are, and processes that work on them.
+
+A run is a process of its own in a session of its own, and its folder says all: the server may end and come back while
+it trains. Nothing outside the one folder of runs is read or written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fedgap.config import Experiment
+from fedgap.config.reading import parse, read_file
+from fedgap.config.writing import write_document
+from fedgap.errors import FedgapError, InputError
+from fedgap.running.events import Event, read_rounds
+
+State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")
+_SEPARATOR = "~"
+"""Stands for the folder separator in a run's name, for a sweep's runs lie one folder deeper."""
+_DEEPEST = 3
+_MARK = "studio.json"
+_LOG = "studio.log"
+KEPT = ("round", "clients", "energy_total_j", "delay_total_s", "train_loss", "test_loss", "test_accuracy")
+"""What the page draws of a round."""
+
+
+@dataclass
+class Runs:
+    """The runs below one folder."""
+
+    root: Path
+    _started: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.root = self.root.resolve()
+
+    # --- what is there ----------------------------------------------------------------------------------------------
+
+    def folder(self, name: str) -> Path:
+        """The folder of a run that exists; a name that leads anywhere else is refused."""
+        parts = name.split(_SEPARATOR)
+        if len(parts) <= _DEEPEST and all(_NAME.fullmatch(part) for part in parts):
+            folder = self.root.joinpath(*parts).resolve()
+            if folder.is_relative_to(self.root) and _is_run(folder):
+                return folder
+        raise LookupError(name)
+
+    def names(self) -> list[str]:
+        """All runs, the newest first."""
+        found = sorted(self._walk(self.root, 1), key=lambda folder: folder.stat().st_mtime, reverse=True)
+        return [_SEPARATOR.join(folder.relative_to(self.root).parts) for folder in found]
+
+    def _walk(self, folder: Path, depth: int) -> Iterator[Path]:
+        if not folder.is_dir():
+            return
+        for entry in folder.iterdir():
+            if entry.is_symlink() or not entry.is_dir() or not _NAME.fullmatch(entry.name):
+                continue
+            if _is_run(entry):
+                yield entry
+            elif depth < _DEEPEST:
+                yield from self._walk(entry, depth + 1)
+
+    def state(self, name: str) -> tuple[State, str]:
+        """How a run stands, and a sentence where something is to be said."""
+        folder = self.folder(name)
+        if (folder / "summary.json").is_file():
+            return "finished", str(_json(folder / "summary.json").get("ended") or "")
+        mark = _json(folder / _MARK)
+        if self._alive(folder, mark):
+            if mark.get("stopping"):
+                return "stopping", "the current round ends, then everything is on disk"
+            return ("running", "") if _has_job(folder) else ("preparing", "reads the data and plans")
+        if _has_job(folder):
+            return "stopped", "" if mark.get("stopping") else _last_words(folder)
+        return ("stopped", "stopped before it began") if mark.get("stopping") else ("failed", _last_words(folder))
+
+    def overview(self, name: str) -> dict[str, Any]:
+        """A run in one row: state, what was trained, how far it is."""
+        folder = self.folder(name)
+        state, message = self.state(name)
+        rounds, config, scenario = self.rounds(name), _document(folder / "config.yaml"), _document(
+            folder / "scenario.yaml")
+        summary = _json(folder / "summary.json")
+        last = rounds[-1] if rounds else {}
+        evaluated = next((event for event in reversed(rounds) if event.get("test_accuracy") is not None), {})
+        plan = _json(folder / "plan.json")
+        return {
+            "name": name, "state": state, "message": message,
+            "data": _inner(config, "data", "name"), "model": _inner(config, "model", "name"),
+            "scheme": config.get("scheme"), "seed": config.get("seed"), "mode": config.get("mode"),
+            "concentration": _inner(config, "partition", "concentration"),
+            "rounds": len(rounds), "rounds_planned": plan.get("rounds") or scenario.get("rounds"),
+            "energy_j": last.get("energy_total_j"), "delay_s": last.get("delay_total_s"),
+            "energy_budget_j": _inner(scenario, "budget", "energy_j"),
+            "delay_budget_s": _inner(scenario, "budget", "delay_s"),
+            "train_loss": last.get("train_loss"), "test_loss": evaluated.get("test_loss"),
+            "test_accuracy": evaluated.get("test_accuracy"), "theta": plan.get("theta"),
+            "best_test_accuracy": summary.get("best_test_accuracy"),
+            "clients": [client.get("name") or f"client {n}" for n, client in enumerate(scenario.get("clients") or [])],
+        }  # fmt: skip
+
+    def rounds(self, name: str) -> list[Event]:
+        """Every round so far, as much of it as the page draws."""
+        path = self.folder(name) / "rounds.jsonl"
+        if not path.is_file():
+            return []
+        try:
+            return [slim(event) for event in read_rounds(path)]
+        except InputError:
+            return []  # half-way through a resume that cuts the log
+
+    # --- what is done -----------------------------------------------------------------------------------------------
+
+    def start(self, experiment: Experiment, wish: str | None) -> str:
+        """Starts a run in a new folder; returns its name."""
+        name = wish or f"{experiment.data.name}-{experiment.scheme}-seed{experiment.seed}"
+        if not _NAME.fullmatch(name):
+            raise InputError("name: must be of letters, digits and . _ = , + - and begin with a letter or digit; "
+                             "at most 100")
+        if wish is None:
+            name = self._free(name)
+        folder = self.root / name
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            raise InputError(f"name: {name} is there already; choose another") from None
+        except OSError as error:
+            raise FedgapError(f"{self.root}: cannot be written ({error.strerror})") from None
+        write_document(experiment.to_dict(), folder / "experiment.yaml")
+        self._launch(folder, "train", str(folder / "experiment.yaml"), "--out", str(folder), "--json")
+        return name
+
+    def resume(self, name: str) -> None:
+        """Goes on with a run that was stopped, or begins again where there was nothing to go on with."""
+        folder = self.folder(name)
+        state, _ = self.state(name)
+        if state not in ("stopped", "failed"):
+            raise InputError(f"run: is {state}; only one that stands still can go on")
+        if _has_job(folder):
+            self._launch(folder, "resume", str(folder), "--json")
+        elif (folder / "experiment.yaml").is_file():
+            self._launch(folder, "train", str(folder / "experiment.yaml"), "--out", str(folder), "--json")
+        else:
+            raise InputError("run: holds nothing to go on with")
+
+    def stop(self, name: str) -> None:
+        """Asks a run to end after its current round; everything so far stays on disk."""
+        folder = self.folder(name)
+        mark = _json(folder / _MARK)
+        if not self._alive(folder, mark):
+            raise InputError("run: stands still already")
+        os.kill(mark["pid"], signal.SIGTERM)
+        _write(folder / _MARK, mark | {"stopping": True})
+
+    def _free(self, name: str) -> str:
+        number = 1
+        while (self.root / (name if number == 1 else f"{name}-{number}")).exists():
+            number += 1
+        return name if number == 1 else f"{name}-{number}"
+
+    def _launch(self, folder: Path, *arguments: str) -> None:
+        with open(folder / _LOG, "wb") as log:
+            process = subprocess.Popen([sys.executable, "-m", "fedgap", *arguments], stdin=subprocess.DEVNULL,
+                                       stdout=log, stderr=log, start_new_session=True)
+        self._started[process.pid] = process
+        _write(folder / _MARK, {"pid": process.pid, "started": time.time()})
+
+    def _alive(self, folder: Path, mark: dict[str, Any]) -> bool:
+        """Whether the process that was started on this folder still works on it, and not another by its number."""
+        pid = mark.get("pid")
+        if not isinstance(pid, int) or isinstance(pid, bool) or pid < 2:
+            return False
+        own = self._started.get(pid)
+        if own is not None and own.poll() is not None:
+            return False
+        return str(folder) in _command(pid)
+
+
+def slim(event: Event) -> Event:
+    """A round's numbers that the page draws."""
+    return {key: event[key] for key in KEPT if key in event}
+
+
+def _command(pid: int) -> str:
+    """A process's command line; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        if os.path.isdir("/proc/self"):
+            return ""
+    asked = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    return asked.stdout
+
+
+def _is_run(folder: Path) -> bool:
+    return _has_job(folder) or (folder / _MARK).is_file()
+
+
+def _has_job(folder: Path) -> bool:
+    return (folder / "job" / "job.json").is_file()
+
+
+def _last_words(folder: Path) -> str:
+    """The last line of what the process said, without the command's name."""
+    try:
+        lines = (folder / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1].removeprefix("fedgap: ")[:500] if lines else ""
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        value = parse(read_file(path), path.name)
+    except InputError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _inner(document: dict[str, Any], section: str, key: str) -> Any:
+    written = document.get(section)
+    return written.get(key) if isinstance(written, dict) else None
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(value), encoding="utf-8")
+    os.replace(partial, path)

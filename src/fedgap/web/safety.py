@@ -1,0 +1,119 @@
+"""What every request passes: who asks (Host, Origin, token), how much they send, and the headers of the reply."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Iterable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_BYTES = 8_000_000
+"""The largest body: a fleet of a thousand clients takes less than one."""
+TOKEN_HEADER = "x-fedgap-token"
+
+# Plotly writes styles into the page, so these may be inline; a script never is, and nothing comes from another host.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Guard:
+    """ASGI middleware.
+
+    The Host check keeps other sites' names from resolving to this server (DNS rebinding); the Origin check keeps their
+    pages from posting to it; the token, which only the person at the terminal has seen, is asked for by everything
+    that starts or stops a process or writes a file.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], token: str, guarded: str) -> None:
+        """``hosts`` are the allowed Host headers, port included; paths below ``guarded`` need the token to change."""
+        self.app, self.token, self.guarded = app, token, guarded
+        self.hosts = {host.lower() for host in hosts}
+        self.origins = {f"http://{host}" for host in self.hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers what is refused, and hands on the rest."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {name.lower() for name, _ in message["headers"]}
+                extra = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in own]
+                message = {**message, "headers": [*message["headers"], *extra]}
+            await send(message)
+
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refused = self._refusal(scope, headers)
+        if refused is not None:
+            await _reply(with_headers, *refused)
+            return
+        body = await _read(receive, headers) if scope["method"] not in ("GET", "HEAD", "OPTIONS") else b""
+        if body is None:
+            await _reply(with_headers, 413, f"the request is too large; at most {MOST_BYTES // 10**6} MB are taken")
+            return
+        await self.app(scope, _replay(body, receive), with_headers)
+
+    def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+        if headers.get("host", "").lower() not in self.hosts:
+            return 421, "this address is not the studio's; open the link that `fedgap studio` printed"
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            return None
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+        if (origin is not None and origin.lower() not in self.origins) or site not in ("same-origin", "none"):
+            return 403, "the request comes from another site"
+        if scope["path"].startswith(self.guarded):
+            given = headers.get(TOKEN_HEADER, "")
+            if not hmac.compare_digest(given.encode("latin-1", "replace"), self.token.encode()):
+                return 401, "the token is missing or old; open the link that `fedgap studio` printed last"
+        return None
+
+
+async def _read(receive: Receive, headers: dict[str, str]) -> bytes | None:
+    """The body, or None where it is too large."""
+    declared = headers.get("content-length", "0")
+    if not declared.isdigit() or len(declared) > 18 or int(declared) > MOST_BYTES:
+        return None
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return b""
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MOST_BYTES:
+            return None
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """What hands the body on, and after it whatever else arrives: the disconnection."""
+    waiting = [body]
+
+    async def replay() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return replay
+
+
+async def _reply(send: Send, status: int, message: str) -> None:
+    body = json.dumps({"key": "", "message": message}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,53 @@
+"""Serving the studio on this machine."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+from fedgap.errors import InputError
+
+ADDRESS = "127.0.0.1"
+
+
+def serve(runs: Path, *, port: int, browser: bool, say: Callable[[str], None]) -> None:
+    """Serves until interrupted.
+
+    :param port: 0 takes any that is free; :param browser: whether to open the page;
+    :param say: is told the page's address once it can be opened.
+    """
+    import uvicorn
+
+    from fedgap.web.api import create_app
+
+    listener = _listen(port)
+    port = listener.getsockname()[1]
+    token = secrets.token_urlsafe(24)
+    hosts = [f"{name}:{port}" for name in (ADDRESS, "localhost")]
+    # Behind '#', the token reaches neither a log nor another site.
+    address = f"http://{ADDRESS}:{port}/#token={token}"
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            say(address)
+            if browser:
+                webbrowser.open(address)
+
+    app = create_app(runs, token=token, hosts=hosts)
+    settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
+    Server(settings).run(sockets=[listener])
+
+
+def _listen(port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((ADDRESS, port))
+    except OSError as error:
+        raise InputError(f"--port: {port} cannot be used ({error.strerror}); 0 takes any that is free") from None
+    listener.listen(128)
+    return listener

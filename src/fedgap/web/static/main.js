@@ -1,0 +1,51 @@
+// The three views, their addresses, and the theme.
+import { $ } from "./dom.js";
+import { readTheme } from "./charts.js";
+import { takeToken } from "./server.js";
+import * as plan from "./plan.js";
+import * as run from "./run.js";
+import * as compare from "./compare.js";
+
+const VIEWS = { plan, run, compare };
+let shown = null;
+
+function theme() {
+  const chosen = localStorage.getItem("fedgap-theme") ?? "auto";
+  const isDark = chosen === "dark" || (chosen === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = isDark ? "dark" : "light";
+  $("theme").value = chosen;
+  readTheme();
+}
+
+async function route() {
+  const [path, query] = location.hash.slice(1).split("?", 2);
+  const name = path.slice(1) in VIEWS ? path.slice(1) : "plan";
+  for (const view of Object.keys(VIEWS)) {
+    $(`view-${view}`).hidden = view !== name;
+    document.querySelector(`nav a[data-view=${view}]`).toggleAttribute("aria-current", view === name);
+  }
+  document.title = `${name[0].toUpperCase()}${name.slice(1)} · fedgap studio`;
+  if (shown && shown !== name) VIEWS[shown].leave?.();
+  const entered = shown !== name;
+  shown = name;
+  await VIEWS[name].enter(new URLSearchParams(query ?? ""), entered);
+}
+
+takeToken();
+theme();
+$("theme").addEventListener("change", (event) => {
+  localStorage.setItem("fedgap-theme", event.target.value);
+  theme();
+  VIEWS[shown]?.redraw();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { theme(); VIEWS[shown]?.redraw(); });
+document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); $("main").focus(); });
+for (const link of document.querySelectorAll("nav a")) {
+  link.addEventListener("click", (event) => {  // each view comes back in the state it was left in
+    event.preventDefault();
+    location.hash = VIEWS[link.dataset.view].address();
+  });
+}
+addEventListener("hashchange", () => { takeToken(); route(); });
+await Promise.all([plan.prepare(), run.prepare(), compare.prepare()]);
+route();

@@ -1,0 +1,197 @@
+// The Plan view: fields and sliders, and the stream of answers that follows every change.
+import { $, badge, el, fill, save } from "./dom.js";
+import { Refused, post, stream } from "./server.js";
+import { PRESETS, SCHEMES, adopt, address, asCommand, asPython, change, restore, source, state, usePreset } from "./scenario.js";
+import * as board from "./board.js";
+import * as fleet from "./fleet.js";
+
+export { address };
+
+const FIELDS = [
+  { key: "budget.energy_j", name: "Energy budget", unit: "J", span: 8 },
+  { key: "budget.delay_s", name: "Delay budget", unit: "s", span: 8 },
+  { key: "rounds", name: "Rounds", unit: "", span: 8, whole: true },
+  { key: "learning.rate", name: "Learning rate η", unit: "", span: 100 },
+  { key: "labels.concentration", name: "σ of the labels", unit: "", span: 100, recipe: true },
+];
+const STEPS = 400;
+let base = null;      // the scenario as its file has it
+let current = null;   // the request under way
+let waiting = false;  // a change came before its draft did
+let moved = null;     // when the slider moved
+
+const at = (document, key) => key.split(".").reduce((here, part) => here?.[part], document);
+const written = (field) => at(base.document, field.key) ?? at(base.scenario, field.key);
+
+export async function prepare() {
+  fill($("preset"), ...PRESETS.map((name) => el("option", { value: name }, name)), el("option", { value: "", hidden: true }, "edited"));
+  fill($("scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
+  fill($("fields"), ...FIELDS.map(makeField));
+  $("preset").addEventListener("change", (event) => { usePreset(event.target.value); load(); });
+  $("scheme").addEventListener("change", (event) => { state.scheme = event.target.value; solve(); });
+  $("mode").addEventListener("change", (event) => { change("mode", event.target.value || null); solve(true); });
+  $("reset").addEventListener("click", () => { state.overrides.clear(); state.scheme = "proposed"; load(); });
+  $("plan-form").addEventListener("submit", (event) => event.preventDefault());
+  $("copy-command").addEventListener("click", () => copy(asCommand()));
+  $("copy-python").addEventListener("click", () => copy(asPython()));
+  board.prepare((scheme) => { state.scheme = scheme; $("scheme").value = scheme; solve(); });
+  fleet.prepare({ changed: () => solve(true), replaced: load });
+}
+
+function makeField(field) {
+  const id = `f-${field.key.replace(".", "-")}`;
+  const box = el("input", { id, inputmode: "decimal", "data-key": field.key, "aria-describedby": `${id}-error` });
+  const slider = el("input", { type: "range", min: "0", max: String(STEPS), step: "1", "aria-label": `${field.name}, slider`, "data-slider": field.key });
+  slider.addEventListener("input", () => {
+    moved ??= performance.now();
+    const value = fromSlider(field, Number(slider.value));
+    box.value = String(value);
+    slider.setAttribute("aria-valuetext", `${value} ${field.unit}`);
+    change(field.key, value);
+    solve(field.recipe);
+  });
+  box.addEventListener("change", () => {
+    change(field.key, box.value.trim() === "" ? null : box.value.trim());
+    show(field);
+    solve(field.recipe);
+  });
+  Object.assign(field, { box, slider });
+  return el("div", { class: "field" }, el("label", { class: "row", for: id }, el("span", {}, field.name, field.unit ? el("span", { class: "unit" }, ` in ${field.unit}`) : null), box),
+    slider, el("p", { class: "error", id: `${id}-error`, "data-error": field.key }));
+}
+
+// Half of the slider lies on either side of the file's own value, in equal ratios.
+function fromSlider(field, position) {
+  const value = written(field) * field.span ** ((2 * position) / STEPS - 1);
+  return field.whole ? Math.max(1, Math.round(value)) : Number(value.toPrecision(3));
+}
+
+function show(field) {
+  const own = written(field), value = state.overrides.get(field.key) ?? own;
+  const usable = own !== undefined;
+  field.box.disabled = field.slider.disabled = !usable;
+  field.box.value = usable ? String(value) : "";
+  field.box.placeholder = usable ? "" : "fleet lists it";
+  const position = (STEPS / 2) * (1 + Math.log(Number(value) / own) / Math.log(field.span));
+  if (Number.isFinite(position)) field.slider.value = String(Math.round(position));
+  field.slider.setAttribute("aria-valuetext", `${value} ${field.unit}`);
+}
+
+export async function enter(query, entered) {
+  if (!entered && `#/plan?${query}` === address() && base) return;
+  if ([...query.keys()].length || !base) {
+    try {
+      await restore(query);
+    } catch {
+      notice("This address holds no scenario; it was cut off, perhaps.");
+    }
+    await load();
+  } else {
+    history.replaceState(null, "", address());
+  }
+}
+
+export function leave() { current?.abort(); waiting = false; }
+export const redraw = () => { board.redraw(); };
+
+async function load() {
+  try {
+    base = await post("/api/scenario", { ...source(), overrides: [] });
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    notice(error.message);
+    return;
+  }
+  notice("");
+  $("preset").value = state.document ? "" : state.preset;
+  const mode = base.document.mode;
+  fill($("mode"), ...(mode ? [] : [el("option", { value: "" }, "as the file says")]), ...["repaired", "as_printed"].map((name) => el("option", { value: name }, name.replace("_", " "))));
+  $("mode").value = state.overrides.get("mode") ?? mode ?? "";
+  $("scheme").value = state.scheme;
+  FIELDS.forEach(show);
+  solve(true);
+}
+
+// The newest change wins, but a draft on its way is let through, so that the charts follow a slider that keeps moving.
+function solve(alsoFleet = false) {
+  history.replaceState(null, "", address());
+  if (alsoFleet) fleet.refresh(problem);
+  if (current && !current.drafted) { waiting = true; return; }
+  begin();
+}
+
+async function begin() {
+  current?.abort();
+  waiting = false;
+  const own = new AbortController();
+  current = Object.assign(own, { abort: own.abort.bind(own), drafted: false });
+  const began = moved;
+  moved = null;
+  board.begin();
+  const drafted = () => {
+    if (own.drafted) return;
+    own.drafted = true;
+    if (waiting) begin();
+  };
+  try {
+    await stream("/api/plan", { ...source(), scheme: state.scheme }, own.signal, (event) => {
+      if (current !== own && event.stage !== "draft") return;
+      problem(null);
+      board.take(event);
+      if (event.stage === "draft" || event.stage === "plan") {
+        if (began !== null && !own.drafted) measure(began);
+        drafted();
+      }
+    });
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    if (!(error instanceof Refused)) throw error;
+    problem(error);
+  }
+  drafted();
+}
+
+// From the slider's event to the frame that shows the new plan; `benchmarks/studio_latency.py` reads it.
+function measure(began) {
+  requestAnimationFrame(() => setTimeout(() => performance.measure("slider-to-plan", { start: began, end: performance.now() }), 0));
+}
+
+// A refusal is shown where its cause is: at the field, in the fleet's cell, or above the charts.
+function problem(error) {
+  for (const text of document.querySelectorAll("#plan-form .error")) text.textContent = "";
+  for (const box of document.querySelectorAll("#plan-form [aria-invalid]")) box.removeAttribute("aria-invalid");
+  fleet.problem(null);
+  $("plan-error").hidden = true;
+  if (error === null) return;
+  board.stale();
+  const place = document.querySelector(`#plan-form [data-error="${CSS.escape(error.key)}"]`);
+  if (place) {
+    place.textContent = error.message.replace(/ \(override .*\)$/, "");
+    document.querySelector(`#plan-form [data-key="${CSS.escape(error.key)}"]`)?.setAttribute("aria-invalid", "true");
+  } else if (!fleet.problem(error)) {
+    $("plan-error").textContent = error.message;
+    $("plan-error").hidden = false;
+  }
+}
+
+export function notice(text) {
+  $("notice").textContent = text;
+  $("notice").hidden = !text;
+}
+
+async function copy(text) {
+  $("copied-text").textContent = text;
+  $("copied-text").hidden = false;
+  try {
+    await navigator.clipboard.writeText(text);
+    $("copied").textContent = state.document ? "Copied. Download the YAML beside it." : "Copied.";
+  } catch {
+    $("copied").textContent = "Select and copy:";
+  }
+}
+
+export async function download(kind) {
+  const file = await post(`/api/scenario/${kind}`, source());
+  save(file.name, file.text);
+}
+export { adopt, badge };

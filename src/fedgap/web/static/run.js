@@ -1,0 +1,4 @@
+export async function prepare() {}
+export async function enter() {}
+export const redraw = () => {};
+export const address = () => "#/run";

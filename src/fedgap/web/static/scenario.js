@@ -1,0 +1,67 @@
+// The scenario on the table: where it comes from, what was changed, and the address that brings it back.
+import { pack, unpack } from "./server.js";
+
+export const PRESETS = ["paper-mnist", "paper-cifar10", "city"];
+export const SCHEMES = { proposed: "proposed", no_pruning: "no pruning", all_clients: "all clients", no_generalization: "no generalization",
+                         fixed_power: "fixed power", fixed_frequency: "fixed frequency" };
+
+export const state = { preset: "paper-mnist", document: null, packed: null, overrides: new Map(), scheme: "proposed" };
+
+export const source = () => ({ ...(state.document ? { document: state.document } : { preset: state.preset }),
+                               overrides: [...state.overrides].map(([key, value]) => `${key}=${value}`) });
+
+export const title = () => (state.document ? "the edited scenario" : state.preset);
+
+export function address() {
+  const query = new URLSearchParams();
+  if (state.document) query.set("doc", state.packed);
+  else query.set("preset", state.preset);
+  for (const [key, value] of state.overrides) query.append("set", `${key}=${value}`);
+  if (state.scheme !== "proposed") query.set("scheme", state.scheme);
+  return `#/plan?${query}`;
+}
+
+export async function restore(query) {
+  const packed = query.get("doc");
+  if (packed !== null && packed !== state.packed) {
+    state.document = await unpack(packed);
+    state.packed = packed;
+  } else if (packed === null) {
+    state.document = state.packed = null;
+    state.preset = PRESETS.includes(query.get("preset")) ? query.get("preset") : PRESETS[0];
+  }
+  state.overrides = new Map(query.getAll("set").map((text) => [text.slice(0, text.indexOf("=")), text.slice(text.indexOf("=") + 1)]));
+  state.scheme = query.get("scheme") in SCHEMES ? query.get("scheme") : "proposed";
+}
+
+export async function adopt(document) {
+  state.document = document;
+  state.packed = await pack(document);
+  state.overrides = new Map();
+}
+
+export function usePreset(name) {
+  Object.assign(state, { preset: name, document: null, packed: null, overrides: new Map() });
+}
+
+export function change(key, value) {
+  state.overrides.delete(key);
+  if (value !== null) state.overrides.set(key, value);
+}
+
+const quoted = (text) => (/^[\w.=+\-/:]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
+
+export function asCommand() {
+  const scheme = state.scheme === "proposed" ? [] : ["--scheme", state.scheme];
+  const changes = source().overrides.map(quoted);
+  return ["fedgap", "plan", ...(state.document ? ["scenario.yaml"] : [state.preset, ...changes]), ...scheme].join(" ");
+}
+
+export function asPython() {
+  const file = JSON.stringify(state.document ? "scenario.yaml" : state.preset);
+  const changes = state.document ? [] : source().overrides;
+  const list = changes.length ? `, [${changes.map((text) => JSON.stringify(text)).join(", ")}]` : "";
+  const scheme = state.scheme === "proposed" ? "" : `, scheme=${JSON.stringify(state.scheme)}`;
+  return `import fedgap\n\nscenario = fedgap.Scenario.load(${file}${list})\nplan = fedgap.plan(scenario${scheme})\n`
+       + "print(plan.status, plan.theta, plan.energy_j, plan.delay_s)\n";
+}

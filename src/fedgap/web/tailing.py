@@ -1,0 +1,60 @@
+"""A run's rounds as server-sent events: what is there, then what is added, until the run has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fedgap.web.runs import Runs, slim
+
+_EVERY_S = 0.25
+_ALIVE_S = 10.0
+_MOST = 2**22  # bytes read at once
+
+
+async def follow(runs: Runs, name: str, position: int) -> AsyncIterator[str]:
+    """Events ``rounds`` (a list; their id is the byte at which the log stands), ``reset`` (the log was cut, forget all)
+    and ``state``. A reader that reconnects says where it was.
+    """
+    path = runs.folder(name) / "rounds.jsonl"
+    said: Any = None
+    spoke = time.monotonic()
+    while True:
+        state = await asyncio.to_thread(runs.state, name)
+        size = path.stat().st_size if path.is_file() else 0
+        if size < position:
+            position = 0
+            yield _event("reset", {}, 0)
+        events, position = await asyncio.to_thread(_new, path, position) if size > position else ([], position)
+        if events:
+            yield _event("rounds", events, position)
+        if state != said:
+            said = state
+            yield _event("state", {"state": state[0], "message": state[1]}, position)
+        if not events:
+            if time.monotonic() - spoke > _ALIVE_S:
+                yield ": alive\n\n"
+                spoke = time.monotonic()
+            await asyncio.sleep(_EVERY_S)
+
+
+def _new(path: Any, position: int) -> tuple[list[dict[str, Any]], int]:
+    """The whole lines after a byte, and the byte where they end."""
+    with open(path, "rb") as file:
+        file.seek(position)
+        text = file.read(_MOST)
+    whole = text[: text.rfind(b"\n") + 1]
+    events = []
+    for line in whole.splitlines():
+        try:
+            events.append(slim(json.loads(line)))
+        except (ValueError, AttributeError):
+            continue
+    return events, position + len(whole)
+
+
+def _event(kind: str, data: Any, position: int) -> str:
+    return f"event: {kind}\nid: {position}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
