@@ -18,10 +18,12 @@ Powers span ten orders of magnitude (an SNR of 10⁸ and more), so everything is
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import factorial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from numpy.polynomial.polynomial import polyval
 
 from fedgap.system import Fleet, download_delay
 
@@ -38,6 +40,12 @@ class Point(NamedTuple):
     energy: Array
 
 
+_SILENT = (0, 1, -1 / 3, 11 / 72, -43 / 540, 769 / 17280, -221 / 8505, 680863 / 43545600, -1963 / 204120, 0.00601454325)
+"""1 + W₀ around its branch point, in powers of √(2r)."""
+_WHISPER = tuple((k - 1) / factorial(k) if k else 0.0 for k in range(13))
+"""s·eˢ − (eˢ − 1) in powers of s."""
+
+
 def log_snr(r: Array) -> Array:
     """The s ≥ 0 with (s − 1)·eˢ + 1 = r, for r = π/ν ≥ 0; equals 1 + W₀((r − 1)/e).
 
@@ -46,10 +54,9 @@ def log_snr(r: Array) -> Array:
     """
     if r.size and r.min() > 2.0:  # the usual case: everybody is loud
         return _halley(_loud_guess(r), r, 2)
-    q = np.sqrt(2.0 * r)
-    series = q * (1.0 + q * (-1.0 / 3.0 + q * (11.0 / 72.0 + q * (-43.0 / 540.0 + q * (769.0 / 17280.0)))))
+    series = polyval(np.sqrt(2.0 * r), _SILENT)
     guess = np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), np.clip(series, 1e-8, 1.6))
-    return np.where(r < 1e-5, series, _halley(guess, r, 3))
+    return np.where(r < 1e-3, series, _halley(guess, r, 3))
 
 
 def _loud_guess(r: Array) -> Array:
@@ -171,7 +178,8 @@ class Units:
         return np.maximum(computing, sending)
 
     def _sending_price(self, s: Array) -> Array:
-        return np.asarray(self.noise * (s * np.exp(s) - np.expm1(s)))
+        # The difference would cancel where s is small.
+        return np.asarray(self.noise * np.where(s < 0.1, polyval(s, _WHISPER), s * np.exp(s) - np.expm1(s)))
 
     def price_of_time(self, time: Array) -> Array:
         """π with u(π) = ``time``, in W; the full price where ``time`` ≤ u_min.
