@@ -152,7 +152,7 @@ def _spend(
     if off.any():
         # Where a fixed frequency or power costs almost all, G is all but flat and m jumps with ζ's last digit: the
         # optimum lies between the last two points, and the energy, convex in m, is at most the mean of theirs.
-        part = (budget - under.energy) / np.where(off, over.energy - under.energy, 1.0)
+        part = np.where(off, (budget - under.energy) / np.where(off, over.energy - under.energy, 1.0), 0.0)
         keep = under.keep + part[:, None] * (over.keep - under.keep)
         price = np.where(off[:, None], units.price_of_time(time / keep), price)
         point = units.at(price)
