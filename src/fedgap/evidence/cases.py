@@ -1,0 +1,175 @@
+"""The cases of a panel: every combination of mode, scheme, seed and varied value, with its experiment and its plan."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgap.config import Experiment, Scenario
+from fedgap.errors import FedgapError, InfeasibleError, InputError
+from fedgap.evidence.definition import Panel
+from fedgap.evidence.training import training_key
+from fedgap.learning.data import Dataset, load
+from fedgap.planning import SCHEMES, Plan
+from fedgap.planning import plan as make_plan
+from fedgap.planning.diagnosis import most_rounds
+from fedgap.planning.problem import Problem
+from fedgap.running.job import Job
+from fedgap.running.prepare import Divided, divide, prepare
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run that a panel asks for."""
+
+    experiment: str
+    """The preset or file that the overrides change."""
+    overrides: tuple[str, ...]
+    mode: str
+    scheme: str
+    seed: int
+    value: float
+    """Of what the panel varies: a budget, or σ."""
+
+    def load(self) -> Experiment:
+        """The experiment of this case."""
+        return Experiment.load(self.experiment, self.overrides)
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A case with its plan; ``job`` is None where not even one round fits the budgets."""
+
+    case: Case
+    scenario: Scenario
+    plan: Plan
+    job: Job | None
+    key: str
+    """What is trained (see ``training_key``), or ""."""
+    rounds_asked: int
+
+    def facts(self) -> dict[str, Any]:
+        """What a result repeats of the plan."""
+        case, plan = self.case, self.plan
+        rounds = max(1, plan.rounds)
+        clients = sum(s.rounds * int(s.selected.sum()) for s in plan.segments) / rounds
+        ratio = sum(s.rounds * float(s.pruning_ratio[s.selected].mean()) for s in plan.segments) / rounds
+        return {"mode": case.mode, "scheme": case.scheme, "seed": case.seed, "value": case.value, "run": self.key,
+                "scenario": self.scenario.hash(), "rounds": plan.rounds, "rounds_asked": self.rounds_asked,
+                "theta": float(f"{plan.theta:.6g}") if np.isfinite(plan.theta) else None,
+                "clients": round(clients, 3), "pruning_ratio": round(ratio, 4),
+                "energy_j": round(plan.energy_j, 3), "delay_s": round(plan.delay_s, 3)}
+
+
+class KnownData(Dataset):
+    """A data set that works out its own digest once."""
+
+    def digest(self) -> str:
+        """SHA-256 of all tensors."""
+        if "known" not in self.__dict__:
+            self.__dict__["known"] = super().digest()
+        return str(self.__dict__["known"])
+
+
+def open_data(experiment: Experiment, folder: Path | None = None) -> Dataset:
+    """The experiment's data set, from ``folder`` where one is given."""
+    settings = experiment.data.model_dump(exclude_none=True) | ({"folder": folder} if folder else {})
+    data = load(**settings)
+    return KnownData(data.name, data.train_x, data.train_y, data.test_x, data.test_y, data.classes)
+
+
+def cases(panel: Panel) -> Iterator[Case]:
+    """Every case of a panel."""
+    for mode in panel.modes:
+        for seed in panel.seeds:
+            for value, change in panel.points():
+                for scheme in panel.schemes:
+                    overrides = (*panel.overrides, f"mode={mode}", f"seed={seed}", f"scheme={scheme}", *change)
+                    yield Case(panel.experiment, overrides, mode, scheme, seed, value)
+
+
+def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) -> Planned:
+    """Plans a case, or reads its plan from the folder ``plans``.
+
+    A scheme that cannot finish its rounds within the budgets, the proposed one included, is planned at the most rounds
+    that they carry.
+    """
+    experiment = case.load()
+    divided = divide(experiment, dataset)
+    plan, asked = _plan(divided[2], case.scheme, plans), divided[2].rounds
+    if not plan.feasible:
+        most = most_rounds(Problem.of(divided[2]), SCHEMES[case.scheme])
+        if most == 0:
+            return Planned(case, divided[2], plan, None, "", asked)
+        experiment = experiment.with_overrides([f"rounds={most}"])
+        divided = divide(experiment, dataset)
+        plan = _plan(divided[2], case.scheme, plans)
+        if not plan.feasible:
+            raise InfeasibleError(f"{case.scheme}: {plan.reason}")
+        plan = replace(plan, theta=np.inf)
+    if not job:
+        return Planned(case, divided[2], plan, None, "", asked)
+    made = _shared(prepare(experiment, plan, dataset, divided=divided).job)
+    return Planned(case, divided[2], plan, made, training_key(made), asked)
+
+
+_PARTITIONS: dict[bytes, Any] = {}
+
+
+def _shared(job: Job) -> Job:
+    """The job, its partition's array shared with the other jobs of the same partition."""
+    return replace(job, indices=_PARTITIONS.setdefault(job.indices.tobytes()[:4096] + job.sizes.tobytes(), job.indices))
+
+
+def _plan(scenario: Scenario, scheme: str, plans: Path) -> Plan:
+    path = plans / f"{scenario.hash()}-{scheme}.json"
+    if path.is_file():
+        return Plan.load(path)
+    plan = make_plan(scenario, scheme=scheme)
+    plans.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    plan.save(partial)
+    os.replace(partial, path)
+    return plan
+
+
+_OWN: dict[str, Dataset] = {}
+
+
+def _plan_in_child(task: tuple[list[Case], Path, Path | None]) -> int:
+    own, plans, folder = task
+    for case in own:
+        settings = case.load()
+        name = settings.data.name
+        if name not in _OWN:
+            _OWN[name] = open_data(settings, folder)
+        try:
+            plan_case(case, _OWN[name], plans, job=False)
+        except FedgapError:
+            continue  # whoever reads the plan will meet it again, and say so
+    return len(own)
+
+
+def make_plans(todo: Sequence[Case], plans: Path, *, workers: int, folder: Path | None = None,
+               done: Callable[[int], None] | None = None) -> None:
+    """Fills the folder ``plans`` with the cases' plans, in ``workers`` processes."""
+    if workers < 1:
+        raise InputError("--workers: must be at least 1")
+    size = 6
+    tasks = [(list(todo[i:i + size]), plans, folder) for i in range(0, len(todo), size)]
+    if workers == 1 or len(tasks) == 1:
+        for task in tasks:
+            count = _plan_in_child(task)
+            if done is not None:
+                done(count)
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for count in pool.imap_unordered(_plan_in_child, tasks):
+            if done is not None:
+                done(count)

@@ -1,0 +1,44 @@
+"""The store of finished runs: a line of JSON each, by training key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+class Store:
+    """Records in a ``.jsonl`` file; what is added is on disk at once, and a torn last line is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._records: dict[str, dict[str, Any]] = {}
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            whole = text[: text.rfind("\n") + 1]
+            self._records = {entry["key"]: entry for entry in map(json.loads, whole.splitlines())}
+            if len(whole) < len(text):
+                path.write_text(whole, encoding="utf-8")
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._records
+
+    def __getitem__(self, key: str) -> dict[str, Any]:
+        return self._records[key]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._records.values())
+
+    def add(self, records: Iterable[dict[str, Any]]) -> None:
+        """Keeps the records that are new."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            for entry in records:
+                if entry["key"] not in self._records:
+                    self._records[entry["key"]] = entry
+                    file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+                    file.flush()

@@ -1,0 +1,127 @@
+"""Training many jobs in memory, each distinct one once, and what is kept of a run.
+
+Two plans that select the same clients and keep the same number of weights in every round train the same model, whatever
+powers and frequencies they use: :func:`training_key` names what is trained, and a record is kept under that name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedgap.errors import FedgapError
+from fedgap.learning.data import Dataset
+from fedgap.learning.masks import keep_count
+from fedgap.learning.models import build
+from fedgap.learning.models.layout import Layout
+from fedgap.running.job import Job
+from fedgap.running.loop import Rounds
+
+Record = dict[str, Any]
+"""One trained run: ``key``, ``seed``, ``rounds``, and lists over its evaluations (``round``, ``test_accuracy``,
+``test_loss``, ``training_set_loss``), with the machine and versions it ran on."""
+_SIZES: dict[str, int] = {}
+
+
+def model_size(job: Job) -> int:
+    """M: the number of the job's weights."""
+    settings = json.dumps([job.model, job.extra["input_shape"], job.extra["classes"]], sort_keys=True)
+    if settings not in _SIZES:
+        module = build(**job.model, input_shape=job.extra["input_shape"], classes=job.extra["classes"], seed=0)
+        _SIZES[settings] = Layout.of(module).size
+    return _SIZES[settings]
+
+
+def digest(array: NDArray[Any]) -> str:
+    """16 hex digits of an array's values."""
+    return hashlib.sha256(np.ascontiguousarray(array, dtype=np.int64).tobytes()).hexdigest()[:16]
+
+
+def training_key(job: Job) -> str:
+    """16 hex digits of all that decides what is trained and reported, and of nothing else."""
+    size = model_size(job)
+    keeps = np.where(job.selected, [[keep_count(ratio, size) for ratio in row] for row in job.ratio], 0)
+    pruned = bool(((keeps < size) & job.selected).any())
+    decides = [
+        job.data_sha256, job.model, job.seed, job.learning_rate, job.evaluate_every, job.precision, job.engine,
+        job.accounting, job.faults.to_dict(), digest(keeps[job.schedule]), digest(job.batch_size), digest(job.indices),
+        digest(job.sizes), [job.importance, job.evaluate_pruned] if pruned else None,
+    ]
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def kind(job: Job) -> str:
+    """Jobs of one kind advance together."""
+    return json.dumps([job.model, job.data_sha256, job.engine, job.device, job.precision, job.threads, job.importance,
+                       job.accounting, len(job.selected) > 2], sort_keys=True)
+
+
+def stacks(jobs: Mapping[str, Job], at_once: int) -> list[list[str]]:
+    """The jobs' keys in lists that are trained together: of one kind, of about as many rounds and clients."""
+    groups: dict[str, list[str]] = {}
+    for key, job in sorted(jobs.items(), key=lambda item: (item[1].rounds, int(item[1].selected[-1].sum()), item[0])):
+        groups.setdefault(kind(job), []).append(key)
+    return [group[i:i + at_once] for group in groups.values() for i in range(0, len(group), at_once)]
+
+
+def train(jobs: Mapping[str, Job], dataset: Dataset, *, at_once: int = 1,
+          step: Callable[[int], None] | None = None) -> Iterator[Record]:
+    """Trains the jobs (by training key), ``at_once`` together; gives each stack's records as it ends.
+
+    ``step`` is told after each round how many runs took part in it.
+    """
+    for keys in stacks(jobs, at_once):
+        yield from _train_stack(keys, [jobs[key] for key in keys], dataset, step)
+
+
+def _train_stack(keys: list[str], jobs: list[Job], dataset: Dataset,
+                 step: Callable[[int], None] | None) -> list[Record]:
+    began = time.monotonic()
+    rounds = Rounds(jobs, dataset)
+    device = rounds.engine.device
+    events: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
+    running = list(keys)
+
+    def read() -> None:
+        for key, new in zip(running, rounds.drain(), strict=True):
+            events[key] += [event for event in new if "test_accuracy" in event]
+
+    while running:
+        ended = [row for row, member in enumerate(rounds.members) if rounds.round >= member.job.rounds]
+        if ended:
+            read()
+            left = [row for row in range(len(running)) if row not in ended]
+            running = [running[row] for row in left]
+            rounds.keep(left)
+            continue
+        stopped = [member.stopped(rounds.round) for member in rounds.members]
+        if any(stopped):
+            raise FedgapError(f"a plan does not keep its budgets: {next(filter(None, stopped))} "
+                              f"before round {rounds.round}")
+        rounds.step()
+        if rounds.ready():
+            read()
+        if step is not None:
+            step(len(running))
+    machine = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    share = (time.monotonic() - began) / len(keys)
+    return [record(key, job, events[key], machine, share) for key, job in zip(keys, jobs, strict=True)]
+
+
+def record(key: str, job: Job, evaluated: list[dict[str, Any]], machine: str, wall_s: float) -> Record:
+    """What is kept of a run: its evaluations, to the digits that they are worth."""
+    def column(name: str) -> list[float | None]:
+        return [None if event[name] is None else float(f"{event[name]:.5g}") for event in evaluated]
+
+    return {"key": key, "seed": job.seed, "rounds": job.rounds, "round": [event["round"] + 1 for event in evaluated],
+            **{name: column(name) for name in ("test_accuracy", "test_loss", "training_set_loss")},
+            "machine": machine, "precision": job.precision, "torch": torch.__version__.split("+")[0],
+            "python": platform.python_version(), "wall_s": float(f"{wall_s:.3g}")}
