@@ -76,9 +76,12 @@ def ask(folder: Path, node: dict[str, Any], request: bytes, timeout_s: float) ->
 
 def connect(folder: Path, timeout_s: float) -> socket.socket:
     """A connection to the folder's worker, which is started if need be; one starter at a time."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    owner = folder.stat()
+    if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
+        raise WorkerError(f"{folder}: must be this user's, with permissions 0700")
     if (found := _try(folder)) is not None:
         return found
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = time.monotonic() + timeout_s
     with open(folder / "worker.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def main(grid: Grid, context: Context) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     failed = folder / "failed.json"
     failed.unlink(missing_ok=True)
+    (folder / "server.pid").write_text(str(os.getpid()))
 
     def report(job: Job, event: Event) -> None:
         LOG.info("%s", describe(job, event))
@@ -92,3 +94,5 @@ def main(grid: Grid, context: Context) -> None:
     except FedgapError as error:
         write_json(failed, {"error": str(error), "exit_code": error.exit_code})
         raise
+    finally:
+        (folder / "server.pid").unlink(missing_ok=True)

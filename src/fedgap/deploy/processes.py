@@ -1,0 +1,124 @@
+"""Processes that end with whoever started them, and Flower's command lines."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedgap.errors import FedgapError
+
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
+         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
+"""Flower says nothing to anybody else and installs nothing. (Otherwise a SuperLink calls ``uv sync`` and fails offline.)
+"""
+TASK_POLL_S = "0.1"
+"""How often a SuperExec asks for tasks; Flower's default is one second."""
+
+
+class DeployError(FedgapError):
+    """Something of the deployment did not start or did not go on; the message names it and its log."""
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of all of a deployment's processes; Flower's files go to ``home``."""
+    scripts = str(Path(sys.executable).parent)
+    return {**os.environ, **QUIET, "FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": TASK_POLL_S,
+            "PATH": scripts + os.pathsep + os.environ.get("PATH", ""), "PYTHONUNBUFFERED": "1"}
+
+
+class Process:
+    """A process group with a log. It gets SIGTERM when whoever started it dies (on Linux)."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
+        self.name, self.log = name, log
+        with open(log, "ab") as out:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                                             env=dict(environ), start_new_session=True, preexec_fn=_die_with_parent)
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its group's too."""
+        return self._process.pid
+
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self, patience_s: float = 8.0) -> None:
+        """SIGTERM to the group, and SIGKILL to whoever is left after a while."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience_s)
+        self.kill()
+
+    def must_live(self) -> None:
+        """Raises where it has ended."""
+        if not self.alive():
+            raise DeployError(f"{self.name} ended with code {self._process.returncode}: {last_words(self.log)}")
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log that says something, and where the rest is."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return f"{lines[-1][:200] if lines else 'it said nothing'} (see {log})"
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(true: Callable[[], bool], seconds: float, what: str, process: Process) -> None:
+    """Waits for ``true``; the process must live meanwhile."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        process.must_live()
+        if time.monotonic() > deadline:
+            raise DeployError(f"{what} within {seconds:g} s: {last_words(process.log)}")
+        time.sleep(0.05)
+
+
+def listening(host: str, port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((host, port)) == 0
+
+
+def flwr(arguments: Sequence[str], environ: Mapping[str, str], timeout_s: float = 120.0) -> dict[str, Any]:
+    """A ``flwr`` command with ``--format json``; its answer, or an error with its own words."""
+    done = subprocess.run([str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"],
+                          capture_output=True, text=True, env=dict(environ), timeout=timeout_s, check=False)
+    start = done.stdout.find("{")
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
+    except ValueError:
+        answer = {}
+    if done.returncode or not answer.get("success"):
+        words = answer.get("error-message") or done.stderr or done.stdout
+        raise DeployError(f"flwr {arguments[0]} failed: {' '.join(str(words).split())[:300]}")
+    return answer
