@@ -15,6 +15,7 @@ from fedgap.cli.compare import compare, frontier
 from fedgap.cli.inspect import bound, cost
 from fedgap.cli.plan import plan
 from fedgap.cli.start import init, schema
+from fedgap.cli.studio import studio
 from fedgap.cli.sweep import sweep
 from fedgap.cli.terminal import INTERRUPTED
 from fedgap.cli.train import partition, resume, train
@@ -51,6 +52,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (init, schema),
     "Plan": (plan, cost, bound, compare, frontier),
     "Train": (partition, calibrate, train, resume, sweep),
+    "Look": (studio,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
