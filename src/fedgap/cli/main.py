@@ -12,6 +12,7 @@ import typer
 
 from fedgap.cli.calibrate import calibrate
 from fedgap.cli.compare import compare, frontier
+from fedgap.cli.deploy import app as deploy
 from fedgap.cli.inspect import bound, cost
 from fedgap.cli.plan import plan
 from fedgap.cli.start import init, schema
