@@ -33,6 +33,7 @@ from fedgap.web.models import (
 )
 from fedgap.web.runs import Runs
 from fedgap.web.safety import Guard
+from fedgap.web.seeds import over_seeds
 from fedgap.web.solving import Solvers
 from fedgap.web.tailing import follow
 
@@ -48,7 +49,7 @@ def create_app(runs: Path, *, token: str, hosts: Iterable[str]) -> FastAPI:
     :param runs: the one folder in which run folders are read and written;
     :param token: what calls that change something must carry; :param hosts: the allowed Host headers.
     """
-    solvers, store = Solvers(), Runs(runs)
+    solvers, store, closing = Solvers(), Runs(runs), asyncio.Event()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -60,8 +61,9 @@ def create_app(runs: Path, *, token: str, hosts: Iterable[str]) -> FastAPI:
                   openapi_url="/api/openapi.json", responses=_ERRORS)
     _add_errors(app)
     _add_planning(app, solvers)
-    _add_runs(app, store)
+    _add_runs(app, store, closing)
     _add_pages(app)
+    app.state.closing = closing
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     app.add_middleware(Guard, hosts=hosts, token=token, guarded="/api/runs")
     return app
@@ -166,11 +168,16 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
         return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
 
 
-def _add_runs(app: FastAPI, store: Runs) -> None:
+def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:
     @app.get("/api/runs")
     def listing() -> list[dict[str, Any]]:
         """All runs in one row each, the newest first."""
         return [store.overview(name) for name in store.names()]
+
+    @app.get("/api/seeds")
+    def seeds(run: Annotated[list[str], Query(max_length=1000)]) -> list[dict[str, Any]]:
+        """Means and 95 % confidence intervals of the finished runs that differ in their seed only."""
+        return over_seeds(store, run)
 
     @app.post("/api/runs", status_code=201)
     def start(request: RunRequest) -> RunName:
@@ -200,7 +207,7 @@ def _add_runs(app: FastAPI, store: Runs) -> None:
         """Server-sent events: rounds, state, reset."""
         store.folder(name)
         known = last_event_id if last_event_id and last_event_id.isdigit() and len(last_event_id) < 16 else None
-        stream = follow(store, name, int(known) if known else position)
+        stream = follow(store, name, int(known) if known else position, closing)
         headers = {"content-encoding": "identity", "cache-control": "no-store"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 

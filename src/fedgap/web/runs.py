@@ -111,6 +111,10 @@ class Runs:
             "clients": [client.get("name") or f"client {n}" for n, client in enumerate(scenario.get("clients") or [])],
         }  # fmt: skip
 
+    def config(self, name: str) -> dict[str, Any]:
+        """A run's resolved experiment."""
+        return _document(self.folder(name) / "config.yaml")
+
     def rounds(self, name: str) -> list[Event]:
         """Every round so far, as much of it as the page draws."""
         path = self.folder(name) / "rounds.jsonl"

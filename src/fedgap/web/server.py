@@ -37,6 +37,10 @@ def serve(runs: Path, *, port: int, browser: bool, say: Callable[[str], None]) -
             if browser:
                 webbrowser.open(address)
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.closing.set()  # whoever watches a run would otherwise keep the server from ending
+            await super().shutdown(sockets)
+
     app = create_app(runs, token=token, hosts=hosts)
     settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
     Server(settings).run(sockets=[listener])

@@ -67,7 +67,7 @@ class SolverProcess:
                 event = await self._receive()
                 if event.get("id") == number and event.get("end"):
                     break
-        except (OSError, EOFError):
+        except (OSError, EOFError, RuntimeError):
             pass  # the process is gone; the next job starts another
         finally:
             self._turn.release()
@@ -121,7 +121,7 @@ class Solvers:
                     elif "stage" in event:
                         event.pop("id", None)
                         yield event
-            except (OSError, EOFError) as error:
+            except (OSError, EOFError, RuntimeError) as error:
                 yield {"stage": "failed", "message": str(error)}
             finally:
                 await stream.aclose()  # type: ignore[attr-defined]

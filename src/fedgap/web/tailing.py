@@ -6,6 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from fedgap.web.runs import Runs, slim
@@ -15,14 +17,14 @@ _ALIVE_S = 10.0
 _MOST = 2**22  # bytes read at once
 
 
-async def follow(runs: Runs, name: str, position: int) -> AsyncIterator[str]:
+async def follow(runs: Runs, name: str, position: int, closing: asyncio.Event) -> AsyncIterator[str]:
     """Events ``rounds`` (a list; their id is the byte at which the log stands), ``reset`` (the log was cut, forget all)
-    and ``state``. A reader that reconnects says where it was.
+    and ``state``. A reader that reconnects says where it was. ``closing`` ends the stream with the server.
     """
     path = runs.folder(name) / "rounds.jsonl"
     said: Any = None
     spoke = time.monotonic()
-    while True:
+    while not closing.is_set():
         state = await asyncio.to_thread(runs.state, name)
         size = path.stat().st_size if path.is_file() else 0
         if size < position:
@@ -38,10 +40,11 @@ async def follow(runs: Runs, name: str, position: int) -> AsyncIterator[str]:
             if time.monotonic() - spoke > _ALIVE_S:
                 yield ": alive\n\n"
                 spoke = time.monotonic()
-            await asyncio.sleep(_EVERY_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(closing.wait(), _EVERY_S)
 
 
-def _new(path: Any, position: int) -> tuple[list[dict[str, Any]], int]:
+def _new(path: Path, position: int) -> tuple[list[dict[str, Any]], int]:
     """The whole lines after a byte, and the byte where they end."""
     with open(path, "rb") as file:
         file.seek(position)

@@ -65,19 +65,24 @@ def quick(job: Event, solved: Solved) -> Iterator[Event]:
 
 
 def slow(job: Event, solved: Solved) -> Iterator[Event]:
-    """All six schemes, then the frontier."""
+    """All six schemes, then the frontier: θ on a grid of budgets, from the middle outwards."""
     scenario = open_scenario(job["document"], job["overrides"])
+    base = open_scenario(job["document"], []).budget
+    energies, delays = [base.energy_j * f for f in FACTORS], [base.delay_s * f for f in FACTORS]
+    yield {"stage": "grid", "energy_j": energies, "delay_s": delays}
     for name in SCHEMES:
         yield {"stage": "scheme", "plan": solved.brief(scenario, name)}
-    base = open_scenario(job["document"], []).budget
-    grid = [(e, d) for e in FACTORS for d in FACTORS]
-    yield {"stage": "grid", "energy_j": [base.energy_j * f for f in FACTORS],
-           "delay_s": [base.delay_s * f for f in FACTORS]}
-    for energy, delay in sorted(grid, key=lambda point: abs(point[0] - 1) + abs(point[1] - 1)):
-        budgets = [f"budget.energy_j={base.energy_j * energy!r}", f"budget.delay_s={base.delay_s * delay!r}"]
-        answer = solved.brief(scenario.with_overrides(budgets), job["scheme"])
-        yield {"stage": "frontier", "energy_j": base.energy_j * energy, "delay_s": base.delay_s * delay,
-               "theta": answer["theta"], "status": answer["status"]}
+    too_small: list[tuple[float, float]] = []
+    grid = [(e, d) for e in energies for d in delays]
+    for energy, delay in sorted(grid, key=lambda p: abs(p[0] / base.energy_j - 1.0) + abs(p[1] / base.delay_s - 1.0)):
+        answer = {"theta": None, "status": "infeasible"}
+        if not any(energy <= e and delay <= d for e, d in too_small):  # what does not fit does not fit in less
+            budgets = [f"budget.energy_j={energy!r}", f"budget.delay_s={delay!r}"]
+            answer = solved.brief(scenario.with_overrides(budgets), job["scheme"])
+        if answer["theta"] is None:
+            too_small.append((energy, delay))
+        yield {"stage": "frontier", "energy_j": energy, "delay_s": delay, "theta": answer["theta"],
+               "status": answer["status"]}
 
 
 KINDS: dict[str, Callable[[Event, Solved], Iterator[Event]]] = {"quick": quick, "slow": slow}

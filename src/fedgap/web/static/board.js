@@ -6,7 +6,10 @@ import * as fleet from "./fleet.js";
 
 let plan = null, segment = 0, schemes = new Map(), grid = null, points = new Map(), pick = null, certified = false;
 
-export function prepare(chooseScheme) { pick = chooseScheme; }
+export function prepare(chooseScheme) {
+  pick = chooseScheme;
+  for (const id of ["chart-clients", "chart-time", "chart-energy", "chart-terms"]) seen.observe($(id));
+}
 
 export function begin() {
   badge($("plan-stage"), "planning", "pending");
@@ -31,12 +34,13 @@ export function take(event) {
   } else if (event.stage === "scheme") {
     schemes.set(event.plan.scheme, event.plan);
     drawSchemes();
+    if (schemes.size === Object.keys(SCHEMES).length) badge($("schemes-stage"), "all solved", "good");
   } else if (event.stage === "grid") {
     const same = grid && JSON.stringify([grid.energy_j, grid.delay_s]) === JSON.stringify([event.energy_j, event.delay_s]);
     grid = event;
     if (!same) points = new Map();
     fresh = 0;
-    badge($("schemes-stage"), "all solved", "good");
+    later(drawFrontier);
   } else if (event.stage === "frontier") {
     points.set(`${event.energy_j} ${event.delay_s}`, event);
     fresh += 1;
@@ -50,11 +54,14 @@ export function take(event) {
   }
 }
 
-let fresh = 0, timer = null;
-function later(work) { timer ??= setTimeout(() => { timer = null; work(); }, 150); }
+let fresh = 0;
+const timers = new Map();
+function later(work) {
+  if (!timers.has(work)) timers.set(work, setTimeout(() => { timers.delete(work); work(); }, 150));
+}
 
 export function redraw() {
-  if (plan) show(plan);
+  if (plan) show(plan, true);
   drawFrontier();
 }
 
@@ -62,7 +69,7 @@ function searching() {
   badge($("plan-stage"), "nothing yet; working out what would do", "pending");
 }
 
-function show(answer) {
+function show(answer, force = false) {
   plan = answer;
   const some = answer.segments.length > 0;
   const longest = answer.segments.reduce((best, one, i) => (one.rounds > answer.segments[best].rounds ? i : best), 0);
@@ -82,11 +89,32 @@ function show(answer) {
     ["clients a round", answer.segments.map((one) => one.clients.filter((c) => c.selected).length).join(", "), `of ${fleet.names().length || answer.clients.rounds.length}`],
     ["rounds", String(answer.rounds), answer.rounds < answer.budget.rounds ? `of ${answer.budget.rounds}` : ""],
   ] : [["energy budget", `${number(energy)} J`], ["delay budget", `${number(delay)} s`], ["rounds", String(answer.budget.rounds)]]);
+  const figure = JSON.stringify([answer.segments, answer.budget, answer.terms]);
+  if (figure === drawn && !force) { drawGap(); return; }  // the certificate confirmed the draft: nothing moves
+  drawn = figure;
   drawSegments();
   if (some) drawPlan();
-  drawTable();
-  if (certified) later(drawFrontier);
+  later(drawTable);
+  later(drawFrontier);
 }
+
+let drawn = null;
+const seen = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    entry.target.dataset.seen = entry.isIntersecting ? "1" : "";
+    if (entry.isIntersecting) overdue.get(entry.target)?.();
+  }
+}, { rootMargin: "50px" });
+const overdue = new Map();
+
+// Charts on the screen are drawn at once, the others a moment later: a slider is answered where one looks.
+function chart(id, work) {
+  const element = $(id);
+  overdue.set(element, () => { overdue.delete(element); work(); });
+  if (element.dataset.seen) overdue.get(element)();
+  else idle ??= setTimeout(() => { idle = null; for (const [, draw] of [...overdue]) draw(); }, 120);
+}
+let idle = null;
 
 function advice(answer) {
   const place = $("advice");
@@ -104,41 +132,54 @@ function drawSegments() {
     onchange: () => { segment = i; drawPlan(); drawTable(); } }), ` ${one.rounds} ${one.rounds === 1 ? "round" : "rounds"} with ${one.clients.filter((c) => c.selected).length}`))));
 }
 
+const CATEGORY = { type: "category", tickfont: { size: 11 } };
 const label = (name) => (name.length > 12 ? `${name.slice(0, 11)}…` : name);
 const ids = () => plan.clients.rounds.map((_, n) => label(fleet.names()[n] ?? `client ${n}`).replace(/^client /, ""));
 
+const MARGIN = { l: 52, r: 8, t: 6, b: 38 };
+
 function drawPlan() {
+  chart("chart-clients", drawClients);
+  chart("chart-time", drawTime);
+  chart("chart-energy", drawEnergy);
+  chart("chart-terms", drawTerms);
+}
+
+function drawClients() {
   const one = plan.segments[segment], [blue, orange, green] = colours(), x = ids(), on = one.clients.map((c) => c.selected);
   const only = (values) => values.map((value, n) => (on[n] ? value : null));
   const chosen = x.filter((_, n) => on[n]);
   const bar = (y, name, colour, text, more = {}) => ({ type: "bar", x, y, name, marker: { color: colour }, hovertext: text, hoverinfo: "x+name+text", ...more });
-  const tick = { type: "category", tickfont: { size: 11 } };
+  const unpruned = Math.max(...one.clients.map((c) => c.pruning_ratio)) < 1e-9;
   draw($("chart-clients"), [
     { type: "scatter", mode: "markers", x, y: x.map(() => "selected"), yaxis: "y4", hoverinfo: "skip", marker: { size: 12, color: on.map((yes) => (yes ? blue : "rgba(0,0,0,0)")), line: { width: 1.5, color: on.map((yes) => (yes ? blue : tone("soft"))) } } },
     bar(only(one.clients.map((c) => c.pruning_ratio)), "pruning λ", blue, one.clients.map((c) => percent(c.pruning_ratio)), { yaxis: "y3" }),
     bar(only(one.clients.map((c) => c.power_w * 1e3)), "power", orange, one.clients.map((c) => si(c.power_w, "W")), { yaxis: "y2" }),
     bar(only(one.clients.map((c) => c.frequency_hz / 1e6)), "frequency", green, one.clients.map((c) => si(c.frequency_hz, "Hz"))),
   ], {
-    xaxis: axis("client", { ...tick, anchor: "y" }), yaxis: axis("f, MHz", { domain: [0, 0.27], nticks: 4 }), yaxis2: axis("p, mW", { domain: [0.32, 0.58], nticks: 4, rangemode: "tozero" }),
-    yaxis3: axis("λ", { domain: [0.63, 0.89], nticks: 4, rangemode: "tozero", range: Math.max(...one.clients.map((c) => c.pruning_ratio)) < 1e-9 ? [0, 0.1] : undefined }),
-    yaxis4: axis("", { domain: [0.93, 1], showgrid: false, zeroline: false, tickfont: { size: 11 } }), margin: { l: 60, r: 8, t: 4, b: 36 }, bargap: 0.35,
+    xaxis: axis("client", { ...CATEGORY, anchor: "y" }), yaxis: axis("f, MHz", { domain: [0, 0.27], nticks: 4 }), yaxis2: axis("p, mW", { domain: [0.32, 0.58], nticks: 4, rangemode: "tozero" }),
+    yaxis3: axis("λ", { domain: [0.63, 0.89], nticks: 4, rangemode: "tozero", ...(unpruned ? { range: [0, 0.1] } : {}) }),
+    yaxis4: axis("", { domain: [0.93, 1], showgrid: false, zeroline: false, tickfont: { size: 11 } }), margin: { ...MARGIN, l: 66 }, bargap: 0.35,
   }, `${chosen.length} of ${x.length} clients are selected: ${chosen.join(", ")}. Their pruning ratio, power and frequency are in the table below.`);
+}
 
-  const cost = one.cost, last = new Set(cost.stragglers);
-  const names = chosen, pickOn = (values) => values.filter((_, n) => on[n]).map((v) => v * 1e3);
-  const seconds = (values, name, colour) => ({ type: "bar", orientation: "v", x: names, y: pickOn(values), name, marker: { color: colour }, hovertemplate: "%{y:.4g} ms<extra>%{x} " + name + "</extra>" });
+function drawTime() {
+  const one = plan.segments[segment], [blue, orange, green] = colours(), x = ids(), on = one.clients.map((c) => c.selected);
+  const cost = one.cost, last = new Set(cost.stragglers), chosen = x.filter((_, n) => on[n]);
+  const seconds = (values, name, colour) => ({ type: "bar", x: chosen, y: values.filter((_, n) => on[n]).map((v) => v * 1e3), name, marker: { color: colour }, hovertemplate: `%{y:.4g} ms<extra>%{x} ${name}</extra>` });
   const ends = x.map((name, n) => [name, (cost.compute_s[n] + cost.upload_s[n] + cost.download_s[n]) * 1e3, n]).filter(([, , n]) => last.has(n));
   draw($("chart-time"), [seconds(cost.download_s, "download", green), seconds(cost.compute_s, "compute", blue), seconds(cost.upload_s, "upload", orange),
-    { type: "scatter", mode: "markers", name: "straggler", x: ends.map(([name]) => name), y: ends.map(([, y]) => y), marker: { symbol: "triangle-down", size: 11, color: tone("bad") }, hovertemplate: "ends last: %{y:.4g} ms<extra>%{x}</extra>", cliponaxis: false }],
-  { barmode: "stack", showlegend: true, xaxis: axis("client", tick), yaxis: axis("ms"), margin: { l: 52, r: 8, t: 8, b: 36 } },
+    { type: "scatter", mode: "markers", name: "straggler", x: ends.map(([name]) => name), y: ends.map(([, y]) => y), marker: { symbol: "triangle-down", size: 11, color: tone("bad"), line: { width: 1, color: tone("card") } }, hovertemplate: "ends last: %{y:.4g} ms<extra>%{x}</extra>", cliponaxis: false }],
+  { barmode: "stack", xaxis: axis("client", CATEGORY), yaxis: axis("ms"), margin: MARGIN },
   `A round takes ${number(cost.delay_s * 1e3)} ms. Ending last: ${ends.map(([name]) => name).join(", ")}.`);
+}
 
-  const all = plan.clients, server = x.map(() => 0).concat(all.broadcast_j);
-  const joules = (values, name, colour) => ({ type: "bar", x: [...x, "server"], y: values, name, marker: { color: colour }, hovertemplate: "%{y:.4g} J<extra>%{x} " + name + "</extra>" });
-  draw($("chart-energy"), [joules([...all.compute_j, 0], "compute", blue), joules([...all.upload_j, 0], "upload", orange), joules(server, "broadcast", green)],
-    { barmode: "stack", showlegend: true, xaxis: axis("client", tick), yaxis: axis("J"), margin: { l: 52, r: 8, t: 8, b: 36 } },
+function drawEnergy() {
+  const [blue, orange, green] = colours(), x = [...ids(), "server"], all = plan.clients;
+  const joules = (y, name, colour) => ({ type: "bar", x, y, name, marker: { color: colour }, hovertemplate: `%{y:.4g} J<extra>%{x} ${name}</extra>` });
+  draw($("chart-energy"), [joules([...all.compute_j, 0], "compute", blue), joules([...all.upload_j, 0], "upload", orange), joules([...all.upload_j.map(() => 0), all.broadcast_j], "broadcast", green)],
+    { barmode: "stack", xaxis: axis("client", CATEGORY), yaxis: axis("J"), margin: MARGIN },
     `Energy ${number(plan.energy_j)} J of ${number(plan.budget.energy_j)} J; the server's broadcasts take ${number(all.broadcast_j)} J.`);
-  drawTerms();
 }
 
 function drawTerms() {
@@ -148,7 +189,11 @@ function drawTerms() {
     text: names.map((key) => `${number(plan.terms[key], 4)} (${percent(plan.terms[key] / total, 1)})`), textposition: "auto", hoverinfo: "y+text", cliponaxis: false }],
   { xaxis: axis(""), yaxis: axis("", { autorange: "reversed" }), margin: { l: 100, r: 20, t: 4, b: 26 } },
   `θ is ${number(plan.theta, 5)}: ${names.map((key) => `${words[key]} ${number(plan.terms[key])}`).join(", ")}.`);
-  $("gap-text").textContent = plan.lower_bound === null ? (certified ? "This solver certifies no bound." : "The certificate is pending.")
+  drawGap();
+}
+
+function drawGap() {
+  $("gap-text").textContent = plan.lower_bound === null ? (certified ? "No bound is certified here." : "The certificate is pending.")
     : `No plan is better than θ = ${number(plan.lower_bound, 6)}; this one is within ${percent(Math.max(0, plan.gap), 3)} of it.`;
 }
 
@@ -189,6 +234,6 @@ function drawFrontier() {
   }
   traces.push({ type: "scatter", mode: "markers", x: none.map((p) => p.delay_s), y: none.map((p) => p.energy_j), marker: { symbol: "x-thin", size: 8, line: { width: 1.5, color: tone("soft") } }, hovertemplate: "%{x:.4g} s, %{y:.4g} J: no plan fits<extra></extra>" },
     { type: "scatter", mode: "markers", ...here, marker: { symbol: "star", size: 17, color: colours()[1], line: { width: 1.5, color: tone("ink") } }, hovertemplate: "these budgets: %{x:.4g} s, %{y:.4g} J<extra></extra>" });
-  draw($("chart-frontier"), traces, { xaxis: axis("delay budget, s", { type: "log" }), yaxis: axis("energy budget, J", { type: "log" }), margin: { l: 64, r: 8, t: 8, b: 44 } },
+  draw($("chart-frontier"), traces, { xaxis: axis("delay budget, s", { type: "log" }), yaxis: axis("energy budget, J", { type: "log" }), margin: { l: 58, r: 8, t: 8, b: 44 } },
     `θ over ${points.size} pairs of budgets, ${none.length} of which no plan fits. The current pair is ${number(here.x[0])} s and ${number(here.y[0])} J.`);
 }

@@ -14,8 +14,8 @@ export function readTheme() {
 export const tone = (name) => tones[name];
 
 export function axis(title, more = {}) {
-  return { title: { text: title, font: { size: 12 }, standoff: 6 }, gridcolor: tones.grid, zerolinecolor: tones.grid, linecolor: tones.grid,
-           automargin: true, ...more };
+  return { title: { text: title, font: { size: 12 }, standoff: 4 }, gridcolor: tones.grid, zerolinecolor: tones.grid, linecolor: tones.grid,
+           ...more };
 }
 
 const SETTINGS = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };

@@ -1,7 +1,7 @@
 // The Plan view: fields and sliders, and the stream of answers that follows every change.
-import { $, badge, el, fill, save } from "./dom.js";
+import { $, el, fill } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
-import { PRESETS, SCHEMES, adopt, address, asCommand, asPython, change, restore, source, state, usePreset } from "./scenario.js";
+import { PRESETS, SCHEMES, address, asCommand, asPython, change, restore, source, state, usePreset } from "./scenario.js";
 import * as board from "./board.js";
 import * as fleet from "./fleet.js";
 
@@ -56,7 +56,7 @@ function makeField(field) {
     solve(field.recipe);
   });
   Object.assign(field, { box, slider });
-  return el("div", { class: "field" }, el("label", { class: "row", for: id }, el("span", {}, field.name, field.unit ? el("span", { class: "unit" }, ` in ${field.unit}`) : null), box),
+  return el("div", { class: "field" }, el("label", { class: "row", for: id }, el("span", {}, field.name, field.unit ? el("span", { class: "unit" }, `, ${field.unit}`) : null), box),
     slider, el("p", { class: "error", id: `${id}-error`, "data-error": field.key }));
 }
 
@@ -189,9 +189,3 @@ async function copy(text) {
     $("copied").textContent = "Select and copy:";
   }
 }
-
-export async function download(kind) {
-  const file = await post(`/api/scenario/${kind}`, source());
-  save(file.name, file.text);
-}
-export { adopt, badge };

@@ -1,4 +1,158 @@
-export async function prepare() {}
-export async function enter() {}
-export const redraw = () => {};
-export const address = () => "#/run";
+// The Run view: start, stop, resume, and watch a run as its rounds come in.
+import { $, badge, el, facts, fill, number, percent, table } from "./dom.js";
+import { Refused, get, post } from "./server.js";
+import { axis, colours, draw, tone } from "./charts.js";
+import { SCHEMES, source, state, title } from "./scenario.js";
+import { notice } from "./plan.js";
+
+const KINDS = { finished: "good", failed: "bad", running: "pending", preparing: "pending", stopping: "pending", stopped: "" };
+let watched = null, info = null, rounds = [], events = null, ticker = null, due = null;
+
+export const address = () => (watched ? `#/run?run=${encodeURIComponent(watched)}` : "#/run");
+
+export async function prepare() {
+  fill($("run-scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
+  $("run-form").addEventListener("submit", (event) => { event.preventDefault(); start(); });
+  $("stop").addEventListener("click", () => act("stop"));
+  $("resume").addEventListener("click", () => act("resume"));
+  $("to-compare").addEventListener("click", () => { location.hash = `#/compare?runs=${encodeURIComponent(watched)}`; });
+}
+
+export async function enter(query, entered) {
+  $("run-scenario").textContent = title();
+  $("run-scheme").value = state.scheme;
+  if (entered) $("run-rounds").value = state.overrides.get("rounds") ?? "";
+  $("run-rounds").placeholder = "as planned";
+  const wanted = query.get("run") ?? (entered ? watched : null);
+  await list();
+  clearInterval(ticker);
+  ticker = setInterval(list, 3000);
+  if (wanted) await watch(wanted);
+}
+
+export function leave() {
+  clearInterval(ticker);
+  events?.close();
+  events = null;
+}
+
+export const redraw = () => { if (info) drawAll(); };
+
+async function list() {
+  let runs;
+  try {
+    runs = await get("/api/runs");
+  } catch (error) {
+    if (error instanceof Refused) notice(error.message);
+    return;
+  }
+  notice("");
+  const focused = document.activeElement?.dataset?.run;
+  table($("runs"), ["run", "state", "rounds", "accuracy", "energy", "delay"], runs.map((one) => el("tr", one.name === watched ? { class: "chosen" } : {},
+    el("td", {}, el("button", { type: "button", class: "link", "data-run": one.name, onclick: () => { location.hash = `#/run?run=${encodeURIComponent(one.name)}`; } }, one.name)),
+    ...[one.state, `${one.rounds}${one.rounds_planned ? ` of ${one.rounds_planned}` : ""}`, percent(one.test_accuracy), one.energy_j === null ? "–" : `${number(one.energy_j)} J`,
+      one.delay_s === null ? "–" : `${number(one.delay_s)} s`].map((text) => el("td", {}, text)))), "All runs, the newest first");
+  if (!runs.length) fill($("runs"), el("caption", {}, "No runs yet."));
+  if (focused) document.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
+}
+
+async function start() {
+  for (const text of document.querySelectorAll("#run-form .error")) text.textContent = "";
+  const { overrides, ...from } = source();
+  const own = $("run-rounds").value.trim();
+  const kept = overrides.filter((text) => !own || !text.startsWith("rounds="));
+  const value = (id) => $(`run-${id}`).value.trim();
+  const body = { ...from, overrides: own ? [...kept, `rounds=${own}`] : kept, data: value("data"), model: value("model"), scheme: value("scheme"), seed: Number(value("seed") || 0),
+                 concentration: Number(value("concentration") || 5), evaluate_every: Number(value("evaluate_every") || 10), name: value("name") || null };
+  try {
+    const { name } = await post("/api/runs", body);
+    location.hash = `#/run?run=${encodeURIComponent(name)}`;
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    const place = document.querySelector(`#run-form [data-error="${CSS.escape(error.key)}"]`) ?? $("run-error");
+    place.textContent = error.message;
+  }
+}
+
+async function act(what) {
+  $("run-error").textContent = "";
+  try {
+    await post(`/api/runs/${encodeURIComponent(watched)}/${what}`);
+    await list();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    $("watch-message").textContent = error.message;
+  }
+}
+
+async function watch(name) {
+  events?.close();
+  try {
+    info = await get(`/api/runs/${encodeURIComponent(name)}`);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    watched = info = null;
+    $("watch").hidden = true;
+    notice(error.message);
+    return;
+  }
+  watched = name;
+  rounds = [];
+  $("watch").hidden = false;
+  $("watch-title").textContent = name;
+  showState(info.state, info.message);
+  drawAll();
+  events = new EventSource(`/api/runs/${encodeURIComponent(name)}/events`);
+  events.addEventListener("rounds", async (event) => {
+    rounds.push(...JSON.parse(event.data));
+    if (!info.clients.length || !info.energy_budget_j) info = await get(`/api/runs/${encodeURIComponent(name)}`);
+    due ??= setTimeout(() => { due = null; drawAll(); }, 200);
+  });
+  events.addEventListener("reset", () => { rounds = []; });
+  events.addEventListener("state", async (event) => {
+    const now = JSON.parse(event.data);
+    info = await get(`/api/runs/${encodeURIComponent(name)}`).catch(() => info);
+    showState(now.state, now.message);
+    drawAll();
+    list();
+  });
+}
+
+function showState(name, message) {
+  badge($("watch-state"), name, KINDS[name]);
+  $("watch-message").textContent = message;
+  $("stop").disabled = !["running", "preparing"].includes(name);
+  $("resume").disabled = !["stopped", "failed"].includes(name);
+}
+
+function drawAll() {
+  const last = rounds.at(-1), tested = rounds.filter((one) => one.test_accuracy !== undefined && one.test_accuracy !== null), newest = tested.at(-1);
+  const [blue, orange] = colours(), x = rounds.map((one) => one.round + 1), xt = tested.map((one) => one.round + 1);
+  facts($("watch-numbers"), [
+    ["round", String(rounds.length), info.rounds_planned ? `of ${info.rounds_planned}` : "", info.rounds_planned ? rounds.length / info.rounds_planned : undefined],
+    ["energy", last ? `${number(last.energy_total_j)} J` : "–", info.energy_budget_j ? `of ${number(info.energy_budget_j)}` : "", info.energy_budget_j && last ? last.energy_total_j / info.energy_budget_j : undefined],
+    ["delay", last ? `${number(last.delay_total_s)} s` : "–", info.delay_budget_s ? `of ${number(info.delay_budget_s)}` : "", info.delay_budget_s && last ? last.delay_total_s / info.delay_budget_s : undefined],
+    ["training loss", number(last?.train_loss)], ["test loss", number(newest?.test_loss)], ["accuracy (one seed)", percent(newest?.test_accuracy)],
+    ["scheme", SCHEMES[info.scheme] ?? "–", info.data ? `on ${info.data}` : ""],
+  ]);
+  const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, ...more });
+  const across = axis("round", info.rounds_planned ? { range: [0, info.rounds_planned] } : {}), margin = { l: 54, r: 8, t: 24, b: 38 };
+  draw($("chart-loss"), [line(x, rounds.map((one) => one.train_loss), "training", blue, { line: { color: blue, width: 1.2 } }), line(xt, tested.map((one) => one.test_loss), "test", orange, { mode: "lines+markers" })],
+    { xaxis: across, yaxis: axis("loss", { rangemode: "tozero" }), showlegend: true, margin }, `Training loss ${number(last?.train_loss)} and test loss ${number(newest?.test_loss)} after ${rounds.length} rounds.`);
+  draw($("chart-accuracy"), [line(xt, tested.map((one) => 100 * one.test_accuracy), "accuracy", orange, { mode: "lines+markers" })],
+    { xaxis: across, yaxis: axis("%", { range: [0, 100] }), margin }, `Accuracy ${percent(newest?.test_accuracy)} after ${rounds.length} rounds.`);
+  budget("chart-joules", "energy_total_j", info.energy_budget_j, "J");
+  budget("chart-seconds", "delay_total_s", info.delay_budget_s, "s");
+  const times = info.clients.map(() => 0);
+  for (const one of rounds) for (const n of one.clients) times[n] = (times[n] ?? 0) + 1;
+  const names = times.map((_, n) => (info.clients[n] ?? `${n}`).replace(/^client /, ""));
+  draw($("chart-participation"), [{ type: "bar", x: names, y: times, marker: { color: blue }, hovertemplate: "%{y} rounds<extra>%{x}</extra>" }],
+    { xaxis: axis("client", { type: "category" }), yaxis: axis("rounds", { rangemode: "tozero" }), margin }, `Rounds each client took part in: ${names.map((name, n) => `${name} ${times[n]}`).join(", ")}.`);
+
+  function budget(id, key, most, unit) {
+    const used = rounds.map((one) => one[key]);
+    const traces = [line(x, used, "used", blue, { fill: "tozeroy" })];
+    if (most) traces.push(line([0, info.rounds_planned ?? Math.max(1, rounds.length)], [most, most], "budget", tone("bad"), { line: { color: tone("bad"), width: 2, dash: "dash" } }));
+    draw($(id), traces, { xaxis: across, yaxis: axis(unit, { rangemode: "tozero" }), showlegend: true, margin }, `${number(used.at(-1) ?? 0)} ${unit} used of ${number(most)} ${unit}.`);
+  }
+}
