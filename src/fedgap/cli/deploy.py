@@ -154,7 +154,8 @@ def node(
     own = private_folder(folder).resolve()
     write_document(values, own / "node.yaml")
     processes = NodeProcesses(own, superlink=superlink, ca=ca.resolve(), key=key.resolve(), warm=not plain, poll_s=poll)
-    typer.echo(f"{profile['name']}: {sum(profile['label_counts'])} samples; logs are in {own}; Ctrl-C ends it", err=True)
+    typer.echo(f"{profile['name']}: {sum(profile['label_counts'])} samples; logs are in {own}; Ctrl-C ends it",
+               err=True)
     with _terminable():
         try:
             processes.start()

@@ -1,4 +1,4 @@
-"""From the nodes' profiles to a scenario, a plan and a job: the same as the simulator's, with the nodes' own figures."""
+"""From the nodes' profiles to a scenario, a plan and a job: the simulator's, with the nodes' own figures."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ class Profile:
             raise PacketError("device: must be a mapping of a client's figures")
         epsilon = answer.number("epsilon") if "epsilon" in fields else None
         own_target = _counts(fields["target_counts"]) if fields.get("target_counts") is not None else None
-        return Profile(answer.text("name", 200), order, device, _counts(fields.get("label_counts")), own_target, epsilon)
+        counts = _counts(fields.get("label_counts"))
+        return Profile(answer.text("name", 200), order, device, counts, own_target, epsilon)
 
 
 def _counts(value: Any) -> tuple[int, ...]:
@@ -73,7 +74,7 @@ def with_clients(experiment: Experiment, clients: Sequence[dict[str, Any]]) -> E
 def first_clients(experiment: Experiment, count: int) -> Experiment:
     """The experiment on the first ``count`` of its scenario's clients."""
     if count > experiment.size:
-        raise InputError(f"--local: the experiment's scenario has {experiment.size} clients; {count} nodes are too many")
+        raise InputError(f"--local: the scenario has {experiment.size} clients; {count} nodes are too many")
     clients = experiment._resolved_base().scenario["clients"][:count]
     dropped = ("phi", "label_counts", "target_counts")
     return with_clients(experiment, [{"name": f"client {n}", **{k: v for k, v in client.items() if k not in dropped}}

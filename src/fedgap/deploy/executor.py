@@ -55,7 +55,7 @@ def main() -> None:
     def forking(*arguments: Any, **options: Any) -> ForkingExecutor:
         return ForkingExecutor()
 
-    loop.get_executor = forking  # type: ignore[assignment]
+    vars(loop)["get_executor"] = forking
     loop.run_superexec(address, insecure=True, superexec_auth_secret=Path(secret_file).read_bytes(),
                        parent_pid=int(parent))
 

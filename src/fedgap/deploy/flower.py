@@ -240,8 +240,8 @@ def local_superlink(folder: Path, nodes: Sequence[str]) -> SuperLink:
 
 def forget_secrets(folder: Path) -> None:
     """Removes the keys, databases and sockets of a deployment that is over; its logs stay."""
-    for path in ("keys", "home", "app"):
-        shutil.rmtree(folder / path, ignore_errors=True)
+    for name in ("keys", "home", "app"):
+        shutil.rmtree(folder / name, ignore_errors=True)
     for path in folder.glob("state.db*"):
         path.unlink()
     for node in folder.glob("node-*"):

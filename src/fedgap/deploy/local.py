@@ -1,4 +1,4 @@
-"""``fedgap deploy up --local N``: a SuperLink and N SuperNodes on this machine, an experiment run on them, and an end."""
+"""``fedgap deploy up --local N``: a SuperLink and N nodes on this machine, an experiment on them, and an end."""
 
 from __future__ import annotations
 

@@ -51,9 +51,9 @@ class _Copy:
     layout: Layout
     importance: Importance
     key: NDArray[np.uint64]
+    weights: Tensor
+    buffers: Tensor
     round: int = -1
-    weights: Tensor = torch.empty(0)
-    buffers: Tensor = torch.empty(0)
 
     def ranking(self) -> Tensor:
         """The ranks of the copy's round, (1, M)."""
@@ -67,7 +67,7 @@ class _Copy:
         return self.ranking()[0] < keep
 
 
-class _Behind(Exception):
+class _BehindError(Exception):
     """The copy cannot follow: the server must send the state."""
 
 
@@ -100,7 +100,7 @@ class Node:
         number, plan = request.whole("round"), request.text("plan")
         try:
             copy = self._follow(request, number, plan)
-        except _Behind:
+        except _BehindError:
             return Packet({"status": "behind", "round": self._copy.round if self._copy else -1})
         if request.fields.get("ratio") is None:
             return Packet({"status": "updated", "round": number})
@@ -135,7 +135,7 @@ class Node:
             copy.round = number
             return copy
         if self._copy is None or self._copy.run != run or self._copy.round not in (number - 1, number):
-            raise _Behind
+            raise _BehindError
         copy = self._copy
         if copy.round == number:  # the same request again: the gradient is in already
             return copy
@@ -145,7 +145,7 @@ class Node:
                 global_gradient = decode(request.blobs["gradient"], size=copy.layout.size, round=number - 1, plan=plan,
                                          mask=known)
             except MaskMismatchError:
-                raise _Behind from None
+                raise _BehindError from None
             gradient = global_gradient.gradient[None]
             copy.importance.observe(copy.weights, gradient, global_gradient.mask[None])
             rate = torch.tensor([[float(copy.task["learning_rate"])]])
@@ -168,7 +168,7 @@ class Node:
                            seed=stream_seed(seed, "model"))
             return _Copy(run, task, module, Layout.of(module),
                          Importance(**task["importance"], seeds=(stream_seed(seed, "selection"),)),
-                         batch_keys(seed, [int(task["client"])]))
+                         batch_keys(seed, [int(task["client"])]), torch.empty(0), torch.empty(0))
         except (KeyError, TypeError, ValueError) as error:
             raise PacketError(f"task: cannot be understood ({error})") from None
 
@@ -201,8 +201,9 @@ def _load_state(copy: _Copy, data: bytes) -> None:
         raise PacketError("state: has no weights")
     copy.weights = tensors["weights"][None]
     copy.buffers = tensors.get("buffers", torch.zeros(0))[None]
-    memory = {name.removeprefix("importance."): t[None] for name, t in tensors.items() if name.startswith("importance.")}
-    copy.importance.load(memory)
+    prefix = "importance."
+    copy.importance.load({name.removeprefix(prefix): tensor[None] for name, tensor in tensors.items()
+                          if name.startswith(prefix)})
 
 
 def floats_to_bytes(values: Tensor) -> bytes:

@@ -19,8 +19,7 @@ from fedgap.errors import FedgapError
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
          "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
-"""Flower says nothing to anybody else and installs nothing. (Otherwise a SuperLink calls ``uv sync`` and fails offline.)
-"""
+"""Flower tells nobody anything and installs nothing; otherwise a SuperLink calls ``uv sync``, and fails offline."""
 TASK_POLL_S = "0.1"
 """How often a SuperExec asks for tasks; Flower's default is one second."""
 

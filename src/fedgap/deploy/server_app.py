@@ -60,8 +60,8 @@ class GridTransport:
             if message.has_error():
                 answers.append(Answer(ticket, error=_reason(message.error)))
                 continue
-            record = message.content.config_records.get(RECORD, {})
-            data = record.get(PACKET)
+            record = message.content.config_records.get(RECORD)
+            data = None if record is None else record.get(PACKET)
             answers.append(Answer(ticket, data if isinstance(data, bytes) else b""))
         return answers
 

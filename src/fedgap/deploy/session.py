@@ -269,7 +269,7 @@ class Session:
         return [(owners[answer.ticket], answer) for answer in self.transport.collect(list(owners))]
 
     def _take(self, rounds: DeployedRounds, client: int, answer: Answer) -> Gradient | str | None:
-        """What came: a gradient; ``again`` (it needs the state), ``lost`` or ``refused``; None where it is of no use."""
+        """A gradient; ``again`` (it needs the state), ``lost`` or ``refused``; None where it is of no use."""
         peer = self.peers[client]
         of_round = peer.tickets.pop(answer.ticket)
         if answer.error:

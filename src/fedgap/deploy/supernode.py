@@ -22,7 +22,7 @@ def main() -> None:
     def sleep(seconds: float) -> None:
         time.sleep(min(seconds, poll_s))
 
-    start_client_internal.time = SimpleNamespace(**{**vars(time), "sleep": sleep})  # type: ignore[attr-defined]
+    vars(start_client_internal)["time"] = SimpleNamespace(**{**vars(time), "sleep": sleep})
     flower_supernode()
 
 
