@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,11 @@ from fedgap.errors import InputError
 Event = dict[str, Any]
 """A round: ``round, clients, pruning_ratio, energy_j, delay_s, energy_total_j, delay_total_s, train_loss`` and, where
 evaluated, ``test_loss, test_accuracy, generalization_gap``; see docs/reference/run-folder.md for the rest."""
+
+
+def finite_or_none(value: float) -> float | None:
+    """A float for JSON, which has no infinity and no NaN."""
+    return float(value) if math.isfinite(value) else None
 
 
 def read_rounds(path: str | Path) -> list[Event]:

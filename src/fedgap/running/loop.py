@@ -17,13 +17,12 @@ from torch import Tensor
 
 from fedgap.learning import reference
 from fedgap.learning.codec import decode, encode, upload_bytes
-from fedgap.learning.contract import RoundInput, RoundOutput, known
+from fedgap.learning.contract import RoundInput, RoundOutput
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
 from fedgap.learning.masks import keep_count, kept_fraction, mask, ranks
 from fedgap.learning.models import build
-from fedgap.running.events import Event
-from fedgap.running.faults import attend
+from fedgap.running.events import Event, finite_or_none
 from fedgap.running.job import Job
 from fedgap.running.member import Member
 from fedgap.streams import stream_seed
@@ -60,6 +59,8 @@ class Rounds:
         self._train_x, self._train_y, self._test_x, self._test_y = (
             tensor.to(device) if not tensor.is_floating_point() else tensor.to(device, self.engine.dtype)
             for tensor in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
+        self._rates = torch.tensor([[job.learning_rate] for job in jobs], dtype=self.engine.dtype, device=device)
+        self._keeps: dict[object, tuple[Tensor, Tensor]] = {}
         self._pending: list[_Pending] = []
 
     # --- one round --------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ class Rounds:
         """Round ``self.round`` of every member."""
         events, clients, ratios, owners, batches = [], [], [], [], []
         for row, member in enumerate(self.members):
-            event, arrived = self._charge(member)
+            event, arrived = member.charge(self.round)
             events.append(event)
             clients.append(arrived)
             ratios += member.job.ratio[member.job.schedule[self.round], arrived].tolist()
@@ -79,9 +80,8 @@ class Rounds:
             inputs, labels = self._gather(batches, clients)
             round_input = RoundInput(self.weights, self._ranks, self.buffers, owners, ratios, inputs, labels)
             output = self._upload(round_input)
-            self._remember(output.gradient, known(round_input, output), clients)
-            rate = torch.tensor([[m.job.learning_rate] for m in self.members], dtype=self.weights.dtype)
-            self.weights = self.weights - rate.to(self.weights.device) * output.gradient
+            self._remember(output.gradient, self._heard(round_input, output), clients)
+            self.weights = self.weights - self._rates * output.gradient
             self.buffers = output.buffers
             self._pending.append(_Pending(events, clients, output))
         else:  # everybody vanished: the model stays
@@ -90,33 +90,16 @@ class Rounds:
         self.round += 1
         self._evaluate(events)
 
-    def _charge(self, member: Member) -> tuple[Event, NDArray[np.int64]]:
-        """Books the round of one run; returns its event so far and the clients whose gradient arrives."""
-        job, segment = member.job, int(member.job.schedule[self.round])
-        went = attend(member.work[segment], job.faults, job.seed, self.round)
-        bits = float(member.bits[segment, went.arrived].sum())
-        charge = member.ledger.charge(went, member.broadcast_j, bits)
-        chosen = np.flatnonzero(job.selected[segment])
-        event: Event = {
-            "round": self.round, "clients": chosen.tolist(), "pruning_ratio": job.ratio[segment, chosen].tolist(),
-            "energy_j": charge.energy_j, "delay_s": charge.delay_s, "energy_total_j": member.ledger.energy_j,
-            "delay_total_s": member.ledger.delay_s, "train_loss": None,
-            "client_energy_j": charge.client_j[chosen].tolist(), "client_delay_s": charge.client_s[chosen].tolist(),
-            "broadcast_j": charge.broadcast_j, "uploaded_bits": bits, "statement": _number(job.statement[segment])}
-        if went.dropped.any():
-            event["dropped"] = np.flatnonzero(went.dropped).tolist()
-        if went.late.any():
-            event["late"] = np.flatnonzero(went.late).tolist()
-        return event, np.flatnonzero(went.arrived)
-
-    def _gather(self, batches: list[Tensor],
+    def _gather(self, batches: list[NDArray[np.int64]],
                 clients: list[NDArray[np.int64]]) -> tuple[Tensor | list[Tensor], Tensor | list[Tensor]]:
-        sizes = {int(z) for member, own in zip(self.members, clients, strict=True) for z in member.job.batch_size[own]}
-        if len(sizes) == 1:
-            index = torch.cat([batch[:, :min(sizes)] for batch in batches])
+        """The K mini-batches: one tensor, or a list where batch sizes differ. The indices go to the device at once."""
+        sizes = np.concatenate([member.job.batch_size[own] for member, own in zip(self.members, clients, strict=True)])
+        width = int(sizes.max())
+        index = torch.from_numpy(np.concatenate([batch[:, :width] for batch in batches if len(batch)]))
+        index = index.to(self.engine.device)
+        if sizes.min() == width:
             return self._train_x[index], self._train_y[index]
-        rows = [row[:int(z)] for member, own, batch in zip(self.members, clients, batches, strict=True)
-                for row, z in zip(batch, member.job.batch_size[own], strict=True)]
+        rows = [row[:size] for row, size in zip(index, sizes.tolist(), strict=True)]
         return [self._train_x[row] for row in rows], [self._train_y[row] for row in rows]
 
     def _loop(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
@@ -147,6 +130,20 @@ class Rounds:
         self._ranks = ranks(torch.cat([member.importance.scores(self.weights[row:row + 1], self.round)
                                        for row, member in enumerate(self.members)]))
 
+    def _heard(self, round_input: RoundInput, output: RoundOutput) -> Tensor:
+        """Where the round's gradient says something, (R, M); as :func:`~fedgap.learning.contract.known`, but a plan's
+        rounds repeat, and what they have in common is sent to the device once."""
+        key = (tuple(round_input.run), tuple(round_input.ratios))
+        if key not in self._keeps:
+            if len(self._keeps) >= 256:
+                self._keeps.clear()
+            device = self.engine.device
+            self._keeps[key] = (torch.tensor(round_input.run, device=device),
+                                torch.tensor(round_input.keeps, dtype=torch.int32, device=device))
+        run, keeps = self._keeps[key]
+        none = torch.zeros(len(self.weights), dtype=torch.int32, device=self.engine.device)
+        return self._ranks < none.scatter_reduce(0, run, keeps * output.finite, "amax")[:, None]
+
     def _remember(self, gradient: Tensor, heard: Tensor, clients: list[NDArray[np.int64]]) -> None:
         """What the next ranking needs; a run whose clients all vanished has learned nothing new."""
         for row, (member, arrived) in enumerate(zip(self.members, clients, strict=True)):
@@ -176,9 +173,9 @@ class Rounds:
             sample = self.members[row].sample
             one = slice(position, position + 1)
             training, = self.engine.evaluate(weights[one], buffers[one], self._train_x[sample], self._train_y[sample])
-            events[row] |= {"test_loss": _number(test.loss), "test_accuracy": test.accuracy,
-                            "training_set_loss": _number(training.loss),
-                            "generalization_gap": _number(training.loss - test.loss)}
+            events[row] |= {"test_loss": finite_or_none(test.loss), "test_accuracy": test.accuracy,
+                            "training_set_loss": finite_or_none(training.loss),
+                            "generalization_gap": finite_or_none(training.loss - test.loss)}
 
     def ready(self) -> bool:
         """Whether the pending rounds should be read now: at once on the CPU, some rounds at a time elsewhere."""
@@ -210,7 +207,7 @@ class Rounds:
         assert not self._pending
         self.members = [self.members[row] for row in rows]
         self.weights, self.buffers = self.weights[rows], self.buffers[rows]
-        self._ranks, self._unranked = self._ranks[rows], self._unranked[rows]
+        self._ranks, self._unranked, self._rates = self._ranks[rows], self._unranked[rows], self._rates[rows]
 
     def state(self, row: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint of one run must hold. Nothing may be pending."""
@@ -231,8 +228,3 @@ class Rounds:
             member.ledger.load(state["ledger"])
             member.importance.load({name.removeprefix(_IMPORTANCE): tensor.to(self.engine.device)
                                     for name, tensor in tensors.items() if name.startswith(_IMPORTANCE)})
-
-
-def _number(value: float) -> float | None:
-    """A float for JSON, which has no infinity and no NaN."""
-    return float(value) if np.isfinite(value) else None
