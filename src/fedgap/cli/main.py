@@ -58,6 +58,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(interruptible(_command))
+app.add_typer(deploy, name="deploy", rich_help_panel="Deploy")
 
 
 def _version(wanted: bool) -> None:
