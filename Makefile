@@ -29,7 +29,7 @@ test-all: lint
 	@FEDGAP_FULL=1 $(BIN)/python -m pytest -n 2
 
 demo: $(STAMP)
-	@$(BIN)/fedgap plan paper-mnist
+	@$(BIN)/python experiments/demo.py demo
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
