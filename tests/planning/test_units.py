@@ -60,6 +60,7 @@ def literal(fleet: Fleet, n: int, frequency: np.ndarray, power: np.ndarray) -> t
 
 
 @given(st.floats(-12.0, 18.0).map(lambda power: 10.0**power))
+@settings(deadline=None)
 def test_log_snr_solves_its_equation(r):
     """(s − 1)·eˢ + 1 = r; for small s by its series s²/2 + s³/3 + s⁴/8 + s⁵/30 + …, free of cancellation."""
     s = float(log_snr(np.array([r]))[0])
@@ -117,7 +118,7 @@ def test_no_split_of_the_time_takes_less_energy(seed):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=seeds)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_price_of_time_is_the_inverse(kind, seed):
     fleet = extreme_fleet(seed)
     units = Units.of(fleet, **KINDS[kind])
@@ -127,7 +128,7 @@ def test_price_of_time_is_the_inverse(kind, seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_price_of_time_is_minus_the_slope_of_energy(seed):
     """π = −dψ/du, and G′(π) = u for G = ε + πu, both by central differences inside the free range."""
     fleet = extreme_fleet(seed)
@@ -143,7 +144,7 @@ def test_price_of_time_is_minus_the_slope_of_energy(seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_steepness_is_how_fast_time_shrinks(seed):
     fleet = extreme_fleet(seed)
     units = Units.of(fleet)
@@ -157,7 +158,7 @@ def test_steepness_is_how_fast_time_shrinks(seed):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=seeds, part=st.floats(0.0, 1.0))
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_energy_of_keeping_m_in_t_seconds_is_convex(kind, seed, part):
     """(m, t) ↦ m·ψ(t/m) lies below its chords."""
     fleet = extreme_fleet(seed)
@@ -175,7 +176,7 @@ def test_energy_of_keeping_m_in_t_seconds_is_convex(kind, seed, part):
 
 
 @given(seed=seeds)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_price_of_model_is_the_inverse_of_its_worth(seed):
     fleet = extreme_fleet(seed)
     units = Units.of(fleet)
@@ -205,7 +206,7 @@ def test_a_flat_worth_of_model_is_inverted_too():
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=seeds)
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 def test_maxima_are_kept_and_restrictions_hold_exactly(kind, seed):
     fleet = extreme_fleet(seed)
     units = Units.of(fleet, **KINDS[kind])
@@ -225,7 +226,7 @@ def test_maxima_are_kept_and_restrictions_hold_exactly(kind, seed):
 
 
 @given(seed=seeds)
-@settings(max_examples=15)
+@settings(max_examples=15, deadline=None)
 def test_curve_is_what_the_literal_formulas_say(seed):
     fleet = extreme_fleet(seed)
     units = Units.of(fleet)

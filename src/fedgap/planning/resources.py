@@ -130,7 +130,10 @@ def _spend(
     for _ in range(100):
         worth = np.where(search, np.exp(log_worth), np.inf)[:, None]
         target = np.clip(worth, ends.worth_low, ends.worth_high) * share
-        price, point = units.price_of_model(target, ends.low, ends.high, price, point)
+        # Beyond the ends of its range an instance stays there, however flat its G.
+        bottom = np.where(worth >= ends.worth_high, ends.high, ends.low)
+        top = np.where(worth <= ends.worth_low, ends.low, ends.high)
+        price, point = units.price_of_model(target, bottom, top, price, point)
         now = _Spending.at(weight, time, point)
         error = np.where(search, np.log(now.energy / budget), 0.0)
         if np.all(np.abs(error) <= 1e-13):
@@ -143,7 +146,8 @@ def _spend(
         slope = (slope * target / point.time**3).sum(axis=-1) / now.energy
         with np.errstate(divide="ignore", invalid="ignore"):
             trial = log_worth - error / slope
-        trial = np.where((trial > low) & (trial < high), trial, 0.5 * (low + high))
+        stalled = (np.abs(trial - log_worth) <= 5e-14) & (np.abs(error) > 1e-12)  # as where G is all but flat
+        trial = np.where((trial > low) & (trial < high) & ~stalled, trial, 0.5 * (low + high))
         moved = np.where(search, np.abs(trial - log_worth), 0.0)
         log_worth = trial
         if moved.max() <= 5e-14:

@@ -227,10 +227,11 @@ class Units:
         for _ in range(60):
             model = point.energy + price * point.time
             ratio = np.log(worth / model)
-            step = np.clip(ratio * model / (price * point.time), -40.0, 40.0)
+            # Where a fixed frequency or power costs almost everything G is all but flat: a small ratio may ask for a
+            # long step, and the last digit's for none.
+            step = np.clip(np.where(np.abs(ratio) < 4e-16, 0.0, ratio) * model / (price * point.time), -40.0, 40.0)
             new = np.minimum(np.maximum(price * np.exp(step), low), high)
-            # The step, not the ratio: G is all but flat where a fixed frequency or power costs almost everything.
-            far = np.abs(np.where(new == price, 0.0, step)).max(initial=0.0)
+            far = np.abs(new / price - 1.0).max(initial=0.0)
             if far < 1e-15:
                 break
             price = new
