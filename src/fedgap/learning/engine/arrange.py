@@ -20,42 +20,49 @@ class Arrangement:
     def __init__(self, layout: Layout, dtype: torch.dtype) -> None:
         self.layout, self.dtype = layout, dtype
         order = sorted(range(len(layout.names)), key=lambda i: len(layout.shapes[i]) < 2)
-        self.names = [layout.names[i] for i in order]
-        self.shapes = [layout.shapes[i] for i in order]
-        self.matrices = sum(len(shape) >= 2 for shape in self.shapes)
-        self._indices: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
+        self._names = [layout.names[i] for i in order]
+        self._shapes = [layout.shapes[i] for i in order]
+        self._matrices = sum(len(shape) >= 2 for shape in self._shapes)
+        self.matrix_size = sum(prod(shape) for shape in self._shapes[: self._matrices])
+        self._indices: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}  # for ever: CUDA graphs read them
 
     def spread(self, pruned: Tensor) -> dict[str, Tensor]:
         """The leaves by name, each (G, *shape), as the module has it; kernels are channels last in memory."""
         models = pruned.shape[0]
-        index, _ = self._index(models, pruned.device)
+        index, _ = self.index(models, pruned.device)
         layered = pruned.detach().reshape(-1).index_select(0, index)
-        sizes = [models * prod(shape) for shape in self.shapes]
-        split = sum(sizes[: self.matrices])
-        blocks = [*torch.split(layered[:split].to(self.dtype), sizes[: self.matrices]),
-                  *torch.split(layered[split:], sizes[self.matrices :])]
-        return {name: _view(block, models, shape).requires_grad_()
-                for name, block, shape in zip(self.names, blocks, self.shapes)}
+        split = models * self.matrix_size
+        return self.views(layered[:split].to(self.dtype), layered[split:], models)
 
     def collect(self, gradients: Sequence[Tensor]) -> Tensor:
         """The leaves' gradients, in the order of :meth:`spread`, as (G, M) in the weights' dtype."""
         models = gradients[0].shape[0]
-        flat = [_memory(gradient) for gradient in gradients]
-        vectors = flat[self.matrices :]
-        matrices = torch.cat(flat[: self.matrices])
-        layered = torch.cat([matrices.to(vectors[0].dtype), *vectors]) if vectors else matrices
-        _, inverse = self._index(models, layered.device)
+        matrices, vectors = self.flat(gradients)
+        layered = torch.cat([matrices.to(vectors.dtype), vectors])
+        _, inverse = self.index(models, layered.device)
         return layered.index_select(0, inverse).reshape(models, -1)
 
-    def _index(self, models: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Where each arranged entry comes from, and where each flat entry went."""
+    def views(self, matrices: Tensor, vectors: Tensor, models: int) -> dict[str, Tensor]:
+        """The leaves in arranged memory."""
+        sizes = [models * prod(shape) for shape in self._shapes]
+        blocks = [*torch.split(matrices, sizes[: self._matrices]), *torch.split(vectors, sizes[self._matrices :])]
+        return {name: _view(block, models, shape).requires_grad_()
+                for name, block, shape in zip(self._names, blocks, self._shapes)}
+
+    def flat(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The inverse of :meth:`views`: all matrices and kernels, all vectors."""
+        memory = [_memory(tensor) for tensor in tensors]
+        return torch.cat(memory[: self._matrices]), torch.cat(memory[self._matrices :])
+
+    def index(self, models: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Where each arranged entry comes from in (G, M), and where each entry of (G, M) went; int32."""
         if (models, device) not in self._indices:
             places = self.layout.split(torch.arange(self.layout.size, dtype=torch.int32))
             starts = torch.arange(models, dtype=torch.int32)[:, None] * self.layout.size
-            index = torch.cat([(starts + _memory(places[name][None])).reshape(-1) for name in self.names])
+            index = torch.cat([(starts + _memory(places[name][None])).reshape(-1) for name in self._names])
             inverse = torch.empty_like(index)
             inverse[index.long()] = torch.arange(len(index), dtype=torch.int32)
-            self._indices = {(models, device): (index.to(device), inverse.to(device))}
+            self._indices[models, device] = index.to(device), inverse.to(device)
         return self._indices[models, device]
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedgap.learning.engine.arrange import Arrangement
+from fedgap.learning.engine.pruning import PlainPruning, Pruning
 from fedgap.learning.models.layout import Layout
 
 Tensors = Mapping[str, Tensor]
@@ -19,11 +20,11 @@ class Forward(Protocol):
     at_once: bool
     """Whether G > 1 models in one call cost less than G calls."""
 
-    def spread(self, pruned: Tensor) -> dict[str, Tensor]:
-        """The parameters by name from flat weights (G, M), each (G, *shape), as the leaves to differentiate by."""
+    pruning: Pruning
+    """How its parameters come from the global weights, and masked gradients from its parameters'."""
 
-    def collect(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The leaves' gradients as flat gradients (G, M) in the weights' dtype."""
+    def spread(self, weights: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, each (G, *shape), from flat weights (G, M)."""
 
     def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """Logits (G, S, classes) of ``inputs`` (G, S, *shape).
@@ -38,14 +39,11 @@ class Generic:
     def __init__(self, module: nn.Module, layout: Layout, dtype: torch.dtype, *, vectorised: bool) -> None:
         self.module, self.layout, self.dtype, self.at_once = module, layout, dtype, vectorised
         self.counters = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
+        self.pruning: Pruning = PlainPruning(self.spread, _join)
 
-    def spread(self, pruned: Tensor) -> dict[str, Tensor]:
-        """Views of ``pruned``."""
-        return {name: view.detach().requires_grad_() for name, view in self.layout.split(pruned).items()}
-
-    def collect(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Flattened and joined."""
-        return torch.cat([g.flatten(1) for g in gradients], dim=1)
+    def spread(self, weights: Tensor) -> dict[str, Tensor]:
+        """Views of ``weights``."""
+        return {name: view.detach().requires_grad_() for name, view in self.layout.split(weights).items()}
 
     def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """See :class:`Forward`."""
@@ -80,15 +78,12 @@ class ByModel:
 
     def __init__(self, body: Body, layout: Layout, dtype: torch.dtype) -> None:
         self.body, self.layout, self.dtype = body, layout, dtype
+        self.pruning: Pruning = PlainPruning(self.spread, _join)
 
-    def spread(self, pruned: Tensor) -> dict[str, Tensor]:
-        """Views of ``pruned``; matrices and kernels in the compute dtype, vectors (biases) as they are."""
+    def spread(self, weights: Tensor) -> dict[str, Tensor]:
+        """Views of ``weights``; matrices and kernels in the compute dtype, vectors (biases) as they are."""
         return {name: (v.detach().to(self.dtype) if v.dim() > 2 else v.detach()).requires_grad_()
-                for name, v in self.layout.split(pruned).items()}
-
-    def collect(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Flattened and joined; bfloat16 is promoted."""
-        return torch.cat([g.flatten(1) for g in gradients], dim=1)
+                for name, v in self.layout.split(weights).items()}
 
     def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """See :class:`Forward`."""
@@ -96,15 +91,27 @@ class ByModel:
 
 
 class Grouped:
-    """A hand-written stack by grouped convolutions, whose parameters are rearranged for them."""
+    """A hand-written stack by grouped convolutions, whose parameters are rearranged for them.
+
+    ``kernels`` says that Triton is there: weights and gradients are then masked and rearranged in one.
+    """
 
     at_once = True
 
-    def __init__(self, body: Body, layout: Layout, dtype: torch.dtype) -> None:
+    def __init__(self, body: Body, layout: Layout, dtype: torch.dtype, *, kernels: bool) -> None:
         self.body, self.dtype = body, dtype
         arrangement = Arrangement(layout, dtype)
-        self.spread, self.collect = arrangement.spread, arrangement.collect
+        self.spread = arrangement.spread
+        self.pruning: Pruning = PlainPruning(arrangement.spread, arrangement.collect)
+        if kernels and dtype is not torch.float64:
+            from fedgap.learning.engine.kernels.prune import KernelPruning
+            self.pruning = KernelPruning(arrangement)
 
     def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """See :class:`Forward`."""
         return self.body(parameters, buffers, inputs.to(self.dtype), training)
+
+
+def _join(gradients: Sequence[Tensor]) -> Tensor:
+    """Leaves' gradients, each (G, *shape), side by side: (G, M). bfloat16 is promoted."""
+    return torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)

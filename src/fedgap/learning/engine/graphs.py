@@ -5,7 +5,8 @@ from collections.abc import Callable, Hashable
 
 import torch
 
-from fedgap.learning.engine.passes import PassInput, PassOutput
+from fedgap.learning.engine.passes import PassOutput
+from fedgap.learning.engine.pruning import PassInput
 
 Pass = Callable[[PassInput], PassOutput]
 _KEPT = 8  # recordings; a training alternates between a few selections

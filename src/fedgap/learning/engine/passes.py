@@ -1,6 +1,5 @@
-"""The arithmetic of one pass: masks, pruned weights, losses, masked gradients, sums over clients."""
+"""The arithmetic of one pass: pruned weights, losses, masked gradients, sums over clients."""
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
@@ -9,30 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedgap.learning.engine.forwards import Forward
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What a pass's kernels depend on besides its tensors: each model's run, in order, and the clients a model."""
-
-    run: tuple[int, ...]
-    clients: int
-
-
-class PassInput(NamedTuple):
-    """The tensors of a pass of G models with n clients each.
-
-    ``weights``, ``ranks`` (R, M), ``buffers`` (R, B); ``run`` (G,) and ``keeps`` (G,), each model's run and count of
-    kept parameters; ``inputs`` (G, n·Z, *shape) and ``labels`` (G, n·Z).
-    """
-
-    weights: Tensor
-    ranks: Tensor
-    buffers: Tensor
-    run: Tensor
-    keeps: Tensor
-    inputs: Tensor
-    labels: Tensor
+from fedgap.learning.engine.pruning import PassInput, Shape
 
 
 class PassOutput(NamedTuple):
@@ -52,29 +28,23 @@ class PassOutput(NamedTuple):
 
 def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
     """One pass. A model's gradient is the sum over its clients of the gradient of the client's mean loss."""
-    weights, models = given.weights, len(shape.run)
-    if len(set(shape.run)) == 1:  # one run: broadcast
-        own_weights, own_ranks = weights[shape.run[0]], given.ranks[shape.run[0]]
-    else:
-        own_weights, own_ranks = weights.index_select(0, given.run), given.ranks.index_select(0, given.run)
-    mask = (own_ranks < given.keeps[:, None]).to(weights.dtype)
-    leaves = forward.spread(own_weights * mask)
+    leaves, kept = forward.pruning.leaves(given, shape)
     own_buffers = given.buffers.index_select(0, given.run)
-    logits = forward(leaves, own_buffers, given.inputs, True).to(weights.dtype)
+    logits = forward(leaves, own_buffers, given.inputs, True).to(given.weights.dtype)
     losses = functional.cross_entropy(logits.flatten(0, 1), given.labels.flatten(), reduction="none")
-    losses = losses.reshape(models, shape.clients, -1).mean(-1)
+    losses = losses.reshape(len(shape.run), shape.clients, -1).mean(-1)
     by_leaf = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
     with torch.no_grad():
-        gradients = forward.collect(by_leaf).mul_(mask)
+        gradients, finite = forward.pruning.gradients(by_leaf, given, kept)
         losses = losses.detach()
-        finite = gradients.abs().amax(1).isfinite() & losses.isfinite().all(1)
-        accepted = gradients
+        finite = finite & losses.isfinite().all(1)
+        accepted, runs = gradients, len(given.weights)
         if gradients.device.type != "cpu" or not bool(finite.all()):  # a GPU is not asked: that would wait for it
             accepted = torch.where(finite[:, None], gradients, 0.0)
             own_buffers = torch.where(finite[:, None], own_buffers, 0.0)
-        clients = _sum_by_run(finite[:, None].long() * shape.clients, shape.run, len(weights))[:, 0]
-        return PassOutput(_sum_by_run(accepted, shape.run, len(weights)),
-                          _sum_by_run(own_buffers, shape.run, len(weights)), clients, losses, finite, gradients)
+        clients = _sum_by_run(finite[:, None].long() * shape.clients, shape.run, runs)[:, 0]
+        return PassOutput(_sum_by_run(accepted, shape.run, runs), _sum_by_run(own_buffers, shape.run, runs), clients,
+                          losses, finite, gradients)
 
 
 def finish(total: PassOutput, before: Tensor) -> PassOutput:

@@ -1,7 +1,6 @@
 """The residual networks as stacks, by grouped convolutions, channels last."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -17,13 +16,14 @@ _MOMENTUM, _EPSILON = 0.1, 1e-5  # torch.nn.BatchNorm2d's own
 class ResidualStack:
     """G residual networks with own weights. Activations are (S, G·C, H, W).
 
-    A channel of a model is a channel of its own here, so BatchNorm's statistics are each client's.
+    A channel of a model is a channel of its own here, so BatchNorm's statistics are each client's. ``kernels`` says
+    that Triton is there.
     """
 
-    def __init__(self, module: ResNet, layout: Layout, device: torch.device) -> None:
+    def __init__(self, module: ResNet, layout: Layout, *, kernels: bool) -> None:
         self.blocks = [(block.stride, block.padding) for block in module.blocks if isinstance(block, Block)]
         self.layout = layout
-        self.fused = device.type == "cuda" and find_spec("triton") is not None
+        self.kernels = kernels
 
     def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """Logits (G, S, classes); see :class:`~fedgap.learning.engine.forwards.Forward`."""
@@ -34,7 +34,7 @@ class ResidualStack:
 
         def convolve(x: Tensor, name: str, stride: int = 1) -> Tensor:
             weight = parameters[f"{name}.weight"].flatten(0, 1)
-            if self.fused and training:
+            if self.kernels and training:
                 from fedgap.learning.engine.kernels.convolve import Convolve, pays  # Triton: where there is a GPU
                 if pays(weight, stride):
                     return Convolve.apply(x, weight, models)  # type: ignore[no-any-return,no-untyped-call]
@@ -62,7 +62,7 @@ class ResidualStack:
 
     def _rectify(self, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
         """relu(batch_norm(x) [+ residual]) and the batch's mean and unbiased variance (2, G·C)."""
-        if self.fused:
+        if self.kernels:
             from fedgap.learning.engine.kernels.normalise import NormaliseRectify  # Triton: where there is a GPU
             return NormaliseRectify.apply(x, weight, bias, residual, _EPSILON)  # type: ignore[no-any-return,no-untyped-call]
         batch = weight.new_zeros(2, weight.numel())  # with momentum 1 the "running" statistics are the batch's

@@ -21,14 +21,16 @@ Tensors = Mapping[str, Tensor]
 
 def stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device) -> Forward | None:
     """The stacked computation of ``module``, if it is one of ours (not of a subclass: its forward pass may differ)."""
+    on_gpu = device.type == "cuda"
+    kernels = on_gpu and find_spec("triton") is not None and dtype is not torch.float64
     if type(module) is LeNet5:
-        if device.type != "cuda":
+        if not on_gpu:
             return ByModel(lenet_by_model, layout, dtype)
-        return Grouped(lenet_fused if find_spec("triton") else lenet_grouped, layout, dtype)
+        return Grouped(lenet_fused if kernels else lenet_grouped, layout, dtype, kernels=kernels)
     if type(module) is MLP:
         return ByModel(partial(mlp, len(module.layers)), layout, dtype)
     if type(module) is ResNet:
-        return Grouped(ResidualStack(module, layout, device), layout, dtype)
+        return Grouped(ResidualStack(module, layout, kernels=kernels), layout, dtype, kernels=kernels)
     return None
 
 

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILES = {"ROWS": 128, "COLUMNS": 32, "num_warps": 8}
+TILES = {"ROWS": 128, "COLUMNS": 32, "num_warps": 4}
 """Rows and channels that a program loads at once."""
 STRETCHES = 64
 """Programs that share a column's sums, at most."""
