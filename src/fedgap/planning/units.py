@@ -52,11 +52,13 @@ def log_snr(r: Array) -> Array:
     scipy's lambertw is complex-valued, 20 times slower, and loses half the digits where (r − 1)/e nears −1/e (an almost
     silent client), so this uses a closed guess and Halley steps on the real equation.
     """
-    if r.size and r.min() > 2.0:  # the usual case: everybody is loud
+    least = r.min(initial=np.inf)
+    if least > 2.0:  # the usual case: everybody is loud
         return _halley(_loud_guess(r), r, 2)
-    series = polyval(np.sqrt(2.0 * r), _SILENT)
-    guess = np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), np.clip(series, 1e-8, 1.6))
-    return np.where(r < 1e-3, series, _halley(guess, r, 3))
+    q = np.sqrt(2.0 * r)
+    guess = q * (1.0 + q * (-1.0 / 3.0 + q * (11.0 / 72.0 + q * (-43.0 / 540.0 + q * (769.0 / 17280.0)))))
+    s = _halley(np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), np.clip(guess, 1e-8, 1.6)), r, 3)
+    return np.where(r < 1e-3, polyval(q, _SILENT), s) if least < 1e-3 else s
 
 
 def _loud_guess(r: Array) -> Array:
