@@ -15,17 +15,25 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23.2"
 	@echo "installing fedgap and what it needs into $(VENV) (a few minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,web,deploy]"
 	@touch $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-test: lint
+# Debian's chromium, for the tests that use the studio in a browser; where it cannot be had, they skip.
+BROWSER := $(VENV)/.browser
+$(BROWSER): $(STAMP)
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	  && { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1; } \
+	  || echo "no chromium here: browser tests will skip"
+	@touch $(BROWSER)
+
+test: lint $(BROWSER)
 	@$(BIN)/python -m pytest -n 2
 
-test-all: lint
+test-all: lint $(BROWSER)
 	@FEDGAP_FULL=1 $(BIN)/python -m pytest -n 2
 
 demo: $(STAMP)
