@@ -22,6 +22,8 @@ ENTRIES = 64
 """Window entries that are multiplied at once."""
 STRETCHES = 32
 """Programs that share the pixels in the kernels' gradient, at most."""
+STAGES = 1
+"""Tiles loaded ahead: loops are short, and shared memory is better spent on more programs."""
 
 
 @triton.jit
@@ -177,7 +179,7 @@ class ConvolvePool(torch.autograd.Function):
         pixels = samples * down * across
         ctx.channels = {"INSIDE": inside, "OUTSIDE": outside, "COLUMNS": max(16, int(triton.next_power_of_2(outside)))}
         ctx.image = {"HEIGHT": height, "WIDTH": width}
-        ctx.product = {"BLOCK": BLOCK, "ENTRIES": ENTRIES,
+        ctx.product = {"BLOCK": BLOCK, "ENTRIES": ENTRIES, "num_stages": STAGES,
                        "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"}
         z = torch.empty(models, samples, down, across, outside, dtype=x.dtype, device=x.device)
         place = torch.empty(z.shape, dtype=torch.int8, device=x.device)

@@ -1,0 +1,253 @@
+"""The engine on a GPU: is it right, how long is a round, and what does stacking runs give.
+
+    PYTHONPATH=src python benchmarks/engine_gpu.py [--out benchmarks/results/engine_gpu.json]
+
+Needs torch (a CUDA build) and numpy only. A round is K = 10 clients × 32 samples, every client with a pruned model of
+its own: weights, ranking, ratios and batches go in, the mean masked gradient comes out. Correctness first: every
+precision against the plain loop in float64. Then, in one run: the loop that frameworks run, torch.func.vmap in a CUDA
+graph, and the engine; six runs stacked in one call; a whole round with ranking, memory of gradients and update; the
+machine's two ceilings. Times are medians over blocks of rounds between CUDA events, inputs rotating among four sets.
+With $OUT set, the results go there as well.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fedgap.learning import reference
+from fedgap.learning.contract import RoundInput, known
+from fedgap.learning.engine import Engine
+from fedgap.learning.engine.precision import arithmetic
+from fedgap.learning.importance import Importance
+from fedgap.learning.masks import ranks
+from fedgap.learning.models import Layout, build
+
+CLIENTS, BATCH = 10, 32
+SHAPES = {"lenet5": (1, 28, 28), "resnet20": (3, 32, 32), "resnet110": (3, 32, 32)}
+TARGETS = {("resnet110", "tf32"): 22.0, ("resnet110", "bfloat16"): 13.0, ("lenet5", "tf32"): 0.4}
+
+
+def milliseconds(function: Callable[[], object], calls: int, repeats: int = 7, warm: int = 3) -> float:
+    """Median over ``repeats`` blocks of ``calls`` calls, in ms a call, from events on the device."""
+    for _ in range(warm):
+        function()
+    torch.cuda.synchronize()
+    blocks = []
+    for _ in range(repeats):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(calls):
+            function()
+        stop.record()
+        torch.cuda.synchronize()
+        blocks.append(start.elapsed_time(stop) / calls)
+    return statistics.median(blocks)
+
+
+def case(name: str, *, runs: int = 1, clients: int = CLIENTS, sets: int = 4,
+         off_the_kink: bool = False) -> tuple[nn.Module, list[RoundInput]]:
+    """A model and ``sets`` rounds of it; each client has its own ratio, between 0.02 and 0.5."""
+    module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
+    if off_the_kink:
+        for layer in module.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                nn.init.constant_(layer.bias, 4.0)
+    layout = Layout.of(module)
+    generator = torch.Generator("cuda").manual_seed(0)
+    scale = 1 + 0.01 * torch.arange(runs, device="cuda")[:, None]
+    weights = layout.weights(module).cuda() * scale
+    buffers = layout.buffers(module).cuda().expand(runs, -1).contiguous()
+    ranking = ranks(weights.abs())
+    run = [j // clients for j in range(runs * clients)]
+    ratios = [0.02 + 0.48 * (j % clients) / max(1, clients - 1) for j in range(runs * clients)]
+    rounds = []
+    for _ in range(sets):
+        x = torch.randn(runs * clients, BATCH, *SHAPES[name], device="cuda", generator=generator)
+        y = torch.randint(10, (runs * clients, BATCH), device="cuda", generator=generator)
+        rounds.append(RoundInput(weights, ranking, buffers, run, ratios, x, y))
+    return module, rounds
+
+
+def rotating(function: Callable[[RoundInput], object], rounds: list[RoundInput]) -> Callable[[], object]:
+    """``function`` on the next set each time."""
+    endless = cycle(rounds)
+    return lambda: function(next(endless))
+
+
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.double() - other.double()).norm() / other.double().norm())
+
+
+def correctness() -> list[dict[str, object]]:
+    """Relative distance of the mean gradient from the plain loop in float64, and from the loop in the same
+    precision."""
+    rows = []
+    for name, off_the_kink in (("lenet5", False), ("resnet20", True), ("resnet20", False)):
+        module, (given, *_) = case(name, clients=4, sets=1, off_the_kink=off_the_kink)
+        double = RoundInput(given.weights.double(), given.ranks, given.buffers.double(), given.run, given.ratios,
+                            given.inputs.double(), given.labels)
+        exact = reference.gradients(module.double().cuda(), double)
+        module = module.float().cuda()
+        for precision in ("float32", "tf32", "bfloat16"):
+            engine = Engine(module, device="cuda", precision=precision)
+            for _ in range(3):  # the third is a replay
+                out = engine.gradients(given)
+            with arithmetic(precision, engine.device):
+                loop = reference.gradients(module, given, bfloat16=precision == "bfloat16")
+            assert bool(out.finite.all())
+            rows.append({"model": name, "relus_off_the_kink": off_the_kink, "precision": precision,
+                         "gradient_vs_float64": distance(out.gradient, exact.gradient),
+                         "loop_vs_float64": distance(loop.gradient, exact.gradient),
+                         "gradient_vs_loop": distance(out.gradient, loop.gradient),
+                         "losses_vs_float64": distance(out.losses, exact.losses)})
+    return rows
+
+
+def rejection() -> str:
+    """One client's NaN is named and left out, within a replayed graph."""
+    module, (given, *_) = case("lenet5", sets=1)
+    engine = Engine(module, device="cuda", precision="tf32")
+    for _ in range(3):
+        clean = engine.gradients(given)
+    given.inputs[3, 0, 0, 0, 0] = float("nan")
+    out = engine.gradients(given)
+    assert out.finite.tolist() == [j != 3 for j in range(CLIENTS)]
+    assert out.accepted.tolist() == [CLIENTS - 1]
+    assert bool(out.gradient.isfinite().all())
+    assert bool(clean.finite.all())
+    return "ok"
+
+
+def ceilings() -> dict[str, float]:
+    """Bytes and multiplications a second that this machine reaches."""
+    x = torch.randn(2**28, device="cuda")
+    y = torch.empty_like(x)
+    copy = 2 * x.numel() * 4 / milliseconds(lambda: y.copy_(x), 5) / 1e9
+    a, b = (torch.randn(8192, 8192, device="cuda") for _ in range(2))
+    with arithmetic("tf32", torch.device("cuda")):
+        tf32 = 2 * 8192**3 / milliseconds(lambda: a @ b, 5) / 1e9
+    a, b = a.bfloat16(), b.bfloat16()
+    bfloat16 = 2 * 8192**3 / milliseconds(lambda: a @ b, 5) / 1e9
+    return {"copy_tb_s": copy, "tf32_tflops": tf32, "bfloat16_tflops": bfloat16}
+
+
+def timings(name: str) -> list[dict[str, object]]:
+    """A round by the loop, by vmap in a graph, and by the engine."""
+    module, rounds = case(name)
+    calls = 10 if name.startswith("resnet") else 50
+    rows: list[dict[str, object]] = []
+
+    def row(what: str, precision: str, ms: float) -> None:
+        target = TARGETS.get((name, precision)) if what == "engine" else None
+        rows.append({"model": name, "what": what, "precision": precision, "ms": ms, "target_ms": target})
+        print(f"  {name:9s} {what:12s} {precision:9s} {ms:8.3f} ms", flush=True)
+
+    on_gpu = module.cuda()
+    with arithmetic("tf32", torch.device("cuda")):
+        row("loop", "tf32", milliseconds(rotating(lambda r: reference.gradients(on_gpu, r), rounds), 2, 3, 1))
+    vmapped = Engine(module, device="cuda", precision="tf32", strategy="vmap")
+    row("vmap + graph", "tf32", milliseconds(rotating(vmapped.gradients, rounds), calls, 3))
+    del vmapped
+    for precision in ("float32", "tf32", "bfloat16"):
+        engine = Engine(module, device="cuda", precision=precision)
+        torch.cuda.reset_peak_memory_stats()
+        row("engine", precision, milliseconds(rotating(engine.gradients, rounds), calls))
+        rows[-1]["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        if precision != "float32":
+            row("whole round", precision, whole_round(engine, rounds, calls))
+        del engine
+        torch.cuda.empty_cache()
+    return rows
+
+
+def whole_round(engine: Engine, rounds: list[RoundInput], calls: int) -> float:
+    """Ranking, gradients, memory of gradients and update."""
+    state = {"weights": rounds[0].weights.clone(), "buffers": rounds[0].buffers, "round": 0}
+    importance = Importance()
+
+    def step(batch: RoundInput) -> None:
+        weights = state["weights"]
+        ranking = ranks(importance.scores(weights, state["round"]))
+        given = RoundInput(weights, ranking, state["buffers"], batch.run, batch.ratios, batch.inputs, batch.labels)
+        out = engine.gradients(given)
+        importance.observe(weights, out.gradient, known(given, out))
+        state.update(weights=weights - 1e-4 * out.gradient, buffers=out.buffers, round=state["round"] + 1)
+
+    return milliseconds(rotating(step, rounds), calls)
+
+
+def stacked(name: str, precision: str, runs: int = 6) -> dict[str, object]:
+    """Six runs in one call against one: 100 % of the linear gain would be six for the price of one."""
+    calls = 10 if name.startswith("resnet") else 50
+    times = {}
+    for count in (1, runs):
+        module, rounds = case(name, runs=count, sets=2)
+        engine = Engine(module, device="cuda", precision=precision)
+        times[count] = milliseconds(rotating(engine.gradients, rounds), calls)
+        del engine, module, rounds
+        torch.cuda.empty_cache()
+    gain = runs * times[1] / times[runs]
+    print(f"  {name:9s} {precision:9s} one run {times[1]:.3f} ms, six {times[runs]:.3f}: gain {gain:.2f}", flush=True)
+    return {"model": name, "precision": precision, "ms_one": times[1], f"ms_{runs}": times[runs], "gain": gain,
+            "share_of_linear": gain / runs}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("engine_gpu: torch sees no GPU here")
+    began = time.time()
+    results: dict[str, object] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
+                                  "cudnn": torch.backends.cudnn.version(), "clients": CLIENTS, "batch": BATCH}
+    outs = [arguments.out] if arguments.out else []
+    if "OUT" in os.environ:
+        outs.append(Path(os.environ["OUT"]) / "engine_gpu.json")
+
+    def keep(name: str, value: object) -> None:
+        results[name] = value
+        for path in outs:
+            path.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"[{time.time() - began:5.0f} s] {name}", flush=True)
+
+    keep("ceilings", ceilings())
+    keep("correctness", correctness())
+    keep("rejection", rejection())
+    keep("lenet5", timings("lenet5"))
+    keep("stacked", [stacked("lenet5", "tf32"), stacked("lenet5", "bfloat16"), stacked("resnet20", "bfloat16")])
+    keep("resnet110", timings("resnet110"))
+    keep("seconds", time.time() - began)
+    print(table(results))
+
+
+def table(results: dict[str, object]) -> str:
+    """The results as a person reads them."""
+    lines = [f"{results['device']}, torch {results['torch']}, {CLIENTS} clients x {BATCH} samples, own weights each"]
+    lines += [f"  {key:18s} {value:8.2f}" for key, value in results["ceilings"].items()]  # type: ignore[attr-defined]
+    lines.append("relative distance of the mean gradient       vs float64   loop vs float64   vs loop of its precision")
+    for r in results["correctness"]:  # type: ignore[attr-defined]
+        note = " (ReLUs off the kink)" if r["relus_off_the_kink"] else ""
+        lines.append(f"  {r['model'] + note:30s} {r['precision']:10s} {r['gradient_vs_float64']:10.1e} "
+                     f"{r['loop_vs_float64']:14.1e} {r['gradient_vs_loop']:20.1e}")
+    lines.append("ms a round")
+    for r in [*results["lenet5"], *results["resnet110"]]:  # type: ignore[misc]
+        target = f"   target {r['target_ms']:g}" if r["target_ms"] else ""
+        lines.append(f"  {r['model']:10s} {r['what']:13s} {r['precision']:10s} {r['ms']:9.3f}{target}")
+    for r in results["stacked"]:  # type: ignore[attr-defined]
+        lines.append(f"  six runs stacked: {r['model']} {r['precision']}: {r['ms_one']:.3f} -> {r['ms_6']:.3f} ms, "
+                     f"{100 * r['share_of_linear']:.0f} % of the linear gain")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
