@@ -54,7 +54,7 @@ def random_setting(seed: int, kind: str = "free", extreme: bool = False, problem
     return Setting(units, time, share, rounds, selected, np.where(rng.random(problems) < 0.1, 0.9 * least, budget))
 
 
-def check_optimal(setting: Setting, answer: Allocation, tolerance: float = 1e-9) -> None:
+def check_optimal(setting: Setting, answer: Allocation, tolerance: float = 1e-9, marginally: float = 1e-6) -> None:
     """Feasibility, dual signs, complementarity and stationarity of every feasible problem of a batch."""
     units, time, share, rounds, selected, budget = setting
     for b in np.flatnonzero(answer.feasible):
@@ -86,8 +86,8 @@ def check_optimal(setting: Setting, answer: Allocation, tolerance: float = 1e-9)
         marginal = point.energy + price * point.time
         fast = u <= curve.u_min * (1 + 1e-12)  # no faster: more of the model has no price
         low, full = m <= curve.keep_min * (1 + 1e-9), m >= 1 - 1e-9
-        assert (low | (marginal <= worth * (1 + 1e-6))).all()
-        assert (full | fast | (marginal >= worth * (1 - 1e-6))).all()
+        assert (low | (marginal <= worth * (1 + marginally))).all()
+        assert (full | fast | (marginal >= worth * (1 - marginally))).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -103,7 +103,7 @@ def test_optimality_conditions(kind, seed):
 @settings(max_examples=120 if FULL else 40, deadline=None)
 def test_optimality_conditions_of_extreme_clients(kind, seed):
     setting = random_setting(seed, kind, extreme=True)
-    check_optimal(setting, setting.solve())
+    check_optimal(setting, setting.solve(), marginally=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(200 if FULL else 25))
