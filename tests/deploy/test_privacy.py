@@ -22,13 +22,12 @@ def test_the_noise_is_laplace_of_scale_one_over_epsilon():
 
 def test_neighbours_are_hard_to_tell_apart():
     """P(output | data) ≤ e^ε·P(output | data with one sample more), for every output seen often, within sampling."""
-    epsilon, draws = 1.0, 40_000
-    outcomes = [np.array([noised_counts([count], epsilon, i.to_bytes(4, "big"))[0] for i in range(draws)])
-                for count in (20, 21)]
+    epsilon, draws = 1.0, 400_000
+    outcomes = [noised_counts(np.full(draws, count), epsilon, bytes([count])) for count in (20, 21)]
     for value in range(15, 27):
         shares = [max((o == value).mean(), 1e-9) for o in outcomes]
         if min(shares) > 0.005:
-            assert max(shares) / min(shares) < np.exp(epsilon) * 1.15
+            assert max(shares) / min(shares) < np.exp(epsilon) * 1.1
 
 
 def test_counts_stay_counts_and_asking_again_tells_nothing_new():
@@ -56,7 +55,7 @@ def _plain(folder):
 
 def test_planning_with_noise_approaches_planning_without():
     """As ε grows the noisy plan's θ goes to the exact one's; at ε = 100 hardly a count moves."""
-    experiment = first_clients(Experiment.load("embedded", ["rounds=20", "budget.energy_j=3", "budget.delay_s=7"]), 4)
+    experiment = first_clients(Experiment.load("embedded", ["rounds=6", "budget.energy_j=0.9", "budget.delay_s=2.6"]), 4)
     dataset, parts, scenario = divide(experiment)
 
     def theta(epsilon):

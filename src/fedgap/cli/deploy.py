@@ -198,8 +198,11 @@ class _terminable:  # noqa: N801  (it reads as a verb)
 
         self._before = signal.signal(signal.SIGTERM, interrupt)
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         signal.signal(signal.SIGTERM, self._before)
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            typer.echo("fedgap: interrupted; every finished round is on disk, and the same command goes on", err=True)
+            raise typer.Exit(130) from None
 
 
 def _positive(epsilon: float | None) -> None:

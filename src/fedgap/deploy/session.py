@@ -201,8 +201,8 @@ class Session:
         self._greet()
         rounds.open()
         selected = rounds.selected
-        live = {n: peer for n, peer in self.peers.items() if peer.node in online and not peer.silent}
         self._ping(online)
+        live = {n: peer for n, peer in self.peers.items() if peer.node in online and not peer.silent}
         packets = {n: self._request(rounds, n, state=peer.synced != rounds.round - 1) for n, peer in live.items()}
         sent = {n: sum(map(len, packet.blobs.values())) for n, packet in packets.items()}
         self._send(rounds, packets)
@@ -212,7 +212,10 @@ class Session:
             self._tell(n, "is offline" if n not in self.peers or self.peers[n].node not in online else "is silent")
         arrived: dict[int, Gradient] = {}
         rejected: list[int] = []
-        while waiting and time.monotonic() - began < self.patience.round_s:
+        deadline = time.monotonic() + self.patience.round_s
+        in_time = True
+        while waiting and in_time:
+            in_time = time.monotonic() < deadline  # one last look after the deadline
             for n, answer in self._answers():
                 outcome = self._take(rounds, n, answer)
                 if outcome == "again":

@@ -1,0 +1,72 @@
+"""Deployments on real processes, for the tests: everything on the loopback interface, with TLS and node keys."""
+
+import os
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedgap.config import Experiment
+from fedgap.deploy.flower import Timeouts
+from fedgap.deploy.local import local
+from fedgap.running.events import read_rounds
+
+QUICK = ("model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1", "engine.kind=loop",
+         "evaluate_every=2", "scheme=all_clients", "budget.energy_j=100", "budget.delay_s=100")
+
+
+def experiment(*overrides):
+    return Experiment.load("embedded", [*QUICK, *overrides])
+
+
+@contextmanager
+def deployed(out: Path, nodes, *overrides, round_s=60.0, enrol_s=180.0):
+    """A local deployment; its processes are gone afterwards, whatever happened."""
+    with local(experiment(*overrides), nodes, out, timeouts=Timeouts(round_s, enrol_s)) as deployment:
+        pids = [p.pid for node in deployment.nodes for p in node.processes] + [deployment.superlink.process.pid]
+        yield deployment
+        pids += [p.pid for node in deployment.nodes for p in node.processes] + [deployment.superlink.process.pid]
+    assert not [pid for pid in pids if group_lives(pid)], "processes were left behind"
+
+
+def group_lives(pid):
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def rounds_done(out: Path):
+    path = out / "rounds.jsonl"
+    return len(read_rounds(path)) if path.is_file() else 0
+
+
+def when(condition, action, seconds=240.0):
+    """Does something in the background once a condition holds; join the returned thread."""
+
+    def wait():
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if condition():
+                action()
+                return
+            time.sleep(0.05)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def server_pid(out: Path):
+    return int((out / "server.pid").read_text())
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+
+
+def news(run):
+    return [(event["round"], item.get("client"), item["what"]) for event in run.history
+            for item in event.get("news", [])]

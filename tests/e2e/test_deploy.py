@@ -1,0 +1,191 @@
+"""Deployment on real processes with TLS and node keys: a smoke test, and with FEDGAP_FULL=1 every promised fault."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fedgap.config import Experiment
+from fedgap.deploy.flower import NodeProcesses
+from fedgap.deploy.keys import make_node_key, private_folder
+from fedgap.running.api import train
+from fedgap.running.run import Run
+from tests.e2e.deployments import deployed, kill, news, rounds_done, server_pid, when
+
+full = pytest.mark.skipif(os.environ.get("FEDGAP_FULL") != "1", reason="takes a minute; set FEDGAP_FULL=1")
+
+
+def closeness(ours: Path, theirs: Path) -> float:
+    """max |a − b| / max |b| over the whole model."""
+    ours, theirs = (torch.cat([t.flatten() for _, t in sorted(load_file(folder / "model.safetensors").items())])
+                    for folder in (ours, theirs))
+    return float((ours - theirs).abs().max() / theirs.abs().max())
+
+
+def test_the_command_line_trains_over_flower_as_the_simulator_does(tmp_path):
+    """Smoke: `fedgap deploy up --local 2`, a whole run, no process left."""
+    out = tmp_path / "run"
+    overrides = ["rounds=3", "model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1",
+                 "engine.kind=loop", "budget.energy_j=100", "budget.delay_s=100", "evaluate_every=2"]
+    done = subprocess.run([sys.executable, "-m", "fedgap", "deploy", "up", "embedded", *overrides, "--local", "2",
+                           "--out", str(out), "--json"], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 3
+    run = Run(out)
+    simulated = train(Experiment.load(out / "config.yaml"), tmp_path / "simulated")
+    assert closeness(out, simulated.folder) < 1e-5
+    assert [e["clients"] for e in run.history] == [e["clients"] for e in simulated.history]
+    assert all(e["measured_s"] > 0 and e["uploaded_bytes"] > 0 for e in run.history)
+    assert sorted(p.name for p in (out / "deployment").iterdir()) == ["experiment.yaml", "logs"]  # no key is left
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(out) not in listed
+
+
+@full
+def test_twenty_rounds_of_lenet_on_four_nodes_are_the_simulators(tmp_path):
+    from tests.deploy.test_session import masks_of
+
+    out = tmp_path / "run"
+    with deployed(out, 4, "rounds=20", "model.name=lenet5", "scheme=proposed", "data.train_samples=4000",
+                  "data.test_samples=1000", "budget.energy_j=3", "budget.delay_s=7.5") as deployment:
+        run = deployment.run()
+    simulated = train(Experiment.load(out / "config.yaml"), tmp_path / "simulated")
+    assert [e["clients"] for e in run.history] == [e["clients"] for e in simulated.history]
+    assert [e["masks"] for e in run.history] == masks_of(simulated.folder)
+    assert any(ratio > 0.1 for e in run.history for ratio in e["pruning_ratio"])
+    assert closeness(out, simulated.folder) < 1e-5
+    assert [e["energy_total_j"] for e in run.history] == [e["energy_total_j"] for e in simulated.history]
+
+
+@full
+def test_a_node_killed_amid_a_round_is_missed_once_and_comes_back(tmp_path):
+    out = tmp_path / "run"
+    with deployed(out, 3, "rounds=25", round_s=12.0) as deployment:
+        victim = deployment.nodes[1]
+
+        def power_cut():
+            os.kill(victim.processes[0].pid, signal.SIGSTOP)  # it is amid its work
+            when(lambda: rounds_done(out) >= 2, lambda: None, 1.5).join()
+            victim.kill()
+
+        cut = when(lambda: rounds_done(out) >= 2, power_cut)
+        again = when(lambda: rounds_done(out) >= 5, victim.start)
+        run = deployment.run()
+        cut.join(5)
+        again.join(5)
+    assert len(run.history) == 25
+    told = [what for _, client, what in news(run) if client == 1]
+    assert any("no answer" in what or "was lost" in what for what in told), told
+    assert any(what == "is back" for what in told), told
+    assert "late" not in run.history[-1]
+    assert "dropped" not in run.history[-1]
+
+
+@full
+def test_a_node_that_hangs_past_the_deadline_is_left_out_and_taken_back(tmp_path):
+    out = tmp_path / "run"
+    with deployed(out, 3, "rounds=25", round_s=8.0) as deployment:
+        worker = deployment.nodes[2].processes[0].pid
+        stop = when(lambda: rounds_done(out) >= 2, lambda: os.kill(worker, signal.SIGSTOP))
+        go_on = when(lambda: rounds_done(out) >= 5, lambda: os.kill(worker, signal.SIGCONT))
+        run = deployment.run()
+        stop.join(5)
+        go_on.join(5)
+    assert len(run.history) == 25
+    told = [what for _, client, what in news(run) if client == 2]
+    assert any("no answer within 8 s" in what or "was lost" in what for what in told), told
+    assert "is back" in told
+    assert all("late" not in e and "dropped" not in e for e in run.history[-1:])
+    assert sum(e["measured_s"] > 7.5 for e in run.history) <= 3  # it is waited for once, not in every round
+
+
+@full
+def test_a_superlink_that_is_killed_is_started_again_and_no_round_is_lost(tmp_path):
+    out = tmp_path / "run"
+    with deployed(out, 2, "rounds=8", round_s=30.0) as deployment:
+        first = []
+
+        def cut():
+            first.extend(Run(out).history)
+            deployment.superlink.process.kill()
+
+        thread = when(lambda: rounds_done(out) >= 3, cut)
+        run = deployment.run()
+        thread.join(5)
+    assert [e["round"] for e in run.history] == list(range(8))
+    assert run.history[:3] == first[:3]
+    assert any("went on from its checkpoint" in what for _, _, what in news(run))
+
+
+@full
+def test_a_server_app_that_is_killed_goes_on_from_its_checkpoint(tmp_path):
+    out = tmp_path / "run"
+    with deployed(out, 2, "rounds=8", round_s=30.0) as deployment:
+        thread = when(lambda: rounds_done(out) >= 3, lambda: kill(server_pid(out)))
+        run = deployment.run()
+        thread.join(5)
+    assert [e["round"] for e in run.history] == list(range(8))
+    assert any("went on from its checkpoint" in what for _, _, what in news(run))
+    simulated = train(Experiment.load(out / "config.yaml"), tmp_path / "simulated")
+    assert closeness(out, simulated.folder) < 1e-5
+
+
+@full
+def test_answers_that_are_garbage_are_refused_and_named(tmp_path):
+    """Client 1's worker is a liar: a wrong shape, NaN, a wrong round, another plan, too many bytes, one after another."""
+    out = tmp_path / "run"
+    with deployed(out, 3, "rounds=8", round_s=30.0) as deployment:
+        liar = deployment.nodes[1]
+        liar.processes[0].kill()
+        process = subprocess.Popen([sys.executable, "-m", "tests.e2e.lying_worker", str(liar.folder)],
+                                   cwd=Path(__file__).parents[2])
+        try:
+            run = deployment.run()
+        finally:
+            process.kill()
+            process.wait()
+    assert len(run.history) == 8
+    assert [e.get("rejected") for e in run.history] == [None, *[[1]] * 6, None]
+    told = [what for _, client, what in news(run) if client == 1]
+    for reason in ("17 parameters", "not finite", "round", "another plan", "at most", "no packet"):
+        assert any("answer refused" in what and reason in what for what in told), (reason, told)
+
+
+@full
+def test_strangers_and_plaintext_are_refused(tmp_path):
+    out = tmp_path / "run"
+    with deployed(out, 2, "rounds=4", round_s=30.0) as deployment:
+        superlink = deployment.superlink
+        folder = private_folder(tmp_path / "stranger")
+        (folder / "node.yaml").write_text(f"experiment: {deployment.experiment}\nclient: 1\n")
+        key, _ = make_node_key(private_folder(tmp_path / "own"), "stranger")
+        address = f"127.0.0.1:{superlink.port}"
+        strangers = [NodeProcesses(folder, superlink=address, ca=superlink.keys / "ca.crt", key=key),
+                     NodeProcesses(private_folder(tmp_path / "keyless"), superlink=address,
+                                   ca=superlink.keys / "ca.crt", key=None)]
+        plain = subprocess.Popen([str(Path(sys.executable).parent / "flower-supernode"), "--insecure", "--superlink",
+                                  address, "--port", "0", "--max-retries", "2"], env=superlink.environ,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            for stranger in strangers:
+                stranger.start()
+            run = deployment.run()
+            time.sleep(2)
+            said = [(s.folder / "supernode.log").read_text() for s in strangers]
+        finally:
+            for stranger in strangers:
+                stranger.stop()
+            plain.kill()
+            plain.wait()
+    assert len(run.history) == 4
+    assert not news(run)  # nobody else enrolled
+    for words in said:
+        assert "SuperNode ID" not in words, words
+    assert "SuperNode ID" not in plain.stdout.read()
