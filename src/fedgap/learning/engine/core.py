@@ -132,7 +132,9 @@ class Engine:
 
     def _plan(self, round_input: RoundInput, per_client: bool) -> list[_Planned]:
         """The round's chunks; a plan's rounds repeat, so they are kept."""
-        sizes = tuple(len(labels) for labels in round_input.labels)
+        labels = round_input.labels
+        sizes = ((labels.shape[1],) * len(labels) if isinstance(labels, Tensor) else
+                 tuple(len(own) for own in labels))
         key = (tuple(round_input.run), tuple(round_input.ratios), sizes, per_client)
         if key not in self._plans:
             if len(self._plans) >= 256:
