@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
@@ -84,6 +85,10 @@ def _add_errors(app: FastAPI) -> None:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"][1:])
         return refuse(422, _printable(f"{key or 'request'}: {first['msg']}"), _printable(key))
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> JSONResponse:
+        return refuse(error.status_code, str(error.detail))
 
     @app.exception_handler(LookupError)
     async def no_such_run(request: Request, error: LookupError) -> JSONResponse:

@@ -69,7 +69,7 @@ class TextReply(BaseModel):
 class RunRequest(Source):
     """A training run on the scenario's fleet and budgets. Only data sets and models that ship or are known by name."""
 
-    name: Annotated[str, Field(max_length=100)] | None = None
+    name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """The folder's name; by default made of data, scheme and seed."""
     data: Literal["embedded", "mnist", "fashion-mnist", "cifar10"] = "embedded"
     model: Literal["lenet5", "mlp", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110"] = "lenet5"

@@ -129,7 +129,7 @@ class Runs:
 
     def start(self, experiment: Experiment, wish: str | None) -> str:
         """Starts a run in a new folder; returns its name."""
-        name = wish or f"{experiment.data.name}-{experiment.scheme}-seed{experiment.seed}"
+        name = wish if wish is not None else f"{experiment.data.name}-{experiment.scheme}-seed{experiment.seed}"
         if not _NAME.fullmatch(name):
             raise InputError("name: must be of letters, digits and . _ = , + - and begin with a letter or digit; "
                              "at most 100")
@@ -187,9 +187,7 @@ class Runs:
         if not isinstance(pid, int) or isinstance(pid, bool) or pid < 2:
             return False
         own = self._started.get(pid)
-        if own is not None and own.poll() is not None:
-            return False
-        return str(folder) in _command(pid)
+        return own.poll() is None if own is not None else str(folder) in _command(pid)
 
 
 def slim(event: Event) -> Event:

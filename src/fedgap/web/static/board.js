@@ -86,7 +86,7 @@ function show(answer, force = false) {
     ["gap to the optimum", answer.gap === null ? (certified ? "–" : "pending") : percent(Math.max(0, answer.gap), 2)],
     ["energy", `${number(answer.energy_j)} J`, `of ${number(energy)}`, answer.energy_j / energy],
     ["delay", `${number(answer.delay_s)} s`, `of ${number(delay)}`, answer.delay_s / delay],
-    ["clients a round", answer.segments.map((one) => one.clients.filter((c) => c.selected).length).join(", "), `of ${fleet.names().length || answer.clients.rounds.length}`],
+    ["clients a round", [...new Set(answer.segments.map((one) => one.clients.filter((c) => c.selected).length))].join(", "), `of ${fleet.names().length || answer.clients.rounds.length}`],
     ["rounds", String(answer.rounds), answer.rounds < answer.budget.rounds ? `of ${answer.budget.rounds}` : ""],
   ] : [["energy budget", `${number(energy)} J`], ["delay budget", `${number(delay)} s`], ["rounds", String(answer.budget.rounds)]]);
   const figure = JSON.stringify([answer.segments, answer.budget, answer.terms]);
@@ -234,6 +234,6 @@ function drawFrontier() {
   }
   traces.push({ type: "scatter", mode: "markers", x: none.map((p) => p.delay_s), y: none.map((p) => p.energy_j), marker: { symbol: "x-thin", size: 8, line: { width: 1.5, color: tone("soft") } }, hovertemplate: "%{x:.4g} s, %{y:.4g} J: no plan fits<extra></extra>" },
     { type: "scatter", mode: "markers", ...here, marker: { symbol: "star", size: 17, color: colours()[1], line: { width: 1.5, color: tone("ink") } }, hovertemplate: "these budgets: %{x:.4g} s, %{y:.4g} J<extra></extra>" });
-  draw($("chart-frontier"), traces, { xaxis: axis("delay budget, s", { type: "log" }), yaxis: axis("energy budget, J", { type: "log" }), margin: { l: 58, r: 8, t: 8, b: 44 } },
+  draw($("chart-frontier"), traces, { xaxis: axis("delay budget, s", { type: "log" }), yaxis: axis("energy budget, J", { type: "log", title: { text: "energy budget, J", standoff: 12, font: { size: 12 } } }), margin: { l: 68, r: 8, t: 8, b: 44 } },
     `θ over ${points.size} pairs of budgets, ${none.length} of which no plan fits. The current pair is ${number(here.x[0])} s and ${number(here.y[0])} J.`);
 }

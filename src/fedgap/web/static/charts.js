@@ -28,12 +28,3 @@ export function draw(element, traces, layout, summary) {
                  legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, showlegend: false };
   return Plotly.react(element, traces, { ...base, ...layout }, SETTINGS);
 }
-
-export async function picture(elements, names, format) {
-  // Both charts, one under the other, in one picture of their own size.
-  const parts = [];
-  for (const element of elements) {
-    parts.push(await Plotly.toImage(element, { format, width: 900, height: 420, scale: format === "png" ? 2 : 1 }));
-  }
-  return parts;
-}

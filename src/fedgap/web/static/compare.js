@@ -1,7 +1,7 @@
 // The Compare view: loss and accuracy of several runs against rounds, seconds or joules.
 import { $, el, fill, number, percent, save, table } from "./dom.js";
 import { Refused, get } from "./server.js";
-import { axis, colours, draw, tone } from "./charts.js";
+import { axis, colours, draw } from "./charts.js";
 import { SCHEMES } from "./scenario.js";
 import { notice } from "./plan.js";
 
@@ -96,12 +96,12 @@ async function overSeeds() {
 async function exportPicture(format) {
   for (const [id, name] of [["compare-loss", "loss"], ["compare-accuracy", "accuracy"]]) {
     const url = await Plotly.toImage($(id), { format, width: 1000, height: 520, scale: format === "png" ? 2 : 1 });
-    save(`fedgap-${name}.${format}`, format === "svg" ? new Blob([decodeURIComponent(url.slice(url.indexOf(",") + 1))], { type: "image/svg+xml" }) : await blobOf(url));
+    save(`fedgap-${name}.${format}`, format === "svg" ? new Blob([decodeURIComponent(url.slice(url.indexOf(",") + 1))], { type: "image/svg+xml" }) : blobOf(url));
   }
   $("export-done").textContent = `Saved fedgap-loss.${format} and fedgap-accuracy.${format}.`;
 }
 
-async function blobOf(url) {
+function blobOf(url) {
   const bytes = Uint8Array.from(atob(url.slice(url.indexOf(",") + 1)), (c) => c.charCodeAt(0));
   return new Blob([bytes], { type: "image/png" });
 }
