@@ -118,7 +118,7 @@ class Spent:
         if last == 1:
             return self.problem.names[first]
         if last == selected:
-            return f"nobody: all {selected} end together"
+            return f"nobody: {'both' if selected == 2 else f'all {selected}'} end together"
         return f"{self.problem.names[first]} and {last - 1} more"
 
     def totals_table(self) -> Sheet:
