@@ -1,5 +1,6 @@
 """Keys and certificates: private, of the form that Flower takes, and trusted by TLS for the named hosts only."""
 
+import contextlib
 import socket
 import ssl
 import stat
@@ -65,11 +66,8 @@ def test_tls_trusts_the_named_hosts_only(tmp_path, name, trusted):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         def accept():
             connection, _ = listener.accept()
-            with connection:
-                try:
-                    serving.wrap_socket(connection, server_side=True).close()
-                except OSError:
-                    pass
+            with connection, contextlib.suppress(OSError):
+                serving.wrap_socket(connection, server_side=True).close()
 
         thread = threading.Thread(target=accept)
         thread.start()

@@ -55,7 +55,8 @@ def _plain(folder):
 
 def test_planning_with_noise_approaches_planning_without():
     """As ε grows the noisy plan's θ goes to the exact one's; at ε = 100 hardly a count moves."""
-    experiment = first_clients(Experiment.load("embedded", ["rounds=6", "budget.energy_j=0.9", "budget.delay_s=2.6"]), 4)
+    keys = ["rounds=6", "budget.energy_j=0.9", "budget.delay_s=2.6"]
+    experiment = first_clients(Experiment.load("embedded", keys), 4)
     dataset, parts, scenario = divide(experiment)
 
     def theta(epsilon):

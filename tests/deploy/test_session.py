@@ -12,8 +12,8 @@ from torch import nn
 from fedgap.config import Experiment
 from fedgap.deploy.packet import Packet
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.learning.codec import HEADER_BYTES, encode
 from fedgap.learning import codec
+from fedgap.learning.codec import HEADER_BYTES, encode
 from fedgap.learning.masks import digest, keep_count, mask
 from fedgap.learning.models import build
 from fedgap.running.api import resume, train
@@ -58,8 +58,8 @@ def same_model(ours, theirs, tolerance=0.0):
 @pytest.mark.parametrize("model", ["lenet5", "mlp", "tests.deploy.test_session:Normalised"])
 def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
     rounds = 20 if model == "lenet5" else 6
-    nodes = fleet(4, f"rounds={rounds}", f"model.name={model}", f"budget.energy_j={0.15 * rounds}", f"budget.delay_s={0.43 * rounds}",
-                  "model.initialisation=own")
+    nodes = fleet(4, f"rounds={rounds}", f"model.name={model}", f"budget.energy_j={0.15 * rounds}",
+                  f"budget.delay_s={0.43 * rounds}", "model.initialisation=own")
     run = nodes.session().run()
     simulated = train(Experiment.load(run.folder / "config.yaml"), tmp_path / "simulated")
     assert run.plan.scenario_hash == simulated.plan.scenario_hash

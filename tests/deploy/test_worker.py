@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -32,7 +33,7 @@ def _workers(folder):
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                command = open(f"/proc/{entry}/cmdline", "rb").read().split(b"\0")
+                command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
             if b"fedgap.deploy.worker" in command and str(folder).encode() in command:

@@ -139,7 +139,7 @@ def test_a_server_app_that_is_killed_goes_on_from_its_checkpoint(tmp_path):
 
 @full
 def test_answers_that_are_garbage_are_refused_and_named(tmp_path):
-    """Client 1's worker is a liar: a wrong shape, NaN, a wrong round, another plan, too many bytes, one after another."""
+    """Client 1's worker lies: a wrong shape, NaN, a wrong round, another plan, too many bytes, no packet at all."""
     out = tmp_path / "run"
     with deployed(out, 3, "rounds=8", round_s=30.0) as deployment:
         liar = deployment.nodes[1]

@@ -34,7 +34,7 @@ def _handle(message: Message, context: Context) -> Message:
     packet = message.content[RECORD][PACKET]
     if not isinstance(packet, bytes):
         raise TypeError("a packet is bytes")
-    answer = ask(where, node, packet, max(1.0, left))
+    answer = ask(where, node, packet, max(1.0, left), passing=folder is None)
     return Message(RecordDict({RECORD: ConfigRecord({PACKET: answer})}), reply_to=message)
 
 

@@ -56,13 +56,14 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return b"".join(parts)
 
 
-def ask(folder: Path, node: dict[str, Any], request: bytes, timeout_s: float) -> bytes:
+def ask(folder: Path, node: dict[str, Any], request: bytes, timeout_s: float, *, passing: bool = False) -> bytes:
     """The worker's answer to a packet; the worker is started where none listens in ``folder``.
 
-    ``node`` says which node is meant: its file, or which client of which experiment.
+    ``node`` says which node is meant: its file, or which client of which experiment. A ``passing`` worker ends soon
+    after the last question and takes its folder with it.
     """
     deadline = time.monotonic() + timeout_s
-    with connect(folder, min(timeout_s, START_S)) as connection:
+    with connect(folder, min(timeout_s, START_S), passing=passing) as connection:
         connection.settimeout(max(0.1, deadline - time.monotonic()))
         try:
             send_frame(connection, json.dumps(node).encode())
@@ -74,7 +75,7 @@ def ask(folder: Path, node: dict[str, Any], request: bytes, timeout_s: float) ->
             raise WorkerError(f"the worker cannot be reached ({error})") from None
 
 
-def connect(folder: Path, timeout_s: float) -> socket.socket:
+def connect(folder: Path, timeout_s: float, *, passing: bool = False) -> socket.socket:
     """A connection to the folder's worker, which is started if need be; one starter at a time."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = folder.stat()
@@ -87,7 +88,7 @@ def connect(folder: Path, timeout_s: float) -> socket.socket:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (found := _try(folder)) is not None:
             return found
-        process = start_worker(folder)
+        process = _start_worker(folder, passing)
         while time.monotonic() < deadline:
             if (found := _try(folder)) is not None:
                 return found
@@ -97,11 +98,11 @@ def connect(folder: Path, timeout_s: float) -> socket.socket:
     raise WorkerError(f"the worker did not listen within {timeout_s:.0f} s; see {folder / 'worker.log'}")
 
 
-def start_worker(folder: Path) -> subprocess.Popen[bytes]:
+def _start_worker(folder: Path, passing: bool) -> subprocess.Popen[bytes]:
     """A worker in a session of its own, logging into the folder."""
+    command = [sys.executable, "-m", "fedgap.deploy.worker", str(folder), *(["--passing"] if passing else [])]
     with open(folder / "worker.log", "ab") as log:
-        return subprocess.Popen([sys.executable, "-m", "fedgap.deploy.worker", str(folder)], stdin=subprocess.DEVNULL,
-                                stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
 def _try(folder: Path) -> socket.socket | None:

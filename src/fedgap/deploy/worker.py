@@ -1,4 +1,4 @@
-"""A node's resident worker: ``python -m fedgap.deploy.worker FOLDER``.
+"""A node's resident worker: ``python -m fedgap.deploy.worker FOLDER [--passing]``.
 
 It listens on ``FOLDER/worker.sock`` (permissions 0600), answers packets one after the other, and ends when nobody has
 asked for a while; the next message starts it again, and the server sends it the state.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -25,6 +26,8 @@ from fedgap.errors import FedgapError
 
 IDLE_S = 900.0
 """A worker that nobody asked anything for so long ends."""
+PASSING_IDLE_S = 30.0
+"""The same in a simulation, whose workers nobody else would end."""
 LOG = logging.getLogger("fedgap.worker")
 
 
@@ -93,7 +96,10 @@ def main() -> None:
     """The command line."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     folder = Path(sys.argv[1]).resolve()
-    serve(folder, Worker(folder))
+    passing = "--passing" in sys.argv[2:]
+    serve(folder, Worker(folder), PASSING_IDLE_S if passing else IDLE_S)
+    if passing:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
