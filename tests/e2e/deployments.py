@@ -2,15 +2,12 @@
 
 import os
 import signal
-import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
 from fedgap.config import Experiment
 from fedgap.deploy.flower import Timeouts
 from fedgap.deploy.local import local
-from fedgap.running.events import read_rounds
 
 QUICK = ("model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1", "engine.kind=loop",
          "evaluate_every=2", "scheme=all_clients", "budget.energy_j=100", "budget.delay_s=100")
@@ -38,25 +35,17 @@ def group_lives(pid):
     return True
 
 
-def rounds_done(out: Path):
-    path = out / "rounds.jsonl"
-    return len(read_rounds(path)) if path.is_file() else 0
+def at(actions, always=lambda: None):
+    """For ``run``: does each action once so many rounds are done, in this thread, and something after every round."""
+    left = dict(actions)
 
+    def act(events):
+        for rounds in sorted(left):
+            if events[-1]["round"] + 1 >= rounds:
+                left.pop(rounds)()
+        always()
 
-def when(condition, action, seconds=240.0):
-    """Does something in the background once a condition holds; join the returned thread."""
-
-    def wait():
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if condition():
-                action()
-                return
-            time.sleep(0.05)
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
+    return act
 
 
 def server_pid(out: Path):

@@ -160,9 +160,9 @@ def node(
         try:
             processes.start()
             while True:
-                time.sleep(0.5)
-                for process in processes.processes[1:]:  # a worker that was idle ends, and starts again when asked
-                    process.must_live()
+                time.sleep(5.0)
+                if processes.revive():
+                    typer.echo(f"the SuperNode had ended and was started again; see {own / 'supernode.log'}", err=True)
         finally:
             processes.stop()
 

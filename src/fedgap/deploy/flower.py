@@ -156,6 +156,19 @@ class NodeProcesses:
                                              str(supernode.pid)], folder / "executor.log", self.environ)
         self.processes += [supernode, executor]
 
+    def revive(self) -> bool:
+        """Starts the SuperNode again where it has ended; says whether it had.
+
+        A SuperLink refuses a key that it believes alive, and believes a killed node alive for about a minute.
+        """
+        if all(process.alive() for process in self.processes[1:]):
+            return False
+        for process in self.processes[1:]:
+            process.stop()
+        del self.processes[1:]
+        self.start_supernode()
+        return True
+
     def kill(self) -> None:
         """SIGKILL to everything of the node, as if the machine lost power."""
         for process in self.processes:

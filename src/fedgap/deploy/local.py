@@ -46,10 +46,12 @@ class Local:
 
 @contextmanager
 def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts | None = None,
-          epsilon: float | None = None, warm: bool = True) -> Iterator[Local]:
+          epsilon: float | None = None, warm: bool = True,
+          through: Callable[[int], int] | None = None) -> Iterator[Local]:
     """Starts a SuperLink and ``count`` nodes, each with its share of the experiment's data; ends them all after.
 
     ``epsilon`` noises the nodes' label histograms. ``warm`` False leaves Flower's own processes and polls as they are.
+    ``through`` gives another port of this machine, which leads to the SuperLink's, for the nodes to go through.
     """
     chosen = first_clients(experiment, count)
     out.mkdir(parents=True, exist_ok=True)
@@ -60,12 +62,13 @@ def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts |
     nodes: list[NodeProcesses] = []
     try:
         superlink.start()
+        port = superlink.port if through is None else through(superlink.port)
         for n, name in enumerate(names):
             superlink.register(superlink.keys / f"{name}.pub")
             own = private_folder(folder / name)
             settings = {"experiment": str(file.resolve()), "client": n}
             write_document(settings if epsilon is None else {**settings, "epsilon": epsilon}, own / "node.yaml")
-            node = NodeProcesses(own, superlink=f"127.0.0.1:{superlink.port}", ca=superlink.keys / "ca.crt",
+            node = NodeProcesses(own, superlink=f"127.0.0.1:{port}", ca=superlink.keys / "ca.crt",
                                  key=superlink.keys / name, warm=warm)
             nodes.append(node)
             node.start()

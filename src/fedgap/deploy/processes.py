@@ -36,7 +36,8 @@ def environment(home: Path) -> dict[str, str]:
 
 
 class Process:
-    """A process group with a log. It gets SIGTERM when whoever started it dies (on Linux)."""
+    """A process group with a log. On Linux it gets SIGTERM when the thread that started it dies; start it in the main
+    thread."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         self.name, self.log = name, log

@@ -27,6 +27,8 @@ from fedgap.running.job import Job
 from fedgap.running.prepare import _data_arguments
 from fedgap.running.run import Run, _finish, _write_versions, has_run
 
+TTL_MARGIN_S = 2.0
+"""A message lives so much longer than its round, so that the deadline is the server's and not the SuperLink's."""
 PROFILE_BYTES = 2**20
 """No profile may be longer."""
 
@@ -260,7 +262,7 @@ class Session:
     def _send(self, rounds: DeployedRounds, packets: dict[int, Packet]) -> None:
         nodes = {self.peers[n].node: n for n in packets}
         tickets = self.transport.send({self.peers[n].node: packet for n, packet in packets.items()},
-                                      self.patience.round_s)
+                                      self.patience.round_s + TTL_MARGIN_S)
         for node, ticket in tickets.items():
             self.peers[nodes[node]].tickets[ticket] = rounds.round
         for n in set(packets) - {nodes[node] for node in tickets}:
