@@ -15,7 +15,6 @@ the call, one for each selected client of each run, name their run. With one run
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fedgap.learning.masks import keep_count
@@ -74,12 +73,11 @@ class RoundOutput:
     accepted: Tensor
     buffers: Tensor
     client_gradients: Tensor | None = None
+    kept: Tensor | None = None
 
 
 def known(round_input: RoundInput, output: RoundOutput) -> Tensor:
     """Where the round's gradient says something: (R, M) bool, True if at least one accepted job kept the weight."""
-    device = output.finite.device
-    keeps = torch.tensor(round_input.keeps, dtype=torch.int32, device=device) * output.finite
-    run = torch.tensor(list(round_input.run), device=device)
-    most = torch.zeros(len(round_input.weights), dtype=torch.int32, device=device).scatter_reduce(0, run, keeps, "amax")
-    return round_input.ranks.to(device) < most[:, None]
+    if output.kept is None:
+        raise ValueError("this output says nothing of what was kept")
+    return round_input.ranks.to(output.kept.device) < output.kept[:, None]

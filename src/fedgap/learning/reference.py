@@ -37,14 +37,16 @@ def gradients(module: nn.Module, round_input: RoundInput, *, bfloat16: bool = Fa
 
     gradient, buffers_after = torch.zeros_like(round_input.weights), round_input.buffers.clone()
     accepted = torch.zeros(len(round_input.weights), dtype=torch.int64, device=device)
+    kept, keeps = torch.zeros(len(round_input.weights), dtype=torch.int32, device=device), round_input.keeps
     for run in range(len(round_input.weights)):
         jobs = [j for j, owner in enumerate(round_input.run) if owner == run and finite[j]]
         accepted[run] = len(jobs)
         if jobs:
+            kept[run] = max(keeps[j] for j in jobs)
             gradient[run] = torch.stack([client_gradients[j] for j in jobs]).sum(0) / len(jobs)
             buffers_after[run] = torch.stack([client_buffers[j] for j in jobs]).sum(0) / len(jobs)
     return RoundOutput(gradient, torch.stack(losses), torch.tensor(finite, device=device), accepted, buffers_after,
-                       torch.stack(client_gradients))
+                       torch.stack(client_gradients), kept)
 
 
 @torch.no_grad()

@@ -101,7 +101,7 @@ class Engine:
             if back is not None:
                 losses, finite = losses[back], finite[back]
             each = (out.gradients.clone() if back is None else out.gradients[back]) if per_client else None
-            return RoundOutput(out.gradient, losses, finite, out.accepted, out.buffers, each)
+            return RoundOutput(out.gradient, losses, finite, out.accepted, out.buffers, each, out.kept)
         return self._divided(plan, round_input, weights, ranks, buffers, per_client)
 
     def _divided(self, plan: list[_Planned], round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
@@ -112,7 +112,8 @@ class Engine:
         finite = torch.zeros(jobs, dtype=torch.bool, device=self.device)
         each = torch.zeros(jobs, weights.shape[1], dtype=self.dtype, device=self.device) if per_client else None
         total = PassOutput(torch.zeros_like(weights), torch.zeros_like(buffers),
-                           torch.zeros(runs, dtype=torch.int64, device=self.device), losses, finite, losses)
+                           torch.zeros(runs, dtype=torch.int64, device=self.device),
+                           torch.zeros(runs, dtype=torch.int32, device=self.device), losses, finite, losses)
         pending = list(plan)
         while pending:
             planned = pending.pop()
@@ -122,13 +123,13 @@ class Engine:
                 pending += [self._planned(Chunk(((job,),)), round_input) for job in planned.chunk.jobs]  # who was it?
                 continue
             total = total._replace(gradient=total.gradient + out.gradient, buffers=total.buffers + out.buffers,
-                                   accepted=total.accepted + out.accepted)
+                                   accepted=total.accepted + out.accepted, kept=torch.maximum(total.kept, out.kept))
             losses[planned.jobs] = out.losses.flatten()
             finite[planned.jobs] = out.finite.repeat_interleave(clients)
             if each is not None:
                 each[planned.jobs] = out.gradients
         mean = finish(total, buffers)
-        return RoundOutput(mean.gradient, losses, finite, mean.accepted, mean.buffers, each)
+        return RoundOutput(mean.gradient, losses, finite, mean.accepted, mean.buffers, each, mean.kept)
 
     def _plan(self, round_input: RoundInput, per_client: bool) -> list[_Planned]:
         """The round's chunks; a plan's rounds repeat, so they are kept."""
@@ -167,11 +168,15 @@ class Engine:
         labels = _take(round_input.labels, jobs).to(self.device)
         given = PassInput(weights, ranks, buffers, planned.run, planned.keeps,
                           inputs.reshape(models, -1, *inputs.shape[2:]), labels.reshape(models, -1))
-        function = partial(what, self._forward, planned.shape)
+        function = partial(self._compute, what, planned.shape)
+        if self._recorder is None:
+            return function(given)
+        return self._recorder.run((what, planned.shape, inputs.shape, weights.shape[0]), function, given)
+
+    def _compute(self, what: Callable[[Forward, Shape, PassInput], PassOutput], shape: Shape,
+                 given: PassInput) -> PassOutput:
         with arithmetic(self.precision, self.device):
-            if self._recorder is None:
-                return function(given)
-            return self._recorder.run((what, planned.shape, inputs.shape, weights.shape[0]), function, given)
+            return what(self._forward, shape, given)
 
     def _measure(self, round_input: RoundInput) -> int:
         """Bytes that the backward pass keeps for one sample, twice: the gradients of activations need room too."""

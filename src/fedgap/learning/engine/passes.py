@@ -14,13 +14,15 @@ from fedgap.learning.engine.pruning import PassInput, Shape
 class PassOutput(NamedTuple):
     """Sums over the finite models of the pass, by run: gradients (R, M), buffers (R, B), and their clients (R,).
 
-    ``losses`` (G, n); ``finite`` (G,): whether a model's losses and gradient all are. ``gradients`` (G, M): the masked
-    gradient of each model, summed over its n clients.
+    ``kept`` (R,) int32: the most parameters that any of them keeps. ``losses`` (G, n); ``finite`` (G,): whether a
+    model's losses and gradient all are. ``gradients`` (G, M): the masked gradient of each model, summed over its n
+    clients.
     """
 
     gradient: Tensor
     buffers: Tensor
     accepted: Tensor
+    kept: Tensor
     losses: Tensor
     finite: Tensor
     gradients: Tensor
@@ -42,9 +44,12 @@ def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
         if gradients.device.type != "cpu" or not bool(finite.all()):  # a GPU is not asked: that would wait for it
             accepted = torch.where(finite[:, None], gradients, 0.0)
             own_buffers = torch.where(finite[:, None], own_buffers, 0.0)
-        clients = _sum_by_run(finite[:, None].long() * shape.clients, shape.run, runs)[:, 0]
+        clients = torch.zeros(runs, dtype=torch.int64, device=finite.device)
+        clients = clients.index_add(0, given.run, finite.long(), alpha=shape.clients)
+        kept = torch.zeros(runs, dtype=torch.int32, device=finite.device)
+        kept = kept.scatter_reduce(0, given.run, given.keeps * finite, "amax")
         return PassOutput(_sum_by_run(accepted, shape.run, runs), _sum_by_run(own_buffers, shape.run, runs), clients,
-                          losses, finite, gradients)
+                          kept, losses, finite, gradients)
 
 
 def finish(total: PassOutput, before: Tensor) -> PassOutput:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,10 +35,25 @@ def stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torc
     return None
 
 
+class _Linear(torch.autograd.Function):
+    """x·Wᵀ + b for each model. Its weights' gradient comes out as W lies in memory, which autograd's own does not."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.bias_dtype = bias.dtype
+        return torch.baddbmm(bias[:, None].to(x.dtype), x, weight.transpose(1, 2))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        to_x = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
+        return to_x, torch.bmm(gradient.transpose(1, 2), x), gradient.sum(1, dtype=ctx.bias_dtype)
+
+
 def linear(x: Tensor, parameters: Tensors, name: str) -> Tensor:
     """x·Wᵀ + b for each model: (G, S, in) → (G, S, out)."""
-    weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
-    return torch.baddbmm(bias[:, None].to(x.dtype), x, weight.transpose(1, 2))
+    return _Linear.apply(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])  # type: ignore[no-any-return,no-untyped-call]
 
 
 def mlp(layers: int, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:

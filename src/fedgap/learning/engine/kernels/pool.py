@@ -20,7 +20,7 @@ BLOCK = 64
 """Pooled pixels of a program."""
 ENTRIES = 64
 """Window entries that are multiplied at once."""
-STRETCHES = 32
+STRETCHES = 8
 """Programs that share the pixels in the kernels' gradient, at most."""
 STAGES = 1
 """Tiles loaded ahead: loops are short, and shared memory is better spent on more programs."""
@@ -48,14 +48,15 @@ def _kernels(weight, model, entry, column, INSIDE: tl.constexpr, OUTSIDE: tl.con
 
 
 @triton.jit
-def _by_corner(z, place, gradient, first, column, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr):
+def _by_corner(z, place, gradient, pixel, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
     """The gradient (pixels, corner·COLUMNS + channel) before pooling and ReLU: it goes to the corner that won."""
-    corner, out = column // COLUMNS, column % COLUMNS
-    of = first[:, None] * OUTSIDE + out[None, :]
+    out = tl.arange(0, COLUMNS)
+    of = pixel[:, None] * OUTSIDE + out[None, :]
     inside = valid[:, None] & (out < OUTSIDE)[None, :]
-    won = tl.load(place + of, mask=inside, other=-1) == corner[None, :]
-    won = won & (tl.load(z + of, mask=inside, other=0.0).to(tl.float32) > 0.0)
-    return tl.load(gradient + of, mask=won, other=0.0)
+    positive = tl.load(z + of, mask=inside, other=0.0).to(tl.float32) > 0.0
+    g = tl.load(gradient + of, mask=inside & positive, other=0.0)
+    won = tl.load(place + of, mask=inside, other=0)[:, None, :] == tl.arange(0, 4)[None, :, None]
+    return tl.reshape(tl.where(won, g[:, None, :], 0.0).to(g.dtype), (BLOCK, 4 * COLUMNS))
 
 
 @triton.jit
@@ -102,11 +103,11 @@ def _by_window(x, z, place, gradient, sums, pixels, model_size, each, HEIGHT: tl
         pixel = at + tl.arange(0, BLOCK)
         valid = pixel < stop
         window, step = _window(pixel, entry, HEIGHT, WIDTH, INSIDE)
-        tile = tl.load(x + model * model_size + window[None, :] + step[:, None],
-                       mask=valid[None, :] & (entry < 36 * INSIDE)[:, None], other=0.0)
-        tile = tl.where((entry == 36 * INSIDE)[:, None], 1.0, tile).to(x.dtype.element_ty)
-        g = _by_corner(z, place, gradient, model * pixels + pixel, column, valid, OUTSIDE, COLUMNS)
-        total = tl.dot(operand(tile, PRECISION), operand(g, PRECISION), total, input_precision=PRECISION)
+        tile = tl.load(x + model * model_size + window[:, None] + step[None, :],
+                       mask=valid[:, None] & (entry < 36 * INSIDE)[None, :], other=0.0)
+        tile = tl.where((entry == 36 * INSIDE)[None, :], 1.0, tile).to(x.dtype.element_ty)
+        g = _by_corner(z, place, gradient, model * pixels + pixel, valid, OUTSIDE, COLUMNS, BLOCK)
+        total = tl.dot(tl.trans(operand(tile, PRECISION)), operand(g, PRECISION), total, input_precision=PRECISION)
     to = (stretch * tl.num_programs(1) + model) * (36 * INSIDE + 1) + entry
     tl.store(sums + to[:, None] * (4 * COLUMNS) + column[None, :], total, mask=(entry <= 36 * INSIDE)[:, None])
 
@@ -114,23 +115,26 @@ def _by_window(x, z, place, gradient, sums, pixels, model_size, each, HEIGHT: tl
 @triton.jit
 def _combine(sums, to_weight, to_bias, stretches, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr,
              BLOCK: tl.constexpr):
-    """Σ over stretches and corners: the kernels' gradient (O, 5, 5, C), and after it the biases' (O,)."""
+    """Σ over stretches and corners: the kernels' gradient (O, 5, 5, C), and after it the biases' (O,).
+
+    Neighbours in ``at`` are channels of one kernel entry, which are neighbours in ``sums``; entry 25·C is the bias.
+    """
     model = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    is_bias = at >= OUTSIDE * 25 * INSIDE
-    out = tl.where(is_bias, at - OUTSIDE * 25 * INSIDE, at // (25 * INSIDE))
-    inside = out < OUTSIDE
-    tap = (at // INSIDE) % 25
+    out, entry = at % OUTSIDE, at // OUTSIDE
+    is_bias = entry == 25 * INSIDE
+    inside = entry <= 25 * INSIDE
+    tap = entry // INSIDE
     total = tl.zeros((BLOCK,), tl.float32)
     for stretch in range(stretches):
         start = sums + (stretch * tl.num_programs(1) + model) * (36 * INSIDE + 1) * (4 * COLUMNS) + out
         for corner in tl.static_range(4):
-            entry = ((tap // 5 + corner // 2) * 6 + tap % 5 + corner % 2) * INSIDE + at % INSIDE
-            entry = tl.where(is_bias, 36 * INSIDE, entry)
-            total += tl.load(start + entry * (4 * COLUMNS) + corner * COLUMNS, mask=inside, other=0.0)
-    tl.store(to_weight + model * (OUTSIDE * 25 * INSIDE) + at, total.to(to_weight.dtype.element_ty),
+            of = ((tap // 5 + corner // 2) * 6 + tap % 5 + corner % 2) * INSIDE + entry % INSIDE
+            of = tl.where(is_bias, 36 * INSIDE, of)
+            total += tl.load(start + of * (4 * COLUMNS) + corner * COLUMNS, mask=inside, other=0.0)
+    tl.store(to_weight + (model * OUTSIDE + out) * (25 * INSIDE) + entry, total.to(to_weight.dtype.element_ty),
              mask=inside & ~is_bias)
-    tl.store(to_bias + model * OUTSIDE + out, total.to(to_bias.dtype.element_ty), mask=inside & is_bias)
+    tl.store(to_bias + model * OUTSIDE + out, total.to(to_bias.dtype.element_ty), mask=is_bias)
 
 
 @triton.jit
@@ -141,7 +145,7 @@ def _windows(weight, z, place, gradient, windows, pixels, INSIDE: tl.constexpr, 
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     entry = tl.program_id(2) * ENTRIES + tl.arange(0, ENTRIES)
     column = tl.arange(0, 4 * COLUMNS)
-    g = _by_corner(z, place, gradient, model * pixels + pixel, column, pixel < pixels, OUTSIDE, COLUMNS)
+    g = _by_corner(z, place, gradient, model * pixels + pixel, pixel < pixels, OUTSIDE, COLUMNS, BLOCK)
     address, there = _kernels(weight, model, entry[None, :], column[:, None], INSIDE, OUTSIDE, COLUMNS)
     kernel = tl.load(address, mask=there & (entry < 36 * INSIDE)[None, :], other=0.0)
     result = tl.dot(operand(g, PRECISION), operand(kernel, PRECISION), input_precision=PRECISION)
@@ -177,7 +181,7 @@ class ConvolvePool(torch.autograd.Function):
         models, samples, height, width, inside = x.shape
         outside, down, across = weight.shape[1], (height - 4) // 2, (width - 4) // 2
         pixels = samples * down * across
-        ctx.channels = {"INSIDE": inside, "OUTSIDE": outside, "COLUMNS": max(16, int(triton.next_power_of_2(outside)))}
+        ctx.channels = {"INSIDE": inside, "OUTSIDE": outside, "COLUMNS": max(4, int(triton.next_power_of_2(outside)))}
         ctx.image = {"HEIGHT": height, "WIDTH": width}
         ctx.product = {"BLOCK": BLOCK, "ENTRIES": ENTRIES, "num_stages": STAGES,
                        "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"}
