@@ -44,15 +44,32 @@ ROOMS = {
         "numpy torch safetensors yaml rich",
         lazily="matplotlib ray scipy cvxpy",
     ),
+    "evidence": room(
+        f"{BASE} system theory config planning learning running",
+        "numpy torch scipy yaml rich safetensors",
+        lazily="matplotlib pydantic",
+    ),
+    "deploy": room(
+        f"{BASE} system theory config planning learning running",
+        "numpy torch yaml rich safetensors flwr cryptography",
+        lazily="ray",
+    ),
     "__init__": room(),
-    "cli": room(
+    "web": room(
         f"__init__ {BASE} system theory config planning learning running",
+        "numpy yaml fastapi starlette uvicorn pydantic plotly",
+        lazily="torch matplotlib",
+    ),
+    "cli": room(
+        f"__init__ {BASE} system theory config planning learning running evidence deploy web",
         "typer rich numpy",
         lazily="matplotlib yaml",
     ),
     "__main__": room("cli"),
 }
-GPU_KERNELS = {"learning/engine/kernels.py": {"triton"}}
+GPU_KERNELS = {
+    path.relative_to(PACKAGE).as_posix(): {"triton"} for path in (PACKAGE / "learning/engine/kernels").glob("*.py")
+}
 """Modules that are imported on a GPU only, and what they need there."""
 
 

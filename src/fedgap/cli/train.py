@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedgap.cli.arguments import AsJson, Picture
-from fedgap.cli.terminal import INTERRUPTED, planning, show
+from fedgap.cli.terminal import INTERRUPTED, downloads, planning, show
 from fedgap.cli.words import number, three
 
 if TYPE_CHECKING:
-    from fedgap.running.prepare import Progress
     from fedgap.running.run import Run
 
 ExperimentFile = Annotated[
@@ -48,7 +47,7 @@ def train(
     chosen = Experiment.load(experiment, overrides or [])
     folder = free_folder(out, chosen)
     given = Plan.load(plan) if plan else None
-    with _downloads() as progress:
+    with downloads() as progress:
         divided = divide(chosen, progress=progress)
     with planning(divided[2].constants().alpha, quiet=as_json) as steps:
         ready = prepare(chosen, given, divided=divided, planning=steps)
@@ -98,7 +97,7 @@ def partition(
     if scenario is not None and len(chosen) > 1:
         raise InputError("--scenario: needs a single value for every key; there is one scenario for each")
     for point in chosen:
-        with _downloads() as progress:
+        with downloads() as progress:
             _, parts, planned = divide(point.experiment(base), progress=progress)
         title, phi = ", ".join(point.overrides) or experiment, planned.phi()
         panels.append((title, parts.label_counts, phi))
@@ -126,29 +125,6 @@ def resumable(command: str) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"fedgap: interrupted; everything so far is on disk. Go on with: {command}", err=True)
         raise typer.Exit(INTERRUPTED) from None
-
-
-@contextmanager
-def _downloads() -> Iterator[Progress]:
-    """A bar for each file that is fetched; nothing at all where nothing is."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
-
-    bars = Bars(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-                console=Console(stderr=True))
-    tasks: dict[str, TaskID] = {}
-
-    def update(file: str, done: int, total: int) -> None:
-        if file not in tasks:
-            bars.start()
-            tasks[file] = bars.add_task(file, total=total or None)
-        bars.update(tasks[file], completed=done, total=total or None)
-
-    try:
-        yield update
-    finally:
-        bars.stop()
 
 
 def _report(run: Run, as_json: bool) -> None:

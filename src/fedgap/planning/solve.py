@@ -16,6 +16,7 @@ from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import SCHEMES, Scheme
 
 SOLVERS = ("exact", "alternating")
+INTERRUPTED = "interrupted: the best plan so far"
 OPTIMAL_GAP = 1e-3
 """A plan within this share of the certified bound is called optimal."""
 
@@ -82,7 +83,7 @@ def _solve(
         status="optimal" if certified or solution.proven else "feasible",
         lower_bound=bound,
         prices={"energy": -solution.energy_price, "delay": -solution.delay_price},
-        reason="interrupted: the best plan so far" if solution.interrupted else "",
+        reason=INTERRUPTED if solution.interrupted else "",
     )
 
 
@@ -98,7 +99,8 @@ def _alternating(
     if not result.feasible:
         answer = infeasible(problem, scheme, "alternating")
         return replace(answer, reason=f"Algorithm 1 has no feasible start: {result.message}")
-    answer = _answer(problem, scheme, "alternating", result.segments, status="feasible", reason="")
+    reason = INTERRUPTED if result.message == "interrupted" else ""
+    answer = _answer(problem, scheme, "alternating", result.segments, status="feasible", reason=reason)
     return replace(answer, trace=result.trace)
 
 
@@ -198,19 +200,24 @@ def _best_horizon(
                 progress(f"horizon {rounds}", len(known), known[rounds].theta, -np.inf)
         return known[rounds]
 
+    def interrupted() -> bool:
+        return any(answer.reason == INTERRUPTED for answer in known.values())
+
     grid = sorted({round(r) for r in np.geomspace(1, most, 12)})
-    while True:
-        best = min(grid, key=lambda r: at(r).theta)
+    while not interrupted():
+        best = min(grid, key=lambda r: np.inf if interrupted() and r not in known else at(r).theta)
         place = grid.index(best)
         low = grid[place - 1] if place else best
         high = grid[place + 1] if place + 1 < len(grid) else best
         new = sorted({low, best, high, (low + best) // 2, (best + high + 1) // 2})
         if high - low <= 2 or (set(new) <= set(grid) and len(new) == len(grid)):
             for rounds in range(low, high + 1):
-                at(rounds)
+                if not interrupted():
+                    at(rounds)
             break
         grid = new
-    return min(known.values(), key=lambda answer: answer.theta)
+    found = min(known.values(), key=lambda answer: answer.theta)
+    return replace(found, reason=INTERRUPTED) if interrupted() else found
 
 
 def compare(scenario: Scenario, *, solver: str = "exact", progress: Progress | None = None) -> Iterator[Plan]:
