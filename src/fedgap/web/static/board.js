@@ -116,13 +116,19 @@ function chart(id, work) {
 }
 let idle = null;
 
+// Four digits, rounded up, so that following the advice is enough.
+function up(value) {
+  const unit = 10 ** (Math.floor(Math.log10(value)) - 3);
+  return number(Math.ceil(value / unit) * unit, 4);
+}
+
 function advice(answer) {
   const place = $("advice");
   place.hidden = answer.status !== "infeasible" && !answer.reason;
   if (place.hidden) return;
   const least = answer.least_budget, needs = [];
-  if (least?.delay_s) needs.push(`needs ${number(least.delay_s, 4)} s (delay budget ${number(answer.budget.delay_s)} s)`);
-  if (least?.energy_j) needs.push(`needs ${number(least.energy_j, 4)} J (energy budget ${number(answer.budget.energy_j)} J)`);
+  if (least?.delay_s) needs.push(`needs ${up(least.delay_s)} s (delay budget ${number(answer.budget.delay_s)} s)`);
+  if (least?.energy_j) needs.push(`needs ${up(least.energy_j)} J (energy budget ${number(answer.budget.energy_j)} J)`);
   fill(place, el("strong", {}, needs.length ? `These budgets do not fit: ${needs.join(" or ")}.` : ""), " ", answer.reason);
 }
 

@@ -1,0 +1,316 @@
+"""The studio used as a person would, in a real browser."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+playwright = pytest.importorskip("playwright.sync_api")
+
+from playwright.sync_api import Browser, Page, expect  # noqa: E402
+
+from tests.web.studio_server import Studio  # noqa: E402
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--no-first-run"]  # fmt: skip
+PATIENCE_MS = 120_000
+SHOTS = os.environ.get("FEDGAP_SHOTS")
+"""A folder for pictures of what the tests see."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    with Studio(tmp_path_factory.mktemp("browser") / "runs") as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser: Browser, studio: Studio) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, accept_downloads=True)
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=studio.address)
+    opened = context.new_page()
+    opened.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    trouble: list[str] = []
+    strangers: list[str] = []
+    opened.on("pageerror", lambda error: trouble.append(str(error)))
+    opened.on("console", lambda line: trouble.append(line.text) if "Content Security" in line.text else None)
+    opened.on("request", lambda request: strangers.append(request.url) if not request.url.startswith(
+        (studio.address, "data:", "blob:")) else None)
+    opened.goto(studio.url)
+    yield opened
+    context.close()
+    assert not trouble
+    assert not strangers, "the page talked to another host"
+
+
+def shoot(page: Page, name: str) -> None:
+    if SHOTS:
+        page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
+
+
+def planned(page: Page) -> None:
+    expect(page.locator("#plan-stage")).to_have_text(re.compile("^(certified optimal|feasible)$"))
+
+
+def fact(page: Page, name: str) -> str:
+    return page.locator(f"#numbers div:has(dt:text-is('{name}')) dd").inner_text()
+
+
+def bars(page: Page, chart: str) -> list[list[float]]:
+    """What Plotly drew."""
+    return page.evaluate(f"(document.getElementById('{chart}').data ?? []).map((trace) => trace.y)")
+
+
+def grown(page: Page, chart: str, least: int) -> int:
+    """Waits until the chart's first curve has as many points; how many it has then."""
+    for _ in range(PATIENCE_MS // 200):
+        drawn = bars(page, chart)
+        if drawn and len(drawn[0]) >= least:
+            return len(drawn[0])
+        page.wait_for_timeout(200)
+    raise AssertionError(f"{chart} did not grow to {least} points")
+
+
+def slide(page: Page, key: str, presses: int, arrow: str) -> None:
+    """Move a slider by keyboard, as a person without a mouse."""
+    page.locator(f"[data-slider='{key}']").focus()
+    for _ in range(presses):
+        page.keyboard.press(arrow)
+
+
+def test_a_slider_moves_the_plan_and_the_address_brings_it_back(page: Page) -> None:
+    planned(page)
+    before, drawn = fact(page, "bound θ"), bars(page, "chart-clients")
+    slide(page, "budget.delay_s", 10, "ArrowRight")
+    expect(page.locator("[data-key='budget.delay_s']")).not_to_have_value("150")
+    expect(page.locator("#numbers dt:text-is('bound θ') + dd")).not_to_have_text(before)
+    planned(page)
+    assert bars(page, "chart-clients") != drawn
+    after = fact(page, "bound θ")
+    assert float(after) < float(before)  # more time, a better plan
+    expect(page.locator("#schemes-stage")).to_have_text("all solved")
+    assert page.locator("#schemes tbody button").count() == 6
+    shoot(page, "plan-light")
+    address = page.url
+    page.reload()
+    planned(page)
+    assert fact(page, "bound θ") == after
+    page.goto("about:blank")
+    page.goto(address)
+    planned(page)
+    assert fact(page, "bound θ") == after
+    expect(page.locator("#frontier-stage")).to_have_text("all solved")
+    assert len(page.evaluate("document.getElementById('chart-frontier').data")) >= 3
+
+
+def test_dark_and_narrow(page: Page) -> None:
+    planned(page)
+    page.select_option("#theme", "dark")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    shoot(page, "plan-dark")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    planned(page)
+    for view in ("plan", "run", "compare"):
+        page.click(f"nav a[data-view={view}]")
+        expect(page.locator(f"#view-{view}")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, f"{view} is wider than a phone"
+        shoot(page, f"{view}-phone")
+
+
+def test_budgets_that_do_not_fit_are_advice(page: Page) -> None:
+    planned(page)
+    page.fill("[data-key='budget.delay_s']", "60")
+    page.keyboard.press("Enter")
+    expect(page.locator("#plan-stage")).to_have_text("does not fit")
+    expect(page.locator("#advice")).to_contain_text(re.compile(r"needs 105\.6 s"))
+    expect(page.locator("#chart-clients")).to_be_hidden()
+    shoot(page, "infeasible")
+    page.fill("[data-key='budget.delay_s']", "200")
+    page.keyboard.press("Enter")
+    planned(page)
+    expect(page.locator("#advice")).to_be_hidden()
+    expect(page.locator("#chart-clients")).to_be_visible()
+
+
+def test_what_is_wrong_is_said_at_the_field(page: Page, tmp_path: Path) -> None:
+    planned(page)
+    page.fill("#plan-form [data-key=rounds]", "none")
+    page.keyboard.press("Tab")
+    expect(page.locator("#plan-form [data-error=rounds]")).to_contain_text("must be a number")
+    expect(page.locator("#plan-form [data-key=rounds]")).to_have_attribute("aria-invalid", "true")
+    page.fill("#plan-form [data-key=rounds]", "300")
+    page.keyboard.press("Tab")
+    expect(page.locator("#plan-form [data-error=rounds]")).to_be_empty()
+    cell = page.locator("[data-cell='clients[2].max_power_w']")
+    cell.fill("-1")
+    cell.press("Tab")
+    expect(page.locator("#fleet-error")).to_contain_text("clients[2].max_power_w: must be above 0")
+    expect(cell).to_have_attribute("aria-invalid", "true")
+    cell.fill("0.01")
+    cell.press("Tab")
+    planned(page)
+    expect(page.locator("#fleet-error")).to_be_empty()
+    bad = tmp_path / "bad.csv"
+    bad.write_text("phi,uplink_gain\n1,2\nmany,3\n")
+    page.set_input_files("#upload", bad)
+    expect(page.locator("#upload-error")).to_contain_text("bad.csv: clients[")
+    shoot(page, "field-errors")
+    worse = tmp_path / "worse.yaml"
+    worse.write_text("rounds: <img src=x onerror=alert(1)>\nclients: []\n")
+    page.set_input_files("#upload", worse)
+    expect(page.locator("#upload-error")).to_contain_text("worse.yaml: ")
+    assert page.locator("#upload-error img").count() == 0  # text stays text
+    expect(page.locator("#fleet tbody tr")).to_have_count(10)  # the fleet there was is still there
+
+
+def test_the_fleet_is_edited_and_goes_out_and_in(page: Page, tmp_path: Path) -> None:
+    planned(page)
+    name = page.locator("[data-cell='clients[0].name']")
+    name.fill("<b>phone</b>")
+    name.press("Tab")
+    expect(page.locator("#fleet input[data-cell='clients[0].name']")).to_have_value("<b>phone</b>")
+    with page.expect_download() as saved:
+        page.click("#download-csv")
+    saved.value.save_as(tmp_path / "fleet.csv")
+    page.click("#add-client")
+    expect(page.locator("#fleet tbody tr")).to_have_count(11)
+    page.locator("#fleet button[aria-label^=Remove]").nth(10).click()
+    expect(page.locator("#fleet tbody tr")).to_have_count(10)
+    rows = (tmp_path / "fleet.csv").read_text().splitlines()
+    (tmp_path / "fleet.csv").write_text("\n".join(rows[:4]) + "\n")
+    page.set_input_files("#upload", tmp_path / "fleet.csv")
+    expect(page.locator("#fleet tbody tr")).to_have_count(3)
+    planned(page)
+    with page.expect_download() as saved:
+        page.click("#download-yaml")
+    saved.value.save_as(tmp_path / "scenario.yaml")
+    theta = fact(page, "bound θ")
+    page.reload()  # an edited fleet is in the address, too
+    expect(page.locator("#fleet tbody tr")).to_have_count(3)
+    planned(page)
+    assert fact(page, "bound θ") == theta
+    page.select_option("#preset", "paper-mnist")
+    expect(page.locator("#fleet tbody tr")).to_have_count(10)
+    page.set_input_files("#upload", tmp_path / "scenario.yaml")
+    expect(page.locator("#fleet tbody tr")).to_have_count(3)
+    planned(page)
+    assert fact(page, "bound θ") == theta
+    assert page.locator("main b:text('phone')").count() == 0
+
+
+def test_what_is_copied_runs(page: Page) -> None:
+    planned(page)
+    page.fill("[data-key='budget.delay_s']", "142")
+    page.keyboard.press("Enter")
+    planned(page)
+    expect(page.locator("#numbers dt:text-is('delay') + dd")).to_contain_text("142 s")
+    theta = float(fact(page, "bound θ"))
+    page.click("#copy-command")
+    assert page.evaluate("navigator.clipboard.readText()") == "fedgap plan paper-mnist budget.delay_s=142"
+    page.click("#copy-python")
+    code = page.evaluate("navigator.clipboard.readText()")
+    variables: dict[str, object] = {}
+    exec(code, variables)
+    assert variables["plan"].theta == pytest.approx(theta, rel=1e-4)  # type: ignore[attr-defined]
+
+
+def start(page: Page, seed: int, rounds: int) -> None:
+    page.select_option("#run-model", "mlp")
+    page.fill("#run-rounds", str(rounds))
+    page.fill("#run-evaluate_every", "2")
+    page.fill("#run-seed", str(seed))
+    page.click("#run-form button[type=submit]")
+    expect(page.locator("#watch-title")).to_have_text(f"embedded-proposed-seed{seed}")
+
+
+def test_a_run_is_started_watched_stopped_resumed_and_compared(page: Page, studio: Studio, tmp_path: Path) -> None:
+    page.click("nav a[data-view=run]")
+    page.fill("#run-rounds", "0")
+    page.click("#run-form button[type=submit]")
+    expect(page.locator("#run-form [data-error=rounds]")).to_contain_text("must be")
+    start(page, 0, 130)
+    expect(page.locator("#watch-state")).to_have_text("running")
+    early = grown(page, "chart-loss", 3)
+    assert grown(page, "chart-loss", early + 1) > early
+    shoot(page, "run-light")
+    page.click("#stop")
+    expect(page.locator("#watch-state")).to_have_text("stopped")
+    page.reload()
+    expect(page.locator("#watch-title")).to_have_text("embedded-proposed-seed0")  # still there
+    expect(page.locator("#watch-state")).to_have_text("stopped")
+    grown(page, "chart-loss", early)
+    page.click("#resume")
+    expect(page.locator("#watch-state")).to_have_text("finished")
+    assert grown(page, "chart-loss", 130) == 130
+    assert sum(bars(page, "chart-participation")[0]) > 0
+    start(page, 1, 12)
+    expect(page.locator("#watch-state")).to_have_text("finished")
+
+    page.click("nav a[data-view=compare]")
+    expect(page.locator("#nothing")).to_be_visible()
+    expect(page.locator("#pick input")).to_have_count(2)
+    for box in page.locator("#pick input").all():
+        box.check()
+    expect(page.locator("#outcomes tbody tr")).to_have_count(2)
+    page.check("[name=against][value=energy_total_j]")
+    assert sorted(map(len, bars(page, "compare-accuracy"))) == [6, 65]
+    shoot(page, "compare-light")
+    for kind, sign in (("png", b"\x89PNG"), ("svg", b"<svg")):
+        with page.expect_download() as saved:
+            page.click(f"#export-{kind}")
+        saved.value.save_as(tmp_path / f"picture.{kind}")
+        assert (tmp_path / f"picture.{kind}").read_bytes().startswith(sign)
+    with page.expect_download() as saved:
+        page.click("#export-csv")
+    saved.value.save_as(tmp_path / "runs.csv")
+    lines = (tmp_path / "runs.csv").read_text().splitlines()
+    assert len(lines) == 1 + 130 + 12
+    assert lines[0].startswith("run,round,delay_total_s,energy_total_j")
+    page.reload()
+    expect(page.locator("#outcomes tbody tr")).to_have_count(2)
+    assert page.is_checked("[name=against][value=energy_total_j]")
+    assert json.loads((studio.runs / "embedded-proposed-seed1" / "summary.json").read_text())["rounds"] == 12
+
+
+def test_without_the_token_one_may_look_but_not_start(browser: Browser, studio: Studio) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{studio.address}/#/run")
+    page.click("#run-form button[type=submit]")
+    expect(page.locator("#run-error")).to_contain_text("token")
+    context.close()
+
+
+def test_controls_have_names_and_the_keyboard_reaches_them(page: Page) -> None:
+    planned(page)
+    nameless = page.evaluate("""[...document.querySelectorAll('input, select, button, a, [role=img], [role=region]')]
+        .filter((e) => e.offsetParent && !(e.ariaLabel || e.labels?.length || e.textContent.trim()
+                       || e.getAttribute('aria-labelledby')))
+        .map((e) => e.outerHTML.slice(0, 120))""")
+    assert not [html for html in nameless if "modebar" not in html]
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.view") == "plan"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator("#view-run")).to_be_visible()
+    assert page.locator("nav a[aria-current]").inner_text() == "Run"
