@@ -72,6 +72,7 @@ class SuperLink:
         self.logs, home = folder / "logs", private_folder(folder / "home")
         self.logs.mkdir(exist_ok=True)
         self.environ = environment(home)
+        del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # the server app is started once: no hurry
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.reach}:{port}"\n'
             f"root-certificates = {json.dumps(str((keys / 'ca.crt').resolve()))}\n", encoding="utf-8")

@@ -63,7 +63,7 @@ class Patience:
     """For the selected nodes' answers in a round."""
     enrol_s: float = 180.0
     """For all nodes to enrol."""
-    poll_s: float = 0.05
+    poll_s: float = 0.1
     """Between two looks for answers."""
 
 
