@@ -74,7 +74,7 @@ def _solve(
     bound = None
     if solution.lower_bound is not None and scheme.generalization:
         # Rounding must not lift the bound above the plan that it bounds.
-        bound = problem.constants.alpha + min(solution.lower_bound, solution.cost)
+        bound = min(float(problem.constants.alpha + solution.lower_bound), problem.objective(solution.segments).theta)
     return _answer(
         problem,
         scheme,
@@ -82,7 +82,7 @@ def _solve(
         solution.segments,
         status="optimal" if certified or solution.proven else "feasible",
         lower_bound=bound,
-        prices={"energy": -solution.energy_price, "delay": -solution.delay_price},
+        prices={"energy": 0.0 - solution.energy_price, "delay": 0.0 - solution.delay_price},  # no −0
         reason=INTERRUPTED if solution.interrupted else "",
     )
 
