@@ -1,6 +1,6 @@
 """Jobs that travel: many runs in one small folder, trained on a box that has torch and numpy only.
 
-    python -m fedgap.evidence.bundle FOLDER --data DATA --out RECORDS.jsonl [--at-once 64] [--stop-after SECONDS]
+    python -m fedgap.evidence.bundle FOLDER --data DATA --out RECORDS.jsonl [--at-once 64] [--share 1/4]
 
 A job's partition is stored once for all the jobs that share it. Records are appended as each stack of runs ends, and
 runs that have a record are not trained again, so that the same command goes on where it stopped.
@@ -66,13 +66,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True, help="a .jsonl file of records")
     parser.add_argument("--at-once", type=int, default=64)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--share", default="1/1", help="e.g. 2/4: the second of four processes that share the work")
     parser.add_argument("--stop-after", type=float, default=float("inf"), help="start no stack after so many seconds")
     given = parser.parse_args(arguments)
     began = time.monotonic()
     store = Store(given.out)
-    jobs = {key: replace(job, device=given.device) for key, job in unpack(given.folder).items() if key not in store}
-    todo = stacks(jobs, given.at_once)
-    print(f"{len(jobs)} runs to train in {len(todo)} stacks", flush=True)
+    jobs = {key: replace(job, device=given.device) for key, job in unpack(given.folder).items()}
+    own, processes = (int(part) for part in given.share.split("/"))
+    todo = [[key for key in keys if key not in store] for keys in stacks(jobs, given.at_once)[own - 1::processes]]
+    todo = [keys for keys in todo if keys]
+    print(f"{sum(map(len, todo))} runs to train in {len(todo)} stacks", flush=True)
     dataset = None
     for number, keys in enumerate(todo, 1):
         if time.monotonic() - began > given.stop_after:
@@ -86,7 +89,7 @@ def main(arguments: Sequence[str]) -> int:
         clients = [int(jobs[key].selected[-1].sum()) for key in keys]
         print(f"stack {number}/{len(todo)}: {len(keys)} runs, {first.rounds} to {jobs[keys[-1]].rounds} rounds, "
               f"{min(clients)} to {max(clients)} clients, {time.monotonic() - started:.1f} s", flush=True)
-    print(f"all {len(store)} records are there after {time.monotonic() - began:.1f} s", flush=True)
+    print(f"all are trained after {time.monotonic() - began:.1f} s", flush=True)
     return 0
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedgap.config import Experiment, Scenario
-from fedgap.errors import FedgapError, InfeasibleError, InputError
+from fedgap.errors import FedgapError, InfeasibleError
 from fedgap.evidence.definition import Panel
 from fedgap.evidence.training import training_key
 from fedgap.learning.data import Dataset, load
@@ -40,6 +42,10 @@ class Case:
     def load(self) -> Experiment:
         """The experiment of this case."""
         return Experiment.load(self.experiment, self.overrides)
+
+    def digest(self) -> str:
+        """16 hex digits of the experiment and its overrides."""
+        return hashlib.sha256("\n".join([self.experiment, *self.overrides]).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +106,7 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
     A scheme that cannot finish its rounds within the budgets, the proposed one included, is planned at the most rounds
     that they carry.
     """
-    experiment = case.load()
-    divided = divide(experiment, dataset)
+    experiment, divided = _divided(case, dataset)
     plan, asked = _plan(divided[2], case.scheme, plans), divided[2].rounds
     if not plan.feasible:
         most = most_rounds(Problem.of(divided[2]), SCHEMES[case.scheme])
@@ -117,6 +122,19 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
         return Planned(case, divided[2], plan, None, "", asked)
     made = _shared(prepare(experiment, plan, dataset, divided=divided).job)
     return Planned(case, divided[2], plan, made, training_key(made), asked)
+
+
+_LAST: dict[tuple[str, ...], Divided] = {}
+
+
+def _divided(case: Case, dataset: Dataset) -> tuple[Experiment, Divided]:
+    """The case's experiment and its scenario, which the schemes of one setting share."""
+    setting = (case.experiment, *(o for o in case.overrides if not o.startswith("scheme=")))
+    experiment = case.load()
+    if setting not in _LAST:
+        _LAST.clear()
+        _LAST[setting] = divide(experiment, dataset)
+    return experiment, _LAST[setting]
 
 
 _PARTITIONS: dict[bytes, Any] = {}
@@ -142,34 +160,33 @@ def _plan(scenario: Scenario, scheme: str, plans: Path) -> Plan:
 _OWN: dict[str, Dataset] = {}
 
 
-def _plan_in_child(task: tuple[list[Case], Path, Path | None]) -> int:
-    own, plans, folder = task
-    for case in own:
-        settings = case.load()
-        name = settings.data.name
-        if name not in _OWN:
-            _OWN[name] = open_data(settings, folder)
-        try:
-            plan_case(case, _OWN[name], plans, job=False)
-        except FedgapError:
-            continue  # whoever reads the plan will meet it again, and say so
-    return len(own)
+def _plan_in_child(task: tuple[Case, Path, Path | None]) -> str:
+    case, plans, folder = task
+    settings = case.load()
+    name = settings.data.name
+    if name not in _OWN:
+        _OWN[name] = open_data(settings, folder)
+    with suppress(FedgapError):  # whoever reads the plan will meet it again, and say so
+        plan_case(case, _OWN[name], plans, job=False)
+    return case.digest()
 
 
-def make_plans(todo: Sequence[Case], plans: Path, *, workers: int, folder: Path | None = None,
-               done: Callable[[int], None] | None = None) -> None:
-    """Fills the folder ``plans`` with the cases' plans, in ``workers`` processes."""
-    if workers < 1:
-        raise InputError("--workers: must be at least 1")
-    size = 6
-    tasks = [(list(todo[i:i + size]), plans, folder) for i in range(0, len(todo), size)]
-    if workers == 1 or len(tasks) == 1:
-        for task in tasks:
-            count = _plan_in_child(task)
-            if done is not None:
-                done(count)
-        return
-    with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for count in pool.imap_unordered(_plan_in_child, tasks):
-            if done is not None:
-                done(count)
+def make_plans(todo: Sequence[Case], plans: Path, *, workers: int, done: Callable[[], None],
+               folder: Path | None = None) -> None:
+    """Fills the folder ``plans`` with the cases' plans, in ``workers`` processes; ``done`` is called after each."""
+    plans.mkdir(parents=True, exist_ok=True)
+    index = plans / "cases.txt"
+    known = set(index.read_text(encoding="utf-8").split()) if index.is_file() else set()
+    tasks = [(case, plans, folder) for case in todo if case.digest() not in known]
+    for _ in range(len(todo) - len(tasks)):
+        done()
+    with index.open("a", encoding="utf-8") as file, ExitStack() as closing:
+        if workers == 1 or len(tasks) < 2:
+            planned: Iterable[str] = map(_plan_in_child, tasks)
+        else:
+            pool = closing.enter_context(multiprocessing.get_context("spawn").Pool(workers))
+            planned = pool.imap_unordered(_plan_in_child, tasks)
+        for digest in planned:
+            file.write(f"{digest}\n")
+            file.flush()
+            done()

@@ -83,7 +83,7 @@ def _panel(entry: dict[str, Any]) -> Panel:
     known = {f.name for f in fields(Panel)}
     if unknown := set(entry) - known:
         raise ValueError(f"unknown key {sorted(unknown)[0]!r}; a panel has {', '.join(sorted(known))}")
-    lists = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    lists: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
     if isinstance(seeds := lists.get("seeds"), str):
         first, last = (int(part) for part in seeds.split("-"))
         lists["seeds"] = tuple(range(first, last + 1))

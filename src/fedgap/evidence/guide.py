@@ -1,0 +1,127 @@
+"""Is the bound a good guide? Random feasible plans, their θ under every reading, and the accuracy that they reach."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedgap.config import Experiment
+from fedgap.evidence.statistics import Interval, interval
+from fedgap.evidence.training import training_key
+from fedgap.learning.data import Dataset
+from fedgap.planning import Plan, Segment
+from fedgap.planning.problem import Problem
+from fedgap.running.job import Job
+from fedgap.running.prepare import divide, prepare
+from fedgap.streams import stream
+from fedgap.theory import divergence, smoothed
+
+STATEMENTS = (("as_printed", "sum"), ("as_printed", "mean"), ("size_normalised", "sum"), ("size_normalised", "mean"),
+              ("size_normalised", "mixture"))
+"""How φ comes from histograms and how it enters."""
+READINGS = tuple(itertools.product(STATEMENTS, ("theorem", "secant"), ("printed", "corrected")))
+_LEAST_ROUNDS = 30
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One random plan: its job, and what could have foretold its accuracy."""
+
+    facts: dict[str, Any]
+    job: Job
+    key: str
+
+
+def reading_name(reading: tuple[tuple[str, str], str, str]) -> str:
+    """A reading in words, e.g. ``size_normalised mixture, secant, corrected``."""
+    (statement, aggregation), sensitivity, constants = reading
+    return f"{statement} {aggregation}, {sensitivity}, {constants}"
+
+
+def samples(experiment: Experiment, dataset: Dataset, count: int) -> Iterator[Sample]:
+    """``count`` random plans within the experiment's budgets, each with θ under every reading.
+
+    The number of clients is uniform over 1..N, the clients uniform; pruning ratios lie within 0.1 of one another around
+    a uniform level; powers are log-uniform over two decades below the maximum, frequencies uniform over its upper half.
+    The rounds are a uniform share, between a half and all, of what the budgets carry. Round 0 is unpruned.
+    """
+    divided = divide(experiment, dataset)
+    problems = {}
+    for reading in READINGS:
+        (statement, aggregation), sensitivity, constants = reading
+        changed = experiment.with_overrides([f"statement={statement}", f"aggregation={aggregation}",
+                                             f"sensitivity={sensitivity}", f"constants={constants}"])
+        problems[reading_name(reading)] = Problem.of(divide(changed, dataset)[2])
+    problem, (_, parts, scenario) = Problem.of(divided[2]), divided
+    target = smoothed(np.asarray(scenario.target_counts))
+    for number in range(count):
+        segments = _draw(problem, np.random.Generator(stream(experiment.seed, "pilot", 7, number).bit_generator))
+        rounds = sum(segment.rounds for segment in segments)
+        own = experiment.with_overrides([f"rounds={rounds}"])
+        own_divided = divide(own, dataset)
+        plan = Plan("feasible", "proposed", "random", rounds, segments, np.inf, {}, problem.energy(segments),
+                    problem.delay(segments), scenario_hash=own_divided[2].hash())
+        job = prepare(own, plan, dataset, divided=own_divided).job
+        main = segments[-1]
+        pooled = parts.label_counts[main.selected].sum(axis=0)
+        theta = {name: float(f"{p.with_rounds(rounds).objective(segments).theta:.6g}") for name, p in problems.items()}
+        facts: dict[str, Any] = {"seed": experiment.seed, "sigma": experiment.partition.concentration, "plan": number,
+                 "run": training_key(job), "rounds": rounds, "clients": int(main.selected.sum()),
+                 "pruning_ratio": round(float(main.pruning_ratio[main.selected].mean()), 4),
+                 "pooled_divergence": float(f"{divergence(smoothed(pooled), target):.5g}"), "theta": theta}
+        yield Sample(facts, job, facts["run"])
+
+
+def _draw(problem: Problem, random: np.random.Generator) -> tuple[Segment, ...]:
+    while True:
+        size, fleet = problem.size, problem.fleet
+        selected = np.zeros(size, dtype=np.bool_)
+        selected[random.choice(size, random.integers(1, size + 1), replace=False)] = True
+        level = random.uniform(0.0, 1.0) * fleet.max_ratio
+        ratio = np.clip(level + random.uniform(-0.05, 0.05, size), 0.0, fleet.max_ratio)
+        power = fleet.max_power_w * 10.0 ** random.uniform(-2.0, 0.0, size)
+        frequency = fleet.max_frequency_hz * random.uniform(0.5, 1.0, size)
+        share = random.uniform(0.5, 1.0)
+        zeroed = [np.where(selected, values, 0.0) for values in (ratio, power, frequency)]
+        dense = Segment(1, selected, np.zeros(size), *zeroed[1:])
+        one = Segment(1, selected, *zeroed)
+        left = (problem.energy_j - problem.energy([dense]), problem.delay_s - problem.delay([dense]))
+        most = int(min(left[0] / problem.energy([one]), left[1] / problem.delay([one])))
+        rounds = int(share * most)
+        if rounds >= _LEAST_ROUNDS:
+            return dense, Segment(rounds, selected, *zeroed)
+
+
+def predictors(facts: dict[str, Any]) -> dict[str, float]:
+    """What might foretell the accuracy, each the smaller the better: θ by reading, and simpler guides."""
+    work = facts["rounds"] * facts["clients"]
+    return {**facts["theta"], "fewest rounds last (−R)": -facts["rounds"],
+            "fewest samples last (−R·k)": -work,
+            "fewest kept weights last (−R·k·(1 − λ))": -work * (1.0 - facts["pruning_ratio"]),
+            "pooled divergence": facts["pooled_divergence"], "fewest clients last (−k)": -facts["clients"],
+            "mean pruning ratio": facts["pruning_ratio"]}
+
+
+def correlations(rows: Sequence[dict[str, Any]]) -> dict[str, Interval]:
+    """Spearman's rank correlation of each predictor with the error 1 − accuracy among the plans of one seed and σ.
+
+    1 would be a perfect guide, 0 a useless one. The mean over seeds with Student's 95 % interval.
+    """
+    from scipy.stats import spearmanr
+
+    groups: dict[tuple[float, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["sigma"], row["seed"]), []).append(row)
+    found: dict[str, list[float]] = {}
+    for group in groups.values():
+        error = [1.0 - row["accuracy"] for row in group]
+        foretold = [predictors(row) for row in group]
+        for name in foretold[0]:
+            values = [each[name] for each in foretold]
+            rank = float(spearmanr(values, error).statistic) if len(set(values)) > 1 else 0.0
+            found.setdefault(name, []).append(rank)
+    return {name: interval(values) for name, values in found.items()}

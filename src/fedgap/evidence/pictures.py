@@ -1,0 +1,117 @@
+"""The figures as pictures, in the paper's form: one panel a data set, one line a scheme, intervals over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgap.evidence.statistics import interval
+from fedgap.planning import SCHEMES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = dict(zip(SCHEMES, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7"), strict=True))
+"""Okabe and Ito's colours, which colour-blind people can tell apart; marks and dashes differ too."""
+MARKS = dict(zip(SCHEMES, "osD^vX", strict=True))
+DASHES: dict[str, Any] = dict(zip(SCHEMES, ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (2, 1)), (0, (1, 1)),
+                                            (0, (6, 1, 1, 1, 1, 1))), strict=True))
+MODES = {"repaired": "repaired", "as_printed": "as printed"}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure that draws without a screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the picture; equal figures give equal files."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
+
+
+def draw(results: Mapping[str, Any], path: Path) -> None:
+    """A figure of losses or accuracies: a column a mode, a row a panel that has results."""
+    panels = [panel for panel in results["panels"] if panel.get("rows")]
+    columns = list(dict.fromkeys(row["mode"] for panel in panels for row in panel["rows"]))
+    figure = new_figure(5.6 * len(columns), 4.1 * len(panels) + 0.6)
+    axes = figure.subplots(len(panels), len(columns), squeeze=False, sharey="row")
+    for line, panel in zip(axes, panels, strict=True):
+        for ax, mode in zip(line, columns, strict=True):
+            if not any(row["mode"] == mode for row in panel["rows"]):
+                ax.set_visible(False)
+                continue
+            (_draw_losses if results["kind"] == "loss" else _draw_accuracies)(ax, panel, mode)
+            ax.set_title(f"{panel['title']}, {MODES[mode]}", fontsize=10)
+            ax.set_xlabel(results["xlabel"])
+            ax.grid(color="#dddddd", linewidth=0.6)
+            ax.spines[["top", "right"]].set_visible(False)
+        line[0].set_ylabel("training loss" if results["kind"] == "loss" else "test accuracy, %")
+    names = list(dict.fromkeys(row["scheme"] for panel in panels for row in panel["rows"]))
+    handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
+                               label=SCHEMES[name].title)[0] for name in names]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    save(figure, path)
+
+
+def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
+    own = [curve for curve in panel["curves"] if curve["mode"] == mode]
+    for position, curve in enumerate(own):
+        name, x, mean = curve["scheme"], np.array(curve["x"]), np.array(curve["mean"])
+        half = np.zeros(len(x)) if curve["half"] is None else np.array(curve["half"])
+        ax.fill_between(x, mean - half, mean + half, color=COLOURS[name], alpha=0.15, linewidth=0)
+        ax.plot(x, mean, linestyle=DASHES[name], color=COLOURS[name], marker=MARKS[name], markersize=5,
+                markevery=(position, 8), linewidth=1.4)
+    ax.set_yscale("log")
+    ax.set_xlim(left=0)
+
+
+def _draw_accuracies(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
+    rows = [row for row in panel["rows"] if row["mode"] == mode]
+    values = sorted({row["value"] for row in rows})
+    names = list(dict.fromkeys(row["scheme"] for row in rows))
+    places = np.arange(len(values))
+    for position, name in enumerate(names):
+        at, points = [], []
+        for place, value in zip(places, values, strict=True):
+            found = [row["accuracy"] for row in rows
+                     if row["scheme"] == name and row["value"] == value and row["accuracy"] is not None]
+            if found:
+                at.append(place + 0.09 * (position - (len(names) - 1) / 2))
+                points.append(interval([100 * x for x in found]))
+        ax.errorbar(at, [p.mean for p in points], [p.half or 0.0 for p in points], color=COLOURS[name],
+                    marker=MARKS[name], markersize=5, linestyle=DASHES[name], linewidth=1.2, capsize=2.5)
+    ax.set_xticks(places, [f"{value:g}" for value in values])
+
+
+def draw_guide(results: Mapping[str, Any], path: Path) -> None:
+    """How well each reading of θ, and each simpler guide, ranks random plans: rank correlation with the error."""
+    figure = new_figure(11.0, 0.27 * len(results["correlations"][0]["of"]) + 1.6)
+    axes = figure.subplots(1, len(results["correlations"]), squeeze=False, sharey=True)[0]
+    names = sorted(results["correlations"][0]["of"], key=lambda n: results["correlations"][0]["of"][n]["mean"])
+    for ax, block in zip(axes, results["correlations"], strict=True):
+        for place, name in enumerate(names):
+            one = block["of"][name]
+            bound = ", " in name
+            ax.errorbar(one["mean"], place, xerr=one["half"] or 0.0, fmt="o" if bound else "D", capsize=2.5,
+                        color=COLOURS["all_clients"] if bound else COLOURS["no_pruning"], markersize=5)
+        ax.axvline(0.0, color="#888888", linewidth=0.8)
+        ax.set(xlim=(-1.0, 1.0), title=block["title"], xlabel="Spearman's rank correlation with the test error")
+        ax.set_yticks(range(len(names)), names, fontsize=8)
+        ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+        ax.spines[["top", "right"]].set_visible(False)
+    axes[0].plot([], [], "o", color=COLOURS["all_clients"], label="θ: statement aggregation, γ₂, constants")
+    axes[0].plot([], [], "D", color=COLOURS["no_pruning"], label="simpler guides")
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    save(figure, path)
+
+

@@ -1,0 +1,122 @@
+"""A figure's results: what was planned and measured, case by case, with the comparisons over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedgap.evidence.cases import Planned
+from fedgap.evidence.definition import Figure, Panel
+from fedgap.evidence.statistics import Comparison, holm, interval, paired
+from fedgap.evidence.store import Store
+from fedgap.running.job import Job
+
+MEASURES = {"accuracy": "accuracy", "loss": "training_loss"}
+"""What a kind of figure compares."""
+_GRID = 41
+
+
+def measured(planned: Planned, store: Store) -> dict[str, Any]:
+    """A case's row: facts of the plan, and what the trained model reached; null where nothing could be trained."""
+    row = planned.facts()
+    if planned.job is None:
+        return row | {"accuracy": None, "test_loss": None, "training_loss": None}
+    run = store[planned.key]
+    return row | {"accuracy": run["test_accuracy"][-1], "test_loss": run["test_loss"][-1],
+                  "training_loss": run["training_set_loss"][-1]}
+
+
+def elapsed(job: Job, axis: str) -> np.ndarray:
+    """What the job has spent after each round, (R,): seconds for ``delay_s``, joules for ``energy_j``."""
+    each = []
+    for segment in range(len(job.selected)):
+        work = job.work(segment)
+        energy = float((work.compute_j + work.upload_j).sum()) + job.broadcast_j()
+        each.append(float(work.client_s.max()) if axis == "delay_s" else energy)
+    return np.cumsum(np.array(each)[job.schedule])
+
+
+def curves(members: Sequence[Planned], store: Store, axis: str) -> list[dict[str, Any]]:
+    """Training loss L(ω, D̂) against what was spent: for each mode and scheme the mean over seeds and its interval.
+
+    Seeds spend differently a round; each is interpolated linearly to points that all of them have reached.
+    """
+    groups: dict[tuple[str, str], list[Planned]] = {}
+    for each in members:
+        if each.job is not None:
+            groups.setdefault((each.case.mode, each.case.scheme), []).append(each)
+    found = []
+    for (mode, scheme), group in groups.items():
+        lines = []
+        for each in group:
+            assert each.job is not None
+            run = store[each.key]
+            lines.append((elapsed(each.job, axis)[np.array(run["round"]) - 1], np.array(run["training_set_loss"])))
+        grid = np.linspace(max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines), _GRID)
+        values = np.array([np.interp(grid, x, y) for x, y in lines])
+        points = [interval(column.tolist()) for column in values.T]
+        found.append({"mode": mode, "scheme": scheme, "x": _digits(grid), "mean": _digits([p.mean for p in points]),
+                      "half": None if points[0].half is None else _digits([p.half or 0.0 for p in points])})
+    return found
+
+
+def _digits(values: Sequence[float] | np.ndarray) -> list[float]:
+    return [float(f"{value:.5g}") for value in values]
+
+
+def by_seed(rows: Sequence[Mapping[str, Any]], measure: str, **which: Any) -> dict[int, float]:
+    """The measure by seed, of the rows that agree with ``which``."""
+    return {row["seed"]: row[measure] for row in rows
+            if row[measure] is not None and all(row[key] == value for key, value in which.items())}
+
+
+def compare(rows: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, Any]]:
+    """Proposed less each baseline at every value, in each mode; Holm's correction is over one mode's comparisons."""
+    result = []
+    for mode in dict.fromkeys(row["mode"] for row in rows):
+        of_mode = [row for row in rows if row["mode"] == mode]
+        places, family = [], []
+        for value in dict.fromkeys(row["value"] for row in of_mode):
+            own = by_seed(of_mode, measure, scheme="proposed", value=value)
+            for scheme in dict.fromkeys(row["scheme"] for row in of_mode if row["scheme"] != "proposed"):
+                other = by_seed(of_mode, measure, scheme=scheme, value=value)
+                if own.keys() & other.keys():
+                    places.append({"mode": mode, "value": value, "baseline": scheme})
+                    family.append(paired(own, other))
+        result += [place | written(c) for place, c in zip(places, holm(family), strict=True)]
+    return result
+
+
+def written(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as plain numbers."""
+    difference = comparison.difference
+    return {"difference": float(f"{difference.mean:.4g}"),
+            "half": None if difference.half is None else float(f"{difference.half:.4g}"), "seeds": difference.n,
+            "p": float(f"{comparison.p:.3g}"), "p_holm": float(f"{comparison.adjusted:.3g}"),
+            "detectable": None if comparison.detectable is None else float(f"{comparison.detectable:.4g}"),
+            "verdict": comparison.verdict}
+
+
+def panel_results(figure: Figure, panel: Panel, members: Sequence[Planned], store: Store) -> dict[str, Any]:
+    """One panel's rows, comparisons and, for losses, curves."""
+    rows = [measured(each, store) for each in members]
+    result: dict[str, Any] = {"title": panel.title, "experiment": panel.experiment, "overrides": list(panel.overrides),
+                              "vary": panel.vary, "nominal": panel.nominal, "status": "", "rows": rows}
+    result["comparisons"] = compare(rows, MEASURES[figure.kind])
+    if figure.kind == "loss":
+        result["curves"] = curves(members, store, panel.vary)
+    return result
+
+
+def provenance(keys: Sequence[str], store: Store) -> dict[str, Any]:
+    """Where and with what the runs were trained, and how long that took."""
+    runs = [store[key] for key in dict.fromkeys(keys) if key in store]
+
+    def seen(name: str) -> list[str]:
+        return sorted({str(run[name]) for run in runs})
+
+    hours = sum(run["wall_s"] for run in runs) / 3600
+    return {"distinct_runs": len(runs), "machines": seen("machine"), "torch": seen("torch"), "python": seen("python"),
+            "precision": seen("precision"), "hours": float(f"{hours:.3g}")}

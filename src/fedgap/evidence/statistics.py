@@ -1,0 +1,104 @@
+"""Student's intervals, paired comparisons over seeds, Holm's correction, the smallest detectable difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Verdict = Literal["higher", "lower", "tie", "identical", "too few seeds"]
+LEVEL = 0.05
+"""Of a family of comparisons, after Holm's correction."""
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over seeds and the half-width of its 95 % confidence interval, t₀.₉₇₅(n − 1)·s/√n (None for one seed)."""
+
+    mean: float
+    half: float | None
+    n: int
+
+    @property
+    def low(self) -> float:
+        """The interval's lower end."""
+        return self.mean - (self.half or 0.0)
+
+    @property
+    def high(self) -> float:
+        """The interval's upper end."""
+        return self.mean + (self.half or 0.0)
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Student's interval for the mean of independent values."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return Interval(mean, None, 1)
+    return Interval(mean, float(stdtrit(n - 1, 0.975)) * deviation(values) / math.sqrt(n), n)
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The sample standard deviation s."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One scheme less another, paired over seeds."""
+
+    difference: Interval
+    p: float
+    """Of the two-sided paired t-test; 1 where all differences are exactly 0."""
+    adjusted: float
+    """p after Holm's correction over the comparisons of its family."""
+    detectable: float | None
+    """The smallest difference that would have been found with a power of 80 % at a level of 5 % (uncorrected)."""
+    verdict: Verdict
+
+
+def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:
+    """first − second over the seeds that both have; the verdict is uncorrected until :func:`holm` has seen it.
+
+    Smallest detectable difference: (t₀.₉₇₅(n − 1) + t₀.₈(n − 1))·s/√n.
+    """
+    from scipy.special import stdtr, stdtrit
+
+    seeds = sorted(first.keys() & second.keys())
+    differences = [first[seed] - second[seed] for seed in seeds]
+    if not differences:
+        raise ValueError("no seed is common to both")
+    found = interval(differences)
+    if len(differences) < 2:
+        return Comparison(found, 1.0, 1.0, None, "too few seeds")
+    spread, n = deviation(differences), len(differences)
+    if spread == 0.0:
+        p = 1.0 if found.mean == 0.0 else 0.0
+        return Comparison(found, p, p, 0.0, "identical" if found.mean == 0.0 else _verdict(found.mean, p))
+    p = 2.0 * float(stdtr(n - 1, -abs(found.mean) / (spread / math.sqrt(n))))
+    detectable = float(stdtrit(n - 1, 1 - LEVEL / 2) + stdtrit(n - 1, POWER)) * spread / math.sqrt(n)
+    return Comparison(found, p, p, detectable, _verdict(found.mean, p))
+
+
+def _verdict(mean: float, p: float) -> Verdict:
+    return "tie" if p > LEVEL else "higher" if mean > 0 else "lower"
+
+
+def holm(family: Sequence[Comparison]) -> list[Comparison]:
+    """The family with Holm's adjusted p: p₍ᵢ₎ → max over j ≤ i of min(1, (m − j)·p₍ⱼ₎), j from 0, smallest p first.
+
+    Comparisons of identical runs test nothing and do not count towards m.
+    """
+    tested = [i for i, c in enumerate(family) if c.verdict not in ("identical", "too few seeds")]
+    order = sorted(tested, key=lambda i: family[i].p)
+    result, worst = list(family), 0.0
+    for rank, i in enumerate(order):
+        worst = max(worst, min(1.0, (len(order) - rank) * family[i].p))
+        result[i] = replace(family[i], adjusted=worst, verdict=_verdict(family[i].difference.mean, worst))
+    return result
