@@ -49,7 +49,7 @@ def at(actions, always=lambda: None):
 
 
 def server_pid(out: Path):
-    return int((out / "server.pid").read_text())
+    return int((out / "server.lock").read_text())
 
 
 def kill(pid):

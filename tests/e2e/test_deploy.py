@@ -9,13 +9,16 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedgap.config import Experiment
+from fedgap.config import Experiment, Scenario
 from fedgap.deploy.flower import NodeProcesses
 from fedgap.deploy.keys import make_node_key, private_folder
+from fedgap.deploy.processes import free_port
+from fedgap.learning.data import load
 from fedgap.running.api import train
 from fedgap.running.run import Run
 from tests.e2e.deployments import at, deployed, kill, news, server_pid
@@ -184,3 +187,40 @@ def test_strangers_and_plaintext_are_refused(tmp_path):
     for words in said:
         assert "SuperNode ID" not in words, words
     assert "SuperNode ID" not in plain.stdout.read()
+
+
+@full
+def test_server_and_nodes_with_data_of_their_own_by_their_own_commands(tmp_path):
+    """`deploy keys`, `deploy server` and two `deploy node`, as across machines; the nodes' data are files of theirs."""
+    data, port = load("embedded", train_samples=600, test_samples=200), free_port()
+    command = [sys.executable, "-m", "fedgap", "deploy"]
+    subprocess.run([*command, "keys", str(tmp_path / "keys"), "--host", "127.0.0.1", "--host", "localhost",
+                    "--node", "a", "--node", "b"], check=True)
+    processes = []
+    for n, name in enumerate("ab"):
+        np.savez(tmp_path / f"{name}.npz", train_x=data.train_x[n::2].numpy(), train_y=data.train_y[n::2].numpy())
+        (tmp_path / f"{name}.yaml").write_text(
+            f"name: {name}\ndata: {name}.npz\nclasses: 10\nepsilon: 0.5\ndevice: {{uplink_gain: 8.0e-6, downlink_gain: "
+            "8.0e-6, bandwidth_hz: 1.0e5, max_power_w: 0.5, max_frequency_hz: 5.0e8, flops_per_cycle: 4, pue: 1.0, "
+            "capacitance: 8.8e-28}\n")
+        processes.append(subprocess.Popen([
+            *command, "node", str(tmp_path / f"{name}.yaml"), "--superlink", f"127.0.0.1:{port}",
+            "--ca", str(tmp_path / "keys" / "ca.crt"), "--key", str(tmp_path / "keys" / name),
+            "--folder", str(tmp_path / f"folder-{name}")]))
+    try:
+        done = subprocess.run([
+            *command, "server", "embedded", "rounds=3", "model.name=mlp", "budget.energy_j=100", "budget.delay_s=100",
+            "data.train_samples=600", "data.test_samples=200", "--nodes", "2", "--keys", str(tmp_path / "keys"),
+            "--out", str(tmp_path / "run"), "--host", "127.0.0.1", "--port", str(port), "--json"],
+            capture_output=True, text=True, timeout=300, check=False)
+    finally:
+        for process in processes:
+            process.terminate()
+        codes = [process.wait(60) for process in processes]
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rounds"] == 3
+    assert codes == [130, 130]
+    assert [c["name"] for c in json.loads(done.stdout)["clients"]] == ["a", "b"]
+    counts = [client.label_counts for client in Scenario.load(tmp_path / "run" / "scenario.yaml").clients]
+    exact = [np.bincount(data.train_y[n::2], minlength=10) for n in (0, 1)]
+    assert all(0 < np.abs(np.array(ours) - theirs).sum() < 100 for ours, theirs in zip(counts, exact, strict=True))

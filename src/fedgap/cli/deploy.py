@@ -145,7 +145,7 @@ def node(
     for path in (ca, key):
         if not path.is_file():
             raise InputError(f"{path}: is no file")
-    profile = FileSource(described).profile()  # a wrong path is named here, not in a log
+    _, labels = FileSource(described).samples()  # a wrong path is named here, not in a log
     values: dict[str, Any] = dict(described.values)
     for name in ("data", "experiment"):
         beside = described.path.parent / str(values.get(name, ""))
@@ -154,7 +154,7 @@ def node(
     own = private_folder(folder).resolve()
     write_document(values, own / "node.yaml")
     processes = NodeProcesses(own, superlink=superlink, ca=ca.resolve(), key=key.resolve(), warm=not plain, poll_s=poll)
-    typer.echo(f"{profile['name']}: {sum(profile['label_counts'])} samples; logs are in {own}; Ctrl-C ends it",
+    typer.echo(f"{file.stem}: {len(labels)} samples; logs are in {own}; Ctrl-C ends it",
                err=True)
     with _terminable():
         try:
@@ -201,7 +201,7 @@ class _terminable:  # noqa: N801  (it reads as a verb)
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         signal.signal(signal.SIGTERM, self._before)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            typer.echo("fedgap: interrupted; every finished round is on disk, and the same command goes on", err=True)
+            typer.echo("fedgap: interrupted; the same command goes on", err=True)
             raise typer.Exit(130) from None
 
 

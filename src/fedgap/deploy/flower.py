@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -21,6 +22,8 @@ from fedgap.running.events import Event, read_rounds
 from fedgap.running.run import Run
 
 CONNECTION = "fedgap"
+LOCK = "server.lock"
+"""In the run's folder: the server app holds its lock while it lives, and its process id stands in it."""
 APP = """\
 [project]
 name = "fedgap-app"
@@ -187,6 +190,7 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
 
     The session goes on from its checkpoint. Gives up after ``most_restarts`` in a row without a new round.
     """
+    (out / LOCK).unlink(missing_ok=True)
     submit()
     run, seen, restarts, submitted = Run(out), 0, 0, time.monotonic()
     while not run.finished:
@@ -215,24 +219,22 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
             superlink.start()
         submitted = time.monotonic()
         submit()
+    (out / LOCK).unlink(missing_ok=True)
     return run
 
 
 def _server_died(out: Path, since: float) -> bool:
-    """Whether the server app that wrote its process id is gone, or none has come within two minutes."""
-    path = out / "server.pid"
-    try:
-        pid = int(path.read_text())
-    except (OSError, ValueError):
+    """Whether the server app that held the folder's lock is gone, or none has come within two minutes."""
+    path = out / LOCK
+    if not path.is_file():
         return time.monotonic() - since > 120.0
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        path.unlink(missing_ok=True)
-        return True
-    except PermissionError:
-        return False
-    return False
+    with open(path, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        path.unlink()
+    return True
 
 
 def _failure(path: Path) -> FedgapError:

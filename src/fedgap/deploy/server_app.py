@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordD
 from flwr.serverapp import Grid, ServerApp
 
 from fedgap.config import Experiment
+from fedgap.deploy.flower import LOCK
 from fedgap.deploy.packet import Packet
 from fedgap.deploy.session import Answer, Patience, Session
 from fedgap.errors import FedgapError
@@ -78,7 +80,11 @@ def main(grid: Grid, context: Context) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     failed = folder / "failed.json"
     failed.unlink(missing_ok=True)
-    (folder / "server.pid").write_text(str(os.getpid()))
+    lock = open(folder / LOCK, "a+")  # noqa: SIM115  (held as long as this process lives)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock.truncate(0)
+    lock.write(str(os.getpid()))
+    lock.flush()
 
     def report(job: Job, event: Event) -> None:
         LOG.info("%s", describe(job, event))
@@ -95,4 +101,4 @@ def main(grid: Grid, context: Context) -> None:
         write_json(failed, {"error": str(error), "exit_code": error.exit_code})
         raise
     finally:
-        (folder / "server.pid").unlink(missing_ok=True)
+        lock.close()
