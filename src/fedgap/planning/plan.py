@@ -56,6 +56,8 @@ class Segment:
                 values.append(float(value))
             return np.array(values, dtype=np.float64)
 
+        if not isinstance(data, Mapping):
+            raise InputError(f"{where}: must be an object with rounds and clients; got {data!r}")
         rounds, clients = data.get("rounds"), data.get("clients", [])
         if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
             raise InputError(f"{where}.rounds: must be a whole number of at least 1; got {rounds!r}")
@@ -104,7 +106,7 @@ class Plan:
         """(θ − lower_bound)/(θ − α), or None where no bound is known."""
         if self.lower_bound is None or not np.isfinite(self.theta):
             return None
-        cost = self.theta - self.terms["alpha"]
+        cost = self.theta - self.terms.get("alpha", 0.0)
         return (self.theta - self.lower_bound) / cost if cost > 0.0 else 0.0
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,18 +150,30 @@ class Plan:
             raise InputError("segments: all must have the same number of clients")
         infinite = float("inf")
 
-        def number(key: str, missing: float) -> float:
-            value = data.get(key)
+        def checked(key: str, value: Any, missing: float) -> float:
             if value is None:
                 return missing
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InputError(f"{key}: must be a number; got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+                raise InputError(f"{key}: must be a finite number or null; got {value!r}")
             return float(value)
+
+        def number(key: str, missing: float) -> float:
+            return checked(key, data.get(key), missing)
+
+        def numbers(key: str) -> dict[str, float | None] | None:
+            values = data.get(key)
+            if values is not None and not isinstance(values, Mapping):
+                raise InputError(f"{key}: must be an object of numbers; got {values!r}")
+            if values is None:
+                return None
+            return {k: None if v is None else checked(f"{key}.{k}", v, infinite) for k, v in values.items()}
 
         status = data.get("status", "feasible" if segments else "infeasible")
         if status not in ("optimal", "feasible", "infeasible"):
             raise InputError(f"status: must be optimal, feasible or infeasible; got {status!r}")
-        bound = data.get("lower_bound")
+        bound, trace = data.get("lower_bound"), data.get("trace") or []
+        if not isinstance(trace, list):
+            raise InputError(f"trace: must be a list of numbers; got {trace!r}")
         return cls(
             status=status,
             scheme=str(data.get("scheme", "proposed")),
@@ -167,17 +181,17 @@ class Plan:
             rounds=sum(segment.rounds for segment in segments),
             segments=segments,
             theta=number("theta", infinite),
-            terms=data.get("terms") or {},
+            terms={k: infinite if v is None else v for k, v in (numbers("terms") or {}).items()},
             energy_j=number("energy_j", 0.0),
             delay_s=number("delay_s", 0.0),
             reason=str(data.get("reason", "")),
             lower_bound=None if bound is None else number("lower_bound", infinite),
             bound_scope="single" if data.get("bound_scope") == "single" else "all",
             solve_s=number("solve_s", 0.0),
-            least_budget=data.get("least_budget"),
-            prices=data.get("prices"),
+            least_budget=numbers("least_budget"),
+            prices=numbers("prices"),
             scenario_hash=str(data.get("scenario_hash", "")),
-            trace=tuple(infinite if value is None else float(value) for value in data.get("trace") or ()),
+            trace=tuple(checked(f"trace[{i}]", value, infinite) for i, value in enumerate(trace)),
         )
 
     def save(self, path: str | Path) -> None:
