@@ -15,6 +15,7 @@ from fedgap.cli.compare import compare, frontier
 from fedgap.cli.deploy import app as deploy
 from fedgap.cli.inspect import bound, cost
 from fedgap.cli.plan import plan
+from fedgap.cli.reproduce import reproduce
 from fedgap.cli.start import init, schema
 from fedgap.cli.studio import studio
 from fedgap.cli.sweep import sweep
@@ -54,6 +55,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Plan": (plan, cost, bound, compare, frontier),
     "Train": (partition, calibrate, train, resume, sweep),
     "Look": (studio,),
+    "Evidence": (reproduce,),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

@@ -105,7 +105,8 @@ def draw_guide(results: Mapping[str, Any], path: Path) -> None:
             ax.errorbar(one["mean"], place, xerr=one["half"] or 0.0, fmt="o" if bound else "D", capsize=2.5,
                         color=COLOURS["all_clients"] if bound else COLOURS["no_pruning"], markersize=5)
         ax.axvline(0.0, color="#888888", linewidth=0.8)
-        ax.set(xlim=(-1.0, 1.0), title=block["title"], xlabel="Spearman's rank correlation with the test error")
+        ax.set(xlim=(-1.0, 1.0), xticks=(-1.0, -0.5, 0.0, 0.5, 1.0), title=block["title"],
+               xlabel="Spearman's rank correlation with the test error")
         ax.set_yticks(range(len(names)), names, fontsize=8)
         ax.grid(axis="x", color="#dddddd", linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)

@@ -83,7 +83,7 @@ def _share(ratios: Sequence[float]) -> float | None:
     return float(np.mean(np.array(ratios) <= 1.0).round(4)) if ratios else None
 
 
-def _short(value: float) -> float:
+def _short(value: Any) -> float:
     return float(f"{value:.4g}")
 
 
