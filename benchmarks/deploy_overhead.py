@@ -72,7 +72,8 @@ def measure(mode: str, nodes: int, rounds: int) -> dict[str, object]:
         with local(Experiment.load("embedded", keys), nodes, out, timeouts=Timeouts(180.0, 600.0),
                    warm=mode == "warm", through=through) as deployment:
             run = deployment.run()
-        history = run.history[2:]
+        whole = run.history
+    history = whole[2:]
     overhead = sorted(event["overhead_s"] for event in history)
     quarter = statistics.quantiles(overhead, n=4) if len(overhead) > 1 else [overhead[0]] * 3
     payload = sum(e["uploaded_bytes"] for e in history)
@@ -83,9 +84,9 @@ def measure(mode: str, nodes: int, rounds: int) -> dict[str, object]:
             "client_s_median": round(statistics.median(s for e in history for s in e["client_measured_s"] if s), 4),
             "payload_over_modelled": round(payload / modelled, 5),
             "wire_up_bytes": relays[0].up, "wire_down_bytes": relays[0].down,
-            "payload_up_bytes": sum(e["uploaded_bytes"] for e in run.history),
-            "payload_down_bytes": sum(e["downloaded_bytes"] for e in run.history),
-            "wire_up_over_modelled": round(relays[0].up / (sum(e["uploaded_bits"] for e in run.history) / 8), 4)}
+            "payload_up_bytes": sum(e["uploaded_bytes"] for e in whole),
+            "payload_down_bytes": sum(e["downloaded_bytes"] for e in whole),
+            "wire_up_over_modelled": round(relays[0].up / (sum(e["uploaded_bits"] for e in whole) / 8), 4)}
 
 
 def main() -> None:

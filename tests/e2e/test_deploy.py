@@ -15,9 +15,10 @@ import torch
 from safetensors.torch import load_file
 
 from fedgap.config import Experiment, Scenario
-from fedgap.deploy.flower import NodeProcesses
+from fedgap.deploy.enrol import first_clients
+from fedgap.deploy.flower import NodeProcesses, write_app
 from fedgap.deploy.keys import make_node_key, private_folder
-from fedgap.deploy.processes import free_port
+from fedgap.deploy.processes import Process, environment, flwr, free_port, listening, wait_until
 from fedgap.learning.data import load
 from fedgap.running.api import train
 from fedgap.running.run import Run
@@ -224,3 +225,30 @@ def test_server_and_nodes_with_data_of_their_own_by_their_own_commands(tmp_path)
     counts = [client.label_counts for client in Scenario.load(tmp_path / "run" / "scenario.yaml").clients]
     exact = [np.bincount(data.train_y[n::2], minlength=10) for n in (0, 1)]
     assert all(0 < np.abs(np.array(ours) - theirs).sum() < 100 for ours, theirs in zip(counts, exact, strict=True))
+
+
+@full
+def test_the_app_runs_on_flowers_simulation_too(tmp_path):
+    """`flwr run` on virtual nodes (Ray), against a SuperLink in simulation mode."""
+    environ, port = environment(private_folder(tmp_path / "home")), free_port()
+    (tmp_path / "home" / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n')
+    keys = ["rounds=4", "model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1",
+            "engine.kind=loop", "budget.energy_j=100", "budget.delay_s=100"]
+    first_clients(Experiment.load("embedded", keys), 3).save(tmp_path / "experiment.yaml")
+    superlink = Process("the SuperLink", [
+        str(Path(sys.executable).parent / "flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1",
+        "--port", str(port)], tmp_path / "superlink.log", environ)
+    run = Run(tmp_path / "run")
+    try:
+        wait_until(lambda: listening("127.0.0.1", port), 90.0, "no SuperLink", superlink)
+        flwr(["run", str(write_app(tmp_path / "app")), "here", "--federation-config",
+              "num-supernodes=3 client-resources-num-cpus=1", "--run-config",
+              f"experiment='{tmp_path / 'experiment.yaml'}' folder='{run.folder}' nodes=3"], environ)
+        wait_until(lambda: run.finished, 240.0, "the run did not end", superlink)
+        time.sleep(5)  # Ray's own processes end
+    finally:
+        superlink.stop()
+    simulated = train(Experiment.load(run.folder / "config.yaml"), tmp_path / "simulated")
+    assert closeness(run.folder, simulated.folder) < 1e-5
+    assert [e["clients"] for e in run.history] == [e["clients"] for e in simulated.history]
