@@ -17,7 +17,7 @@ from fedgap.planning.units import Units
 
 Bools = npt.NDArray[np.bool_]
 
-_CHUNK = 48
+_CHUNK = 8
 """Selections that are solved at once."""
 _TRIES = 3
 """Of the best selections, how many are tried with the dense first round."""
