@@ -1,0 +1,207 @@
+"""The engine on a CPU against other simulators: LeNet-5, 10 clients × 32 samples, one step a round, in rounds a second.
+
+    python benchmarks/engine_cpu.py [--peers] [--threads 1 2] [--passes 3] [--seconds 5] [--out results.json]
+
+Contestants are processes that take turns: in each pass every one of them runs for ``--seconds`` while the others wait,
+and the median over passes counts. Ours does a whole round: ranking, masks, gradients, memory of gradients, update.
+
+  shared     the engine, all clients with one pruning ratio (they share one pruned model and one pass)
+  distinct   the engine, every client with a ratio of its own
+  fused      one plain forward and backward pass over the union batch of 320 samples, and the update: the reference
+  loop       one client after the other with the plain module, and the average: what frameworks do
+
+With ``--peers`` pfl, FedLab and Flower's simulation (Ray) run too, each installed at its pinned version into an
+environment of its own under ``--cache``. The peers train without pruning; masks do not make dense arithmetic faster.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import venv
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULT = HERE / "results" / "engine_cpu.json"
+OURS = ("shared", "distinct", "fused", "loop")
+PEERS = {"pfl": "pfl==0.6.0", "fedlab": "fedlab==1.3.0", "flower": "flwr[simulation]==1.41.0"}
+
+
+# --- our contestants, each in its process -------------------------------------------------------------------------
+
+
+def contest(name: str) -> None:
+    """Serve rounds of contestant ``name`` (see the module's text)."""
+    sys.path.insert(0, str(HERE / "peers"))
+    import torch
+    from common import CLIENTS, RATE, data, serve, stretch
+    from torch.nn import functional
+
+    from fedgap.learning.contract import RoundInput, known
+    from fedgap.learning.engine import Engine
+    from fedgap.learning.importance import Importance
+    from fedgap.learning.masks import ranks
+    from fedgap.learning.models import build
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    x, y = data()
+    module = build("lenet5", input_shape=(1, 28, 28), classes=10, seed=0)
+    parameters = list(module.parameters())
+
+    def fused() -> None:
+        loss = functional.cross_entropy(module(x.flatten(0, 1)), y.flatten())
+        apply(torch.autograd.grad(loss, parameters))
+
+    def loop() -> None:
+        total = [torch.zeros_like(p) for p in parameters]
+        for images, labels in zip(x, y):
+            loss = functional.cross_entropy(module(images), labels)
+            for mean, own in zip(total, torch.autograd.grad(loss, parameters)):
+                mean += own / CLIENTS
+        apply(total)
+
+    def apply(gradients: Any) -> None:
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients):
+                parameter -= RATE * gradient
+
+    engine, importance, none = Engine(module), Importance(), torch.zeros(1, 0)
+    state = {"weights": engine.layout.weights(module)[None], "round": 0}
+    ratios = (0.3,) * CLIENTS if name == "shared" else tuple(0.05 + 0.05 * n for n in range(CLIENTS))
+
+    def ours() -> None:
+        weights = state["weights"]
+        ranking = ranks(importance.scores(weights, state["round"]))
+        given = RoundInput(weights, ranking, none, (0,) * CLIENTS, ratios, x, y)
+        out = engine.gradients(given)
+        importance.observe(weights, out.gradient, known(given, out))
+        state.update(weights=weights - RATE * out.gradient, round=state["round"] + 1)
+
+    serve(stretch({"fused": fused, "loop": loop}.get(name, ours)))
+
+
+# --- the referee ------------------------------------------------------------------------------------------------------
+
+
+class Contestant:
+    """A process that waits until it is its turn."""
+
+    def __init__(self, name: str, command: list[str], threads: int) -> None:
+        self.name, self.threads = name, threads
+        environment = os.environ | {key: str(threads) for key in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+        environment["PYTHONPATH"] = str(HERE.parent / "src") if command[0] == sys.executable else ""
+        self.process = subprocess.Popen(command, cwd=HERE / "peers", env=environment, text=True, stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.about = self._answer()
+
+    def rounds_per_second(self, seconds: float) -> float:
+        """One turn."""
+        assert self.process.stdin
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        answer = self._answer()
+        return float(answer["rounds"] / answer["seconds"])
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)  # type: ignore[no-any-return]
+        raise RuntimeError(f"{self.name} ended with code {self.process.wait()}")
+
+    def end(self) -> None:
+        """Close its input, which ends it."""
+        assert self.process.stdin
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
+def environment_of(name: str, cache: Path) -> str:
+    """The python of a peer's own environment, made and filled where it is not there yet."""
+    import torch
+
+    home = cache / name
+    python, stamp = home / "bin" / "python", home / ".installed"
+    wanted = f"{PEERS[name]} torch=={torch.__version__.split('+')[0]}"
+    if not stamp.is_file() or stamp.read_text() != wanted:
+        print(f"installing {wanted} into {home}", flush=True)
+        venv.create(home, clear=True, with_pip=True)
+        constraint = home / "constraint.txt"  # or a peer would bring a torch of its own
+        constraint.write_text(wanted.split()[1] + "\n")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraint,
+                        PEERS[name], "torch", "numpy"], check=True)
+        stamp.write_text(wanted)
+    return str(python)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--contest", choices=OURS, help=argparse.SUPPRESS)
+    parser.add_argument("--peers", action="store_true", help="install and run pfl, FedLab and Flower too")
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "fedgap" / "peers")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    arguments = parser.parse_args()
+    if arguments.contest:
+        contest(arguments.contest)
+        return
+    commands = {name: [sys.executable, str(HERE / "engine_cpu.py"), "--contest", name] for name in OURS}
+    missing = {}
+    for name in PEERS if arguments.peers else ():
+        try:
+            commands[name] = [environment_of(name, arguments.cache), str(HERE / "peers" / f"{name}_rounds.py")]
+        except (OSError, subprocess.CalledProcessError) as error:
+            missing[name] = f"could not be installed: {error}"
+    figures: dict[str, dict[str, list[float]]] = {}
+    about: dict[str, Any] = {}
+    for threads in arguments.threads:
+        turns: dict[str, list[float]] = defaultdict(list)
+        contestants = []
+        for name, command in commands.items():
+            try:
+                contestants.append(Contestant(name, command, threads))
+                about[name] = contestants[-1].about
+            except RuntimeError as error:
+                missing[name] = str(error)
+        for turn in range(arguments.passes):
+            for contestant in contestants:
+                turns[contestant.name].append(contestant.rounds_per_second(arguments.seconds))
+            print(f"{threads} threads, pass {turn + 1}: " + ", ".join(f"{n} {v[-1]:.1f}" for n, v in turns.items()),
+                  flush=True)
+        for contestant in contestants:
+            contestant.end()
+        figures[str(threads)] = dict(turns)
+    results = {"model": "lenet5", "clients": 10, "batch": 32, "python": platform.python_version(),
+               "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "versions": PEERS,
+               "contestants": about, "missing": missing, "rounds_per_second": figures, "medians": medians(figures)}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    print(table(results))
+
+
+def medians(figures: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, float]]:
+    return {threads: {name: statistics.median(turns) for name, turns in by_name.items()}
+            for threads, by_name in figures.items()}
+
+
+def table(results: dict[str, Any]) -> str:
+    """Rounds a second, and how many times faster ours is than each."""
+    lines = []
+    for threads, by_name in results["medians"].items():
+        lines.append(f"{threads} thread(s)        rounds/s   shared is   distinct is")
+        for name, value in by_name.items():
+            shared, distinct = by_name["shared"] / value, by_name["distinct"] / value
+            lines.append(f"  {name:12s} {value:12.1f} {shared:9.2f}x {distinct:11.2f}x")
+    lines += [f"  {name}: {why}" for name, why in results["missing"].items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

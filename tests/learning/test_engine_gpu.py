@@ -1,0 +1,88 @@
+"""The engine on a GPU: kernels of our own, CUDA graphs, rejection without asking the device. Skipped where there is none."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from fedgap.learning import reference
+from fedgap.learning.contract import RoundInput, known
+from fedgap.learning.engine import Engine
+from fedgap.learning.masks import ranks
+from fedgap.learning.models import Layout, build
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+SHAPES = {"lenet5": (1, 28, 28), "mlp": (1, 28, 28), "resnet20": (3, 32, 32)}
+
+
+def round_of(name, runs=2, clients=3, batch=8, shape=None):
+    shape = shape or SHAPES[name]
+    module = build(name, input_shape=shape, classes=10, seed=0)
+    for layer in module.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            nn.init.constant_(layer.bias, 4.0)  # off the ReLUs' kinks, where gradients jump
+    layout = Layout.of(module)
+    weights = layout.weights(module) * (1 + 0.1 * torch.arange(runs)[:, None])
+    buffers = layout.buffers(module).expand(runs, -1)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(runs * clients, batch, *shape, generator=generator)
+    y = torch.randint(10, (runs * clients, batch), generator=generator)
+    run = [j % runs for j in range(runs * clients)]
+    ratios = [0.07 * j for j in range(runs * clients)]
+    return module, RoundInput(weights, ranks(weights.abs()), buffers, run, ratios, x, y)
+
+
+def distance(one, other):
+    return float((one.cpu().double() - other.double()).norm() / other.double().norm()) if other.numel() else 0.0
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-4), ("bfloat16", 2e-2)])
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_gpu_equals_the_plain_loop(name, precision, tolerance):
+    module, given = round_of(name)
+    double = replace(given, weights=given.weights.double(), buffers=given.buffers.double(), inputs=given.inputs.double())
+    if precision == "bfloat16":
+        expected = reference.gradients(module, given, bfloat16=True)
+    else:
+        expected = reference.gradients(module.double(), double)
+    engine = Engine(module.float(), device="cuda", precision=precision)
+    for _ in range(3):  # at once, recorded, replayed
+        out = engine.gradients(double if precision == "float64" else given)
+        assert distance(out.gradient, expected.gradient) <= tolerance
+        assert distance(out.losses, expected.losses) <= tolerance
+        assert distance(out.buffers, expected.buffers) <= tolerance
+        assert torch.equal(out.accepted.cpu(), expected.accepted)
+        assert torch.equal(known(given, out).cpu(), known(given, expected))
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 30, 30), (1, 29, 31)])
+def test_lenet_on_other_images(shape):
+    module, given = round_of("lenet5", shape=shape)
+    out = Engine(module, device="cuda").gradients(given)
+    assert distance(out.gradient, reference.gradients(module, given).gradient) <= 1e-4
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet20"])
+def test_a_replay_names_who_is_not_finite(name):
+    module, given = round_of(name)
+    engine = Engine(module, device="cuda", precision="tf32")
+    for _ in range(3):
+        engine.gradients(given)
+    poisoned = given.inputs.clone()
+    poisoned[3, 0, 0, 5, 5] = float("nan")
+    out = engine.gradients(replace(given, inputs=poisoned))
+    assert out.finite.tolist() == [j != 3 for j in range(6)]
+    assert out.gradient.isfinite().all()
+
+
+def test_results_outlive_the_next_replay():
+    module, given = round_of("lenet5")
+    engine = Engine(module, device="cuda")
+    for _ in range(2):
+        engine.gradients(given)
+    first = engine.gradients(given, per_client=True)
+    kept = first.gradient.clone(), first.losses.clone()
+    engine.gradients(replace(given, weights=2 * given.weights), per_client=True)
+    assert torch.equal(first.gradient, kept[0])
+    assert torch.equal(first.losses, kept[1])
