@@ -1,4 +1,4 @@
-"""The engine on a GPU: kernels of our own, CUDA graphs, rejection without asking the device. Skipped where there is none."""
+"""The engine on a GPU: our own kernels, CUDA graphs, rejection without asking the device. Skipped without one."""
 
 from dataclasses import replace
 
@@ -41,7 +41,8 @@ def distance(one, other):
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_gpu_equals_the_plain_loop(name, precision, tolerance):
     module, given = round_of(name)
-    double = replace(given, weights=given.weights.double(), buffers=given.buffers.double(), inputs=given.inputs.double())
+    double = replace(given, weights=given.weights.double(), buffers=given.buffers.double(),
+                     inputs=given.inputs.double())
     if precision == "bfloat16":
         expected = reference.gradients(module, given, bfloat16=True)
     else:
