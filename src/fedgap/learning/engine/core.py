@@ -145,11 +145,12 @@ class Engine:
             if self._fusable is None:
                 self._fusable = _samples_are_independent(self.module, round_input.inputs[0])
             on_gpu = self.device.type == "cuda"
+            model_bytes = 5 * self.layout.size * self.dtype.itemsize  # mask, pruned weights, gradient in three forms
             chunks = schedule(
                 round_input.run, round_input.keeps, sizes, uniform=on_gpu,
                 fuse=self._fusable and not per_client and not (on_gpu and len(sizes) <= _ALONE),
                 samples=max(1, self.memory_bytes // self._sample_bytes),
-                models=len(sizes) if self._forward.at_once else 1)
+                models=max(1, self.memory_bytes // model_bytes) if self._forward.at_once else 1)
             self._plans[key] = [self._planned(chunk, round_input) for chunk in chunks]
         return self._plans[key]
 
@@ -187,7 +188,7 @@ class Engine:
                 raise
             self._forward, self._recorder = self._choose("loop"), None  # a module that vmap cannot vectorise
             kept = self._kept_bytes(round_input)
-        return max(1, 2 * kept)
+        return 2 * kept
 
     def _kept_bytes(self, round_input: RoundInput) -> int:
         kept = 0
@@ -203,7 +204,7 @@ class Engine:
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             self._forward(parameters, buffers, samples, True)
         own = sum(p.numel() * p.element_size() for p in parameters.values())
-        return (kept - own) // samples.shape[1]
+        return max(samples[0, 0].nbytes, (kept - own) // samples.shape[1])
 
     # --- an evaluation ----------------------------------------------------------------------------------------------
 

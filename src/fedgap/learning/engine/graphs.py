@@ -41,7 +41,7 @@ class Recorder:
     """Recordings by the pass's structure; a structure is recorded when it comes for the second time."""
 
     def __init__(self) -> None:
-        self._recordings: OrderedDict[Hashable, Recording | None] = OrderedDict()
+        self._recordings: OrderedDict[Hashable, Pass | None] = OrderedDict()
 
     def run(self, key: Hashable, function: Pass, given: PassInput) -> PassOutput:
         """``function(given)``, by replay where that is possible."""
@@ -51,7 +51,11 @@ class Recorder:
                 self._recordings.popitem(last=False)
             return function(given)
         self._recordings.move_to_end(key)
-        recording = self._recordings[key]
-        if recording is None:
-            recording = self._recordings[key] = Recording(function, given)
-        return recording(given)
+        known = self._recordings[key]
+        if known is None:
+            try:
+                known = Recording(function, given)
+            except RuntimeError:  # a user's module may look at its values, which cannot be recorded
+                known = function
+            self._recordings[key] = known
+        return known(given)
