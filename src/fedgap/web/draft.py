@@ -5,6 +5,8 @@ It is feasible and scored like any other; what it lacks is time sharing and the 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -35,18 +37,19 @@ def draft(problem: Problem, scheme: Scheme) -> Plan | None:
     base = own.selection_cost(selections)
     order = np.argsort(base, kind="stable")
     order = order[np.isfinite(base[order])]
-    total = np.full(len(selections), np.inf)
+    total, kept = np.full((2, len(selections)), np.inf)
     for start in range(0, len(order), _CHUNK):
         chunk = order[start : start + _CHUNK]
         if base[chunk[0]] >= total.min():
             break
-        total[chunk] = compose_single(own, units, selections[chunk])[0]
+        total[chunk], answer = compose_single(own, units, selections[chunk])
+        kept[chunk] = answer.keep.min(axis=-1, where=selections[chunk], initial=1.0)
     for best in np.argsort(total, kind="stable")[:_TRIES]:
         if not np.isfinite(total[best]):
             break
-        composed = compose(own, _parts(own, scheme, units, selections[best]))
-        if composed is not None:
-            return _plan(problem, scheme, composed.segments)
+        segments = _segments(own, scheme, units, selections[best], float(kept[best]))
+        if segments:
+            return _plan(problem, scheme, segments)
     return None
 
 
@@ -62,11 +65,32 @@ def _candidates(problem: Problem, scheme: Scheme, units: Units) -> Bools:
     return np.stack([np.argsort(np.argsort(key)) < k for key in keys for k in sizes])
 
 
-def _parts(problem: Problem, scheme: Scheme, units: Units, selected: Bools) -> list[Part]:
+def _segments(problem: Problem, scheme: Scheme, units: Units, selected: Bools, kept: float) -> tuple[Segment, ...]:
+    """All rounds with one selection, the first of them dense where it must be; empty where they do not fit.
+
+    The dense round gets 1/kept times its share of both budgets, kept being what the most pruned client keeps, for costs
+    grow with the model that is kept. How much is best is a root that the solver proper finds; in one round of hundreds
+    it hardly shows.
+    """
+    rounds, whole = problem.rounds, Part(units, selected, problem.rounds)
     if not (problem.dense_first and scheme.prune):
-        return [Part(units, selected, problem.rounds)]
-    parts = [Part(units.dense(), selected, 1), Part(units, selected, problem.rounds - 1)]
-    return [part for part in parts if part.rounds]
+        composed = compose(problem, [whole])
+        return composed.segments if composed is not None else ()
+    dense = Part(units.dense(), selected, 1)
+    if rounds > 1:
+        share = min(1.0 / (rounds * max(kept, 1e-3)), 0.5)
+        once = replace(problem.with_rounds(1), energy_j=share * problem.energy_j, delay_s=share * problem.delay_s)
+        first = compose(once, [dense])
+        if first is not None:
+            left_j = problem.energy_j - problem.energy(first.segments)
+            left_s = problem.delay_s - problem.delay(first.segments)
+            others = replace(problem.with_rounds(rounds - 1), energy_j=left_j, delay_s=left_s)
+            rest = compose(others, [Part(units, selected, rounds - 1)])
+            if rest is not None:
+                return (*first.segments, *rest.segments)
+    parts = [part for part in (dense, Part(units, selected, rounds - 1)) if part.rounds]
+    composed = compose(problem, parts)
+    return composed.segments if composed is not None else ()
 
 
 def _plan(problem: Problem, scheme: Scheme, segments: tuple[Segment, ...]) -> Plan:
