@@ -109,7 +109,7 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
     experiment, divided = _divided(case, dataset)
     plan, asked = _plan(divided[2], case.scheme, plans), divided[2].rounds
     if not plan.feasible:
-        most = most_rounds(Problem.of(divided[2]), SCHEMES[case.scheme])
+        most = _most_rounds(divided[2], case.scheme, plans)
         if most == 0:
             return Planned(case, divided[2], plan, None, "", asked)
         experiment = experiment.with_overrides([f"rounds={most}"])
@@ -124,17 +124,17 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
     return Planned(case, divided[2], plan, made, training_key(made), asked)
 
 
-_LAST: dict[tuple[str, ...], Divided] = {}
+_LAST: dict[tuple[str, ...], tuple[Experiment, Divided]] = {}
 
 
 def _divided(case: Case, dataset: Dataset) -> tuple[Experiment, Divided]:
-    """The case's experiment and its scenario, which the schemes of one setting share."""
+    """The experiment and its scenario, which the schemes of one setting share: a job's scheme is its plan's."""
     setting = (case.experiment, *(o for o in case.overrides if not o.startswith("scheme=")))
-    experiment = case.load()
     if setting not in _LAST:
         _LAST.clear()
-        _LAST[setting] = divide(experiment, dataset)
-    return experiment, _LAST[setting]
+        experiment = case.load()
+        _LAST[setting] = experiment, divide(experiment, dataset)
+    return _LAST[setting]
 
 
 _PARTITIONS: dict[bytes, Any] = {}
@@ -155,6 +155,13 @@ def _plan(scenario: Scenario, scheme: str, plans: Path) -> Plan:
     plan.save(partial)
     os.replace(partial, path)
     return plan
+
+
+def _most_rounds(scenario: Scenario, scheme: str, plans: Path) -> int:
+    path = plans / f"{scenario.hash()}-{scheme}.rounds"
+    if not path.is_file():
+        path.write_text(str(most_rounds(Problem.of(scenario), SCHEMES[scheme])), encoding="utf-8")
+    return int(path.read_text(encoding="utf-8"))
 
 
 _OWN: dict[str, Dataset] = {}
