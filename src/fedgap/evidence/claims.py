@@ -147,6 +147,8 @@ def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> A
     scale, unit = (1.0, "") if lower else (100.0, " points")
     text = (f"better in {count[good]}, level in {count['tie']}, the same model in {count['identical']}, worse in "
             f"{count[bad]} of {len(found)} comparisons")
+    if few := len(found) - sum(count.values()):
+        text += f" ({few} have too few seeds yet)"
     shown = [c for c in found if c["verdict"] in (good, bad)]
     for name, group in (("best", [c for c in shown if c["verdict"] == good]),
                         ("worst", [c for c in shown if c["verdict"] == bad])):

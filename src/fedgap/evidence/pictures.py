@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,16 +51,23 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
                 ax.set_visible(False)
                 continue
             (_draw_losses if results["kind"] == "loss" else _draw_accuracies)(ax, panel, mode)
-            ax.set_title(f"{panel['title']}, {MODES[mode]}", fontsize=10)
+            missing = f"\n({panel['missing']} distinct runs not trained yet)" if panel.get("missing") else ""
+            ax.set_title(f"{panel['title']}, {MODES[mode]}{missing}", fontsize=10)
             ax.set_xlabel(results["xlabel"])
             ax.grid(color="#dddddd", linewidth=0.6)
             ax.spines[["top", "right"]].set_visible(False)
         line[0].set_ylabel("training loss" if results["kind"] == "loss" else "test accuracy, %")
-    names = list(dict.fromkeys(row["scheme"] for panel in panels for row in panel["rows"]))
+    names = _present(row for panel in panels for row in panel["rows"])
     handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
                                label=SCHEMES[name].title)[0] for name in names]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     save(figure, path)
+
+
+def _present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The rows' schemes in the paper's order."""
+    there = {row["scheme"] for row in rows}
+    return [name for name in SCHEMES if name in there]
 
 
 def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
@@ -78,7 +85,7 @@ def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
 def _draw_accuracies(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
     rows = [row for row in panel["rows"] if row["mode"] == mode]
     values = sorted({row["value"] for row in rows})
-    names = list(dict.fromkeys(row["scheme"] for row in rows))
+    names = _present(rows)
     places = np.arange(len(values))
     for position, name in enumerate(names):
         at, points = [], []
