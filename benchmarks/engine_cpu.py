@@ -29,6 +29,7 @@ from typing import Any
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "engine_cpu.json"
 OURS = ("shared", "distinct", "fused", "loop")
+ALONE = ("flower",)  # its Ray processes are never quite idle, so it is there for its own turns only
 PEERS = {"pfl": "pfl==0.6.0", "fedlab": "fedlab==1.3.0", "flower": "flwr[simulation]==1.41.0"}
 
 
@@ -163,19 +164,25 @@ def main() -> None:
     about: dict[str, Any] = {}
     for threads in arguments.threads:
         turns: dict[str, list[float]] = defaultdict(list)
-        contestants = []
-        for name, command in commands.items():
-            try:
-                contestants.append(Contestant(name, command, threads))
-                about[name] = contestants[-1].about
-            except RuntimeError as error:
-                missing[name] = str(error)
+        waiting: dict[str, Contestant] = {}
         for turn in range(arguments.passes):
-            for contestant in contestants:
-                turns[contestant.name].append(contestant.rounds_per_second(arguments.seconds))
+            for name, command in commands.items():
+                if name in missing:
+                    continue
+                try:
+                    contestant = waiting.pop(name, None) or Contestant(name, command, threads)
+                    turns[name].append(contestant.rounds_per_second(arguments.seconds))
+                except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+                    missing[name] = str(error)
+                    continue
+                about[name] = contestant.about
+                if name in ALONE:
+                    contestant.end()
+                else:
+                    waiting[name] = contestant
             print(f"{threads} threads, pass {turn + 1}: " + ", ".join(f"{n} {v[-1]:.1f}" for n, v in turns.items()),
                   flush=True)
-        for contestant in contestants:
+        for contestant in waiting.values():
             contestant.end()
         figures[str(threads)] = dict(turns)
     results = {"model": "lenet5", "clients": 10, "batch": 32, "python": platform.python_version(),

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -33,6 +34,7 @@ class LeNet5(nn.Module):
         return self.fc3(F.relu(self.fc2(x)))
 
 
+@cache
 def data(samples: int = BATCH) -> tuple[torch.Tensor, torch.Tensor]:
     """(CLIENTS, samples, 1, 28, 28) images and labels, the same for everybody."""
     generator = torch.Generator().manual_seed(0)
