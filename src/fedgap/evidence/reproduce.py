@@ -140,10 +140,10 @@ def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Wor
 
 
 def picture(results: dict[str, Any], path: Path) -> None:
-    """Draws a figure's results; a table has no picture."""
+    """Draws a figure's results; a table has no picture, nor has a figure without a single run."""
     if results["kind"] == "partitions":
         partitions.picture(results, path)
-    elif results["kind"] in ("loss", "accuracy"):
+    elif any(panel.get("rows") for panel in results.get("panels", [])):
         draw(results, path)
 
 
