@@ -57,7 +57,7 @@ def test_every_round_costs_what_the_paper_says_and_the_totals_are_plannings(smal
     assert summary["energy_left_j"] == pytest.approx(1e6 - summary["energy_j"])
 
 
-def test_measured_accounting_charges_what_the_codec_made_and_trains_the_same(small, tmp_path):
+def test_measured_accounting_charges_what_the_codec_made(small, tmp_path):
     runs = {}
     for accounting in ("as_printed", "measured"):
         experiment = small("rounds=5", f"pruning.accounting={accounting}")
@@ -80,9 +80,17 @@ def test_measured_accounting_charges_what_the_codec_made_and_trains_the_same(sma
         assert last["client_energy_j"][i] == pytest.approx(expected, rel=1e-9)
     scale = 32 * size / scenario.model.gradient_bits
     assert last["broadcast_j"] == pytest.approx(reference["broadcast_j"] * scale, rel=1e-12)
-    # Client by client the sums round differently than fused, and a weight at the cut may change sides.
-    for a, b in zip(measured.history, printed.history, strict=True):
-        assert a["train_loss"] == pytest.approx(b["train_loss"], rel=1e-3)
+
+
+def test_what_comes_through_the_codec_trains_the_same(small, tmp_path):
+    """Without pruning: client by client sums round differently than fused, and a weight at the cut may change sides."""
+    losses = []
+    for accounting in ("as_printed", "measured"):
+        experiment = small("rounds=5", f"pruning.accounting={accounting}")
+        _, _, scenario = divide(experiment)
+        run = train(experiment, tmp_path / accounting, plan=by_hand(scenario, (5, [0, 3, 4], 0.0)))
+        losses.append([event["train_loss"] for event in run.history])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
 def test_state_comes_back_exactly(small):
