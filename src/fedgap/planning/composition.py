@@ -123,7 +123,9 @@ class _Several:
         master.run(start=start)
         if master.infeasible:
             return None
-        return np.array([float(w @ master.column(j).deadline) / w.sum() for j, w in enumerate(master.weights)])
+        # Columns priced after the last program have no weight.
+        found = [(w, master.column(j).deadline[: len(w)]) for j, w in enumerate(master.weights)]
+        return np.array([float(w @ deadline) / w.sum() for w, deadline in found])
 
     def _two_deadlines(self) -> Array:
         """With two segments the first deadline decides: a second must be worth the same in both, a scalar root."""
