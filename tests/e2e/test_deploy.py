@@ -24,6 +24,7 @@ from fedgap.running.api import train
 from fedgap.running.run import Run
 from tests.e2e.deployments import at, deployed, kill, news, server_pid
 
+REFUSED = "The SuperNode could not establish a connection to the SuperLink."
 full = pytest.mark.skipif(os.environ.get("FEDGAP_FULL") != "1", reason="takes a minute; set FEDGAP_FULL=1")
 
 
@@ -169,25 +170,28 @@ def test_strangers_and_plaintext_are_refused(tmp_path):
         strangers = [NodeProcesses(folder, superlink=address, ca=superlink.keys / "ca.crt", key=key),
                      NodeProcesses(private_folder(tmp_path / "keyless"), superlink=address,
                                    ca=superlink.keys / "ca.crt", key=None)]
-        plain = subprocess.Popen([str(Path(sys.executable).parent / "flower-supernode"), "--insecure", "--superlink",
-                                  address, "--port", "0", "--max-retries", "2"], env=superlink.environ,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        plain = Process("plaintext", [str(Path(sys.executable).parent / "flower-supernode"), "--insecure",
+                                      "--superlink", address, "--port", str(free_port()), "--max-retries", "2"],
+                        tmp_path / "plain.log", superlink.environ)
         try:
             for stranger in strangers:
                 stranger.start()
             run = deployment.run()
-            time.sleep(2)
-            said = [(s.folder / "supernode.log").read_text() for s in strangers]
+            logs = [*(s.folder / "supernode.log" for s in strangers), plain.log]
+            deadline = time.monotonic() + 90
+            while not all(REFUSED in log.read_text() for log in logs) and time.monotonic() < deadline:
+                time.sleep(0.5)
+            said = [log.read_text() for log in logs]
         finally:
             for stranger in strangers:
                 stranger.stop()
-            plain.kill()
-            plain.wait()
+            plain.stop()
     assert len(run.history) == 4
     assert not news(run)  # nobody else enrolled
-    for words in said:
-        assert "SuperNode ID" not in words, words
-    assert "SuperNode ID" not in plain.stdout.read()
+    for words, why in zip(said, ("Failed to activate", "must be registered", "Server disconnected"), strict=True):
+        assert "SuperNode ID" not in words
+        assert REFUSED in words
+        assert why in words, words
 
 
 @full
