@@ -17,8 +17,9 @@ NEAR = (1.0001, 1.01, 1.1)
 def random_document(rng: np.random.Generator, clients: int, rounds: int, **chosen: Any) -> dict[str, Any]:
     """A scenario's document with budgets of 1: see :func:`random_scenario`, which sets them.
 
-    :param chosen: ``aggregation``, ``spread`` (1: equal clients), ``hopeless`` (one client that takes 1000 times as
-        long), ``weights`` ("both", "no_pruning_cost", "no_generalization_cost", "no_phi"), ``max_ratio``.
+    :param chosen: what not to draw: ``aggregation``, ``spread`` (1: equal clients), ``hopeless`` (one client that takes
+        1000 times as long), ``weights`` ("both", "no_pruning_cost", "no_generalization_cost", "no_phi"), ``max_ratio``,
+        ``dense_first``, ``loud`` (the mean gain).
     """
     aggregation = chosen.get("aggregation") or str(rng.choice(["mean", "sum", "mixture"]))
     spread = chosen.get("spread") or float(rng.choice([1.0, 1.5, 10.0, 100.0], p=[0.1, 0.4, 0.3, 0.2]))
@@ -28,7 +29,7 @@ def random_document(rng: np.random.Generator, clients: int, rounds: int, **chose
     ratio = chosen.get("max_ratio", float(rng.choice([0.0, 0.3, 0.7, 0.95], p=[0.1, 0.3, 0.4, 0.2])))
     models = ((1.42e6, 1.8e6), (21.07e6, 0.59e9), (1e4, 1e9), (1e9, 1e4))
     bits, flops = models[int(rng.choice(4, p=[0.35, 0.35, 0.15, 0.15]))]
-    loud = 10.0 ** rng.choice([-5.0, -5.0, -12.0, -2.0])
+    loud = float(chosen.get("loud", 10.0 ** rng.choice([-5.0, -5.0, -12.0, -2.0])))
 
     def around(middle: float) -> list[float]:
         return [float(v) for v in middle * np.sqrt(spread) ** rng.uniform(-1.0, 1.0, clients)]

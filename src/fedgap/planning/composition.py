@@ -106,6 +106,8 @@ class _Several:
     def solve(self, start: tuple[float, float] | None) -> Composed | None:
         """The best deadlines, and all that follows from them."""
         problem = self.problem
+        if self._too_dear():
+            return None
         deadline = self._two_deadlines() if len(self.parts) == 2 else self._deadlines(start)
         if deadline is None:
             return None
@@ -115,6 +117,25 @@ class _Several:
         values = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
         segments = tuple(_segment(problem, part, *row) for part, *row in zip(self.parts, *values, strict=True))
         return Composed(segments, float(costs[0]), deadline, *_prices(problem, answer, len(self.parts)))
+
+    def _too_dear(self) -> bool:
+        """Whether the energy certainly does not suffice, whatever the deadlines: most compositions fail here, quickly.
+
+        The least energy is convex in how the spare time is shared out, w: nowhere below its tangent's least value.
+        """
+        budget = self.problem.energy_j - self.problem.rounds * self.problem.broadcast_j
+        w = np.full(len(self.parts), 1.0 / len(self.parts))
+        for _ in range(12):
+            _, answer = self.allocate(self.rounds[None], self.floor + max(self.spare_s, 0.0) * w / self.rounds)
+            least = float(answer.least_energy[0])
+            saved = answer.least_price[0].reshape(len(w), -1).sum(axis=-1) * max(self.spare_s, 0.0)
+            if least <= budget:
+                return False
+            if least - (saved.max() - saved @ w) > budget * (1.0 + 1e-9):
+                return True
+            w = w * np.sqrt(saved / max(float(saved.max()), 1e-300)) + 1e-9
+            w = w / w.sum()
+        return False
 
     def _deadlines(self, start: tuple[float, float] | None) -> Array | None:
         problem = self.problem
