@@ -1,6 +1,7 @@
 """The linear program over columns, and the loop that prices them."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,8 @@ class Master:
         Far from the optimum a rough bound does, for it only has to show the direction; ``fine`` asks for a good one.
         """
         bound = -mu * self.energy - nu * self.delay
-        distance = (self.objective - self.lower_bound) / abs(self.objective) if np.isfinite(self.objective) else 1.0
+        known = np.isfinite(self.objective)
+        distance = (self.objective - self.lower_bound) / max(abs(self.objective), 1e-300) if known else 1.0
         tolerance = self.tolerance if fine else min(max(self.tolerance, 0.2 * distance), 0.3)
         for i, (share, answer) in enumerate(zip(self.shares, self.pricing(mu, nu, tolerance), strict=True)):
             bound += share * answer.lower_bound
@@ -122,27 +124,37 @@ class Master:
         columns = [self.column(i) for i in range(len(self.shares))]
         sizes = [len(c.cost) for c in columns]
         width = sum(sizes)
-        # Two slack columns, dear, keep the program feasible while the columns are few.
         limits = np.zeros((2, width + 2))
         limits[0, :width] = np.concatenate([c.energy for c in columns]) / self.energy
         limits[1, :width] = np.concatenate([c.deadline for c in columns]) / self.delay
         limits[0, -2] = limits[1, -1] = -1.0
         kinds = np.zeros((len(columns), width + 2))
         kinds[:, :width] = np.repeat(np.eye(len(columns)), sizes, axis=1)
-        # HiGHS has absolute tolerances: costs go in as what they are above the cheapest, in units of a typical one.
         base = np.array([c.cost.min() for c in columns])
-        above = np.concatenate([c.cost - least for c, least in zip(columns, base, strict=True)])
-        unit = float(np.median(above[above > 0.0])) if above.any() else max(self._penalty, 1e-300) * 1e-3
-        costs = np.concatenate([above, [self._penalty, self._penalty]]) / unit
-        for method in ("highs-ds", "highs-ipm"):  # the simplex method may fail at the largest penalties
-            answer = linprog(costs, A_ub=limits, b_ub=np.ones(2), A_eq=kinds, b_eq=self.shares, method=method)
-            if answer.success:
-                break
-        else:
+        answer, unit = None, self._penalty
+        if self.infeasible:
+            # As long as the columns overdraw the budgets, by how much is all that counts; then never again.
+            answer = _linear(np.concatenate([np.zeros(width), np.ones(2)]), limits, 1.0, kinds, self.shares)
+            self.shortfall = float(answer.fun) if answer is not None else np.inf
+        if not self.infeasible:
+            # HiGHS has absolute tolerances: costs go in as what they are above the cheapest, in units of a typical one.
+            above = np.concatenate([c.cost - least for c, least in zip(columns, base, strict=True)])
+            unit = float(np.median(above[above > 0.0])) if above.any() else 1.0
+            room = 1.0 + self.shortfall
+            answer = _linear(above / unit, limits[:, :width], room, kinds[:, :width], self.shares)
+        if answer is None:
             return self.prices
         self.objective = float(self.shares @ base + unit * answer.fun)
-        self.shortfall = float(answer.x[-2:].sum())
-        self.weights = np.split(answer.x[:-2], np.cumsum(sizes)[:-1])
+        self.weights = np.split(answer.x[:width], np.cumsum(sizes)[:-1])
         mu, nu = np.maximum(-answer.ineqlin.marginals, 0.0) * unit / (self.energy, self.delay)
         self.prices = float(mu), float(nu)
         return self.prices
+
+
+def _linear(costs: Array, limits: Array, room: float, kinds: Array, shares: Array) -> Any:
+    """min costs·w s.t. limits·w ≤ room, kinds·w = shares, w ≥ 0; None where HiGHS gives up."""
+    for method in ("highs-ds", "highs-ipm"):
+        answer = linprog(costs, A_ub=limits, b_ub=np.full(2, room), A_eq=kinds, b_eq=shares, method=method)
+        if answer.success:
+            return answer
+    return None
