@@ -152,8 +152,10 @@ def test_steepness_is_how_fast_time_shrinks(seed):
     smooth = (np.abs(np.log(units.cubic / units.x_min**3 / price)) > 0.01) & (
         np.abs(np.log(units._sending_price(units.s_max) / price)) > 0.01
     )
+    here = units.at(price)
     fall = (units.at(price * (1.0 - 1e-4)).time - units.at(price * (1.0 + 1e-4)).time) / 2e-4
-    assert units.steepness(price, units.at(price))[smooth] == pytest.approx(fall[smooth], rel=1e-4, abs=1e-9)
+    off = np.abs(units.steepness(price, here) - fall)
+    assert (off <= 1e-4 * fall + 1e-11 * here.time)[smooth].all()  # the difference loses what it subtracts: ~1e-12·u
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -121,21 +121,26 @@ class _Several:
     def _too_dear(self) -> bool:
         """Whether the energy certainly does not suffice, whatever the deadlines: most compositions fail here, quickly.
 
-        The least energy is convex in how the spare time is shared out, w: nowhere below its tangent's least value.
+        Each segment's least energy is convex in the spare seconds that it is given, hence above its tangents; the spare
+        time goes to whichever tangent falls most steeply.
         """
+        spare = max(self.spare_s, 0.0)
+        given = spare * np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 60)])[:, None]
+        time = (self.floor + given / self.rounds)[..., None] - self.units.overhead
+        price = self.units.price_of_time(np.maximum(time / self.units.keep_min, self.units.u_min))
+        energy = np.where(self.selected, self.units.keep_min * self.units.at(price).energy, 0.0).sum(axis=-1)
+        energy, slope = self.rounds * energy, -np.where(self.selected, price, 0.0).sum(axis=-1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rise = energy - slope * given  # each tangent's height at no spare time
+            meet = (rise[1:] - rise[:-1]) / (slope[:-1] - slope[1:])
+        meet = np.clip(np.where(np.isfinite(meet), meet, np.inf), given[:-1], given[1:])
+        fall = np.concatenate([slope[:-1], slope[1:]]).ravel()
+        seconds = np.concatenate([meet - given[:-1], given[1:] - meet]).ravel()
+        order = np.argsort(fall)
+        before = np.cumsum(seconds[order]) - seconds[order]
+        saved = fall[order] @ np.clip(spare - before, 0.0, seconds[order])
         budget = self.problem.energy_j - self.problem.rounds * self.problem.broadcast_j
-        w = np.full(len(self.parts), 1.0 / len(self.parts))
-        for _ in range(12):
-            _, answer = self.allocate(self.rounds[None], self.floor + max(self.spare_s, 0.0) * w / self.rounds)
-            least = float(answer.least_energy[0])
-            saved = answer.least_price[0].reshape(len(w), -1).sum(axis=-1) * max(self.spare_s, 0.0)
-            if least <= budget:
-                return False
-            if least - (saved.max() - saved @ w) > budget * (1.0 + 1e-9):
-                return True
-            w = w * np.sqrt(saved / max(float(saved.max()), 1e-300)) + 1e-9
-            w = w / w.sum()
-        return False
+        return bool(energy[0].sum() + saved > budget * (1.0 + 1e-9))
 
     def _deadlines(self, start: tuple[float, float] | None) -> Array | None:
         problem = self.problem
