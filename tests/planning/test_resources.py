@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedgap.planning import resources
 from fedgap.planning.composition import compose_single
 from fedgap.planning.convex_model import solve_fixed_selection
 from fedgap.planning.problem import Problem
@@ -217,3 +218,26 @@ def test_infeasible_by_hand():
     assert pencil(0.6932, 1e9).feasible[0]
     assert not pencil(0.6931, 1e9).feasible[0]
     assert pencil(0.1, 1e9).least_energy[0] == pytest.approx(np.log(2.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("extreme", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds)
+@settings(max_examples=200 if FULL else 40)
+def test_newton_and_search_find_the_same(kind, extreme, seed):
+    """The quick way and the safe way, on the same problems."""
+    task = resources._Task.of(*random_setting(seed, kind, extreme))
+    solved, quick = resources._newton(task)
+    safe = resources._search(task)
+    assert safe.feasible[solved].all()
+    weight = task.weight * task.share * task.time
+    value, best = ((weight / answer.point.time).sum(axis=-1) for answer in (quick, safe))
+    assert value[solved] == pytest.approx(best[solved], rel=1e-9 if extreme else 1e-11)
+
+
+def test_newton_solves_most_ordinary_problems():
+    tasks = [resources._Task.of(*random_setting(seed)) for seed in range(40)]
+    solvable = [task.in_time & (task.ends.least < task.budget) & (task.ends.most > task.budget) for task in tasks]
+    solved = [resources._newton(task)[0] for task in tasks]
+    assert np.concatenate(solvable).sum() > 50
+    assert np.concatenate(solved).sum() > 0.8 * np.concatenate(solvable).sum()

@@ -10,8 +10,9 @@ an instance's π solves G(π) = ζ/k clipped to its range, and ζ is where the e
 a whole batch of problems at once; :mod:`fedgap.planning.composition` also chooses the deadlines.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,10 +44,18 @@ class Allocation:
     """ζ, (B,): J a unit of kept model (of Σ m/k) is worth; infinite where energy is no object."""
     time_value: Array
     """π/ζ: how much Σ m/k one more second of the instance's deadline gives."""
-    least_energy: Array
-    """(B,): Σ r·m·ε at the most pruning, J."""
-    least_price: Array
-    """π at the most pruning, W: how much energy a second more would save there."""
+    _task: "_Task"
+
+    @property
+    def least_energy(self) -> Array:
+        """(B,): Σ r·m·ε at the most pruning, J."""
+        return np.where(self._task.in_time, self._task.ends.least, np.inf)
+
+    @property
+    def least_price(self) -> Array:
+        """π at the most pruning, W: how much energy a second more would save there."""
+        task = self._task
+        return np.where(task.selected, np.where(task.enough, task.ends.low, np.inf), 0.0)
 
 
 def allocate(
@@ -54,51 +63,178 @@ def allocate(
 ) -> Allocation:
     """Solve B fixed-selection, fixed-deadline problems.
 
+    Most are solved by a few Newton steps on all the optimality conditions at once; where those do not arrive (no energy
+    is left over, none suffices, a curve is all but flat), by a safeguarded search of the multiplier.
+
     :param units: curves of the instances, broadcastable to (B, I).
     :param time: t_i, s, (B, I); :param share: 1/k_i, (B, I); :param rounds: r_i, (B, I); :param selected: (B, I).
     :param budget: E, J, (B,): for computing and uploading, the broadcasts taken off.
     """
-    u_min, keep_min = units.u_min, units.keep_min
-    enough = (time >= keep_min * u_min * (1.0 - _TIGHT)) | ~selected
-    in_time = enough.all(axis=-1)
-    time = np.where(enough & selected, np.maximum(time, keep_min * u_min), u_min)
-    weight = np.where(selected, rounds, 0.0)
-    # The price of time at the most and at the least pruning, where the client's range of m ends.
-    keep_max = np.minimum(1.0, time / u_min)
-    ends = units.price_of_time(np.stack([time / keep_min, np.maximum(time, u_min)]))
-    low, high = ends[0], np.where(keep_max < 1.0, units.full_price, ends[1])
-    both = units.at(np.stack([low, high]))
-    at_low, at_high = (Point(*(part[end] for part in both)) for end in (0, 1))
-    worth_low = (at_low.energy + low * at_low.time) / share
-    worth_high = (at_high.energy + high * at_high.time) / share
-    least = (weight * keep_min * at_low.energy).sum(axis=-1)
-    most = (weight * keep_max * at_high.energy).sum(axis=-1)
-    feasible = in_time & (least <= budget * (1.0 + _TIGHT))
-    rich = most <= budget
-
-    inverse = np.zeros(budget.shape)  # 1/ζ: 0 where energy is no object
-    price, point = high, at_high
-    search = feasible & ~rich
-    if search.any():
-        bounds = _Ends(low, high, at_low, at_high, worth_low, worth_high)
-        worth, price, point = _spend(units, time, share, weight, budget, bounds, search)
-        inverse = np.where(search, 1.0 / worth, 0.0)
-    keep = np.where(selected, np.clip(time / point.time, keep_min, keep_max), 0.0)
+    task = _Task.of(units, time, share, rounds, selected, budget)
+    solved, answer = _newton(task)
+    if not solved.any():
+        answer = _search(task)
+    elif not solved.all():
+        left = np.flatnonzero(~solved)
+        answer = answer.put(left, _search(task.take(left)))
+    keep = np.where(selected, np.clip(task.time / answer.point.time, units.keep_min, task.keep_max), 0.0)
+    inverse, energy = answer.inverse[:, None], answer.point.energy
     # A client that cannot work faster still has a use for time: there π follows from G = ε + π·u_min = ζ/k.
-    stretched = (keep_max < 1.0) & (worth_high * inverse[:, None] <= 1.0)
-    rate = np.where(stretched, (share - point.energy * inverse[:, None]) / u_min, price * inverse[:, None])
+    fastest = answer.price >= units.full_price * (1.0 - _TIGHT)
+    stretched = (task.keep_max < 1.0) & fastest & (energy * inverse <= share)
+    rate = answer.price * inverse
+    if stretched.any():
+        rate = np.where(stretched, np.maximum((share - energy * inverse) / units.u_min, rate), rate)
+    kept = task.weight * keep
     return Allocation(
-        feasible=feasible,
+        feasible=answer.feasible,
         keep=keep,
-        x=point.x,
-        s=point.s,
-        value=(weight * keep * share).sum(axis=-1),
-        energy=(weight * keep * point.energy).sum(axis=-1),
-        worth=np.divide(1.0, inverse, out=np.full(inverse.shape, np.inf), where=inverse > 0.0),
+        x=answer.point.x,
+        s=answer.point.s,
+        value=(kept * share).sum(axis=-1),
+        energy=(kept * energy).sum(axis=-1),
+        worth=np.divide(1.0, answer.inverse, out=np.full(budget.shape, np.inf), where=answer.inverse > 0.0),
         time_value=np.where(selected, rate, 0.0),
-        least_energy=np.where(in_time, least, np.inf),
-        least_price=np.where(selected, np.where(enough, low, np.inf), 0.0),
+        _task=task,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """The problems of one call, with what follows at once from their deadlines."""
+
+    units: Units
+    time: Array
+    """t, at least what the most pruning needs; u_min where there is no problem to solve."""
+    share: Array
+    weight: Array
+    """r where selected, else 0."""
+    selected: Bools
+    budget: Array
+    enough: Bools
+    in_time: Bools
+    """(B,): all deadlines can be kept."""
+    keep_max: Array
+
+    @classmethod
+    def of(cls, units: Units, time: Array, share: Array, rounds: Array, selected: Bools, budget: Array) -> "_Task":
+        needed = units.keep_min * units.u_min
+        enough = (time >= needed * (1.0 - _TIGHT)) | ~selected
+        time = np.where(enough & selected, np.maximum(time, needed), units.u_min)
+        keep_max = np.minimum(1.0, time / units.u_min)
+        in_time = np.asarray(enough.all(axis=-1))
+        return cls(units, time, share, np.where(selected, rounds, 0.0), selected, budget, enough, in_time, keep_max)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> "_Task":
+        """Some of the problems."""
+        batch = len(self.budget)
+        own = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "units"}
+        return _Task(self.units.pick(rows, batch), **own)
+
+    @cached_property
+    def ends(self) -> "_Ends":
+        """The price of time at the most and at the least pruning, where the client's range of m ends."""
+        units, time = self.units, self.time
+        prices = units.price_of_time(np.stack([time / units.keep_min, np.maximum(time, units.u_min)]))
+        low, high = prices[0], np.where(self.keep_max < 1.0, units.full_price, prices[1])
+        both = units.at(np.stack([low, high]))
+        at_low, at_high = (Point(*(part[end] for part in both)) for end in (0, 1))
+        return _Ends(
+            low, high, at_low, at_high,
+            worth_low=(at_low.energy + low * at_low.time) / self.share,
+            worth_high=(at_high.energy + high * at_high.time) / self.share,
+            least=(self.weight * units.keep_min * at_low.energy).sum(axis=-1),
+            most=(self.weight * self.keep_max * at_high.energy).sum(axis=-1),
+        )
+
+
+class _Answer(NamedTuple):
+    """Where every instance works, (B, I), and 1/ζ, (B,): 0 where energy is no object."""
+
+    feasible: Bools
+    inverse: Array
+    price: Array
+    point: Point
+
+    def put(self, rows: npt.NDArray[np.intp], other: "_Answer") -> "_Answer":
+        """With these rows from the other."""
+
+        def both(mine: Any, new: Any) -> Any:
+            whole = np.array(np.broadcast_to(mine, (len(self.feasible), *new.shape[1:])))
+            whole[rows] = new
+            return whole
+
+        feasible, inverse, price = (both(mine, new) for mine, new in zip(self[:3], other[:3], strict=True))
+        return _Answer(feasible, inverse, price, Point(*map(both, self.point, other.point)))
+
+
+_STEPS = 12
+_ARRIVED = 1e-6
+"""Newton's steps square the distance (in ln π), so the next is below rounding."""
+
+
+def _newton(task: _Task) -> tuple[Bools, _Answer]:
+    """Newton's steps in ln π and ln ζ at once, from a good guess; says which problems they solved.
+
+    An instance wants ln G(π) = ln(ζ/k), unless that takes its m beyond an end, where ln u(π) = ln(t/m) is wanted
+    instead: the step goes to the prediction of the first, clipped to those of the others. ln ζ is where the energy,
+    to first order in these steps, is the budget.
+    """
+    units, time, share, weight = task.units, task.time, task.share, task.weight
+    log_full = np.log(units.full_price)
+    log_time, log_share = np.log(time), np.log(share)
+    log_keep = np.log(units.keep_min)
+    # The guess: in the middle of the range, all of the time but the least that the other needs goes to one.
+    middle = np.maximum(time / np.sqrt(units.keep_min * task.keep_max), units.u_min)
+    z = np.minimum(np.log(units.price_below(middle)), log_full)
+    log_worth = np.full(task.budget.shape, np.nan)
+    with np.errstate(all="ignore"):  # whatever goes astray is not solved
+        for number in range(_STEPS):
+            price = np.exp(z)
+            point = units.at(price)
+            model = point.energy + price * point.time
+            steep = units.steepness(price, point)
+            to_model = price * point.time / model
+            to_time = np.maximum(steep / point.time, 1e-200)  # 0 at all maxima: from there both ends are far
+            each = weight * time * point.energy / point.time
+            rise = weight * time * steep * model / (point.time * point.time)
+            energy = each.sum(axis=-1)
+            off = np.log(model) - log_share
+            if number == 0:
+                log_worth = (off * each).sum(axis=-1) / energy
+            missing = np.log(point.time) - log_time
+            least = (missing + log_keep) / to_time
+            most = np.minimum(np.where(task.keep_max < 1.0, np.inf, missing / to_time), log_full - z)
+            free = (log_worth[:, None] - off) / to_model
+            step = np.minimum(np.maximum(free, least), most)
+            moves = np.where(step == free, rise / to_model, 0.0).sum(axis=-1)
+            change = (energy * np.log(task.budget / energy) - (rise * step).sum(axis=-1)) / moves
+            change = np.minimum(np.maximum(change, -2.0), 2.0)
+            log_worth = log_worth + change
+            step = np.minimum(np.maximum(free + change[:, None] / to_model, least), most)
+            z = z + np.minimum(np.maximum(step, -3.0), 3.0)
+            far = np.where(task.selected, np.abs(step), 0.0).max(axis=-1)
+            if not (far > _ARRIVED).any():
+                break
+        price = np.where(z < log_full, np.exp(z), units.full_price)
+        point = units.at(price)
+        energy = (weight * time * point.energy / point.time).sum(axis=-1)
+        solved = task.in_time & (far <= _ARRIVED) & (np.abs(energy - task.budget) <= 1e-12 * task.budget)
+        keep = time / point.time
+        inside = (keep >= units.keep_min * (1.0 - _TIGHT)) & (keep <= task.keep_max * (1.0 + _TIGHT)) | ~task.selected
+        solved &= inside.all(axis=-1) & (moves > 0.0)  # where nobody can move, ζ is anything
+    return solved, _Answer(task.in_time, np.exp(-log_worth), price, point)
+
+
+def _search(task: _Task) -> _Answer:
+    """By ends and a safeguarded search of ζ between them: whatever the problem."""
+    ends = task.ends
+    feasible = task.in_time & (ends.least <= task.budget * (1.0 + _TIGHT))
+    search = feasible & (ends.most > task.budget)
+    if not search.any():
+        return _Answer(feasible, np.zeros(task.budget.shape), ends.high, ends.at_high)
+    worth, price, point = _spend(task, search)
+    return _Answer(feasible, np.where(search, 1.0 / worth, 0.0), price, point)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,15 +247,18 @@ class _Ends:
     at_high: Point
     worth_low: Array
     worth_high: Array
+    least: Array
+    """Energy at the most pruning, J, (B,)."""
+    most: Array
 
 
-def _spend(
-    units: Units, time: Array, share: Array, weight: Array, budget: Array, ends: _Ends, search: Bools
-) -> tuple[Array, Array, Point]:
+def _spend(task: _Task, search: Bools) -> tuple[Array, Array, Point]:
     """ζ at which the energy is used up, by safeguarded Newton steps on ln E(ζ); dE_i/dg = r·t·(−u′)·G/u³.
 
     Problems outside ``search`` (all energy is used at the least pruning, or none can be) are held at the least pruning.
     """
+    units, time, share, weight, budget, ends = (
+        task.units, task.time, task.share, task.weight, task.budget, task.ends)
     counted = weight > 0.0
     low = np.where(counted, ends.worth_low, np.inf).min(axis=-1)
     high = np.where(counted, ends.worth_high, 0.0).max(axis=-1)

@@ -58,7 +58,7 @@ def log_snr(r: Array) -> Array:
     q = np.sqrt(2.0 * r)
     guess = q * (1.0 + q * (-1.0 / 3.0 + q * (11.0 / 72.0 + q * (-43.0 / 540.0 + q * (769.0 / 17280.0)))))
     s = _halley(np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), np.clip(guess, 1e-8, 1.6)), r, 3)
-    return np.where(r < 1e-3, polyval(q, _SILENT), s) if least < 1e-3 else s
+    return s if least >= 1e-3 else np.where(r < 1e-3, polyval(q, _SILENT), s)
 
 
 def _loud_guess(r: Array) -> Array:
@@ -136,6 +136,10 @@ class Units:
         """The curves of some clients (an index array of any shape over the last axis)."""
         return self._map(lambda value: value[..., index])
 
+    def pick(self, rows: npt.NDArray[np.intp], batch: int) -> "Units":
+        """The curves of some problems of a batch; what the whole batch shares stays shared."""
+        return self._map(lambda value: value[rows] if value.ndim > 1 and len(value) == batch else value)
+
     def shortest(self, selected: npt.NDArray[np.bool_]) -> Array:
         """The least delay of a round of each selection: max over its clients of download + keep_min·u_min, (...)."""
         need = self.overhead + self.keep_min * self.u_min
@@ -180,8 +184,16 @@ class Units:
         return np.maximum(computing, sending)
 
     def _sending_price(self, s: Array) -> Array:
-        # The difference would cancel where s is small.
-        return np.asarray(self.noise * np.where(s < 0.1, polyval(s, _WHISPER), s * np.exp(s) - np.expm1(s)))
+        price = s * np.exp(s) - np.expm1(s)
+        if s.min(initial=np.inf) < 0.1:  # there the difference would cancel
+            price = np.where(s < 0.1, polyval(s, _WHISPER), price)
+        return np.asarray(self.noise * price)
+
+    def price_below(self, time: Array) -> Array:
+        """A price near the one of ``time`` ≥ u_min, and not above it: as if the other activity took its least time."""
+        sending, computing = np.maximum(time - self.x_min, self.y_min), np.maximum(time - self.y_min, self.x_min)
+        low = self.cubic / computing**3 if self.free_frequency else np.zeros(np.shape(time))
+        return np.maximum(low, self._sending_price(self.nats / sending)) if self.free_power else low
 
     def price_of_time(self, time: Array) -> Array:
         """π with u(π) = ``time``, in W; the full price where ``time`` ≤ u_min.
