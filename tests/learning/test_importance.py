@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from fedgap.learning.importance import Importance
+from fedgap.learning.masks import ranks
 
 W0 = torch.tensor([[3.0, -1.0, 0.5, 2.0]])
 W1 = torch.tensor([[1.0, -4.0, 0.5, 2.0]])
@@ -36,8 +37,17 @@ def test_lock_in_as_printed_and_its_repair():
         importance.observe(W0, V0, ALL)
         importance.observe(W1, v1, known)
     assert torch.allclose(printed.scores(W1, 2), torch.tensor([[0.5, 0.0, 0.0, 0.0]]))
+    # The silent weight that was kept stays ahead of those that were pruned, whatever their index.
+    assert ranks(printed.scores(W1.flip(1), 2)).tolist() == [[0, 1, 2, 3]]
+    assert ranks(printed_with(v1.flip(1), known.flip(1)).scores(W1.flip(1), 2)).tolist() == [[2, 3, 1, 0]]
     # The pruned weights keep the gradient of round 0; a known gradient of 0 counts as known.
     assert torch.allclose(repaired.scores(W1, 2), torch.tensor([[0.5, 0.0, 1.0, 0.0]]))
+
+
+def printed_with(gradient: torch.Tensor, known: torch.Tensor) -> Importance:
+    importance = Importance(remember=False)
+    importance.observe(W0, gradient, known)
+    return importance
 
 
 def test_magnitude_ignores_gradients():

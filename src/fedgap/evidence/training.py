@@ -29,6 +29,8 @@ Record = dict[str, Any]
 """One trained run: ``key``, ``seed``, ``rounds``, and lists over its evaluations (``round``, ``test_accuracy``,
 ``test_loss``, ``training_set_loss``), with the machine and versions it ran on."""
 _SIZES: dict[str, int] = {}
+_TIES = "kept first"
+"""A weight that was kept wins a tie at importance 0: runs of the rule before that are not these runs."""
 
 
 def model_size(job: Job) -> int:
@@ -50,10 +52,11 @@ def training_key(job: Job) -> str:
     size = model_size(job)
     keeps = np.where(job.selected, [[keep_count(ratio, size) for ratio in row] for row in job.ratio], 0)
     pruned = bool(((keeps < size) & job.selected).any())
+    ties = [] if job.importance["remember"] or job.importance["rule"] != "taylor" else [_TIES]
     decides = [
         job.data_sha256, job.model, job.seed, job.learning_rate, job.evaluate_every, job.precision, job.engine,
         job.accounting, job.faults.to_dict(), digest(keeps[job.schedule]), digest(job.batch_size), digest(job.indices),
-        digest(job.sizes), [job.importance, job.evaluate_pruned] if pruned else None,
+        digest(job.sizes), [job.importance, *ties, job.evaluate_pruned] if pruned else None,
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
 

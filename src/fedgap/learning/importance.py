@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+_SILENT = 1e-30
+"""Stands for a known gradient of 0: below every real one, above that of a weight nobody kept."""
 RULES = ("taylor", "magnitude", "random")
 """``taylor`` is the paper's; ``magnitude`` and ``random`` are comparisons."""
 
@@ -18,8 +20,8 @@ class Importance:
     ``taylor``: Q_m = (v_m·ρ_m)² with v the previous round's global gradient. ``current_weights`` False, as printed,
     takes the previous round's weight ρ^(s−1) too; True, the repair, the current ρ^(s). Before any gradient is known
     the ranking is by magnitude. ``remember`` False, as printed, takes v of the previous round alone, so that a weight
-    that every client pruned has v = 0 and stays pruned; True (part of the repair ``dense_first``) keeps each weight's
-    last known gradient. ``random`` draws anew each round from ``seeds``, one for each run.
+    that every client pruned has v = 0 and stays pruned for ever; True (part of the repair ``dense_first``) keeps each
+    weight's last known gradient. ``random`` draws anew each round from ``seeds``, one for each run.
     """
 
     rule: str = "taylor"
@@ -52,7 +54,11 @@ class Importance:
         """
         if self.rule != "taylor":
             return
-        if self.remember and self._gradient is not None:
+        if not self.remember:
+            # A kept weight whose unit was silent in this round's batches has v = 0 too. It must not lose its place to
+            # one that everybody pruned, or the tie-break by index would undo the lock-in, for the first layers only.
+            gradient = torch.where(known & (gradient == 0), _SILENT, gradient)
+        elif self._gradient is not None:
             gradient = torch.where(known, gradient, self._gradient)
         self._gradient = gradient.detach().clone()
         if not self.current_weights:
