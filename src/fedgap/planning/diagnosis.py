@@ -5,8 +5,8 @@ two budgets share one price of time π, so a composition's least delay for an en
 converse. Where a scheme selects, rounds of single clients are cheapest; a plan mixes at most a fast and a frugal one.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,10 @@ Bools = npt.NDArray[np.bool_]
 
 _CANDIDATES = 8
 """Selections near the lower envelope that whole rounds are mixed from."""
+_NEAR = np.array([1.0, 0.5, 2.0, 0.1, 10.0, 1e-4, 1e4])
+"""Multiples of the price at which candidates are looked for."""
+_CHEAPEST = 1e-18
+"""The least price of time that is looked at, relative to the dearest that matters."""
 _MARGIN = 1e-9
 """Relative allowance that makes a least budget feasible in floating point."""
 
@@ -59,6 +63,10 @@ class Cheapest:
         self.kinds = [(1, self.units.dense())] if first_dense else []
         if problem.rounds > len(self.kinds):
             self.kinds.append((problem.rounds - len(self.kinds), self.units))
+        self.single = scheme.select
+        self.who = self.selections.argmax(axis=-1)
+        self.broadcast_j = problem.broadcast_j
+        self.dearest = float(np.max(self.units.full_price)) * 4.0
 
     def curve(self, units: Units, price: Array) -> tuple[Array, Array]:
         """(d, e) of one round of every selection at prices (P,): the deadline, s, and the joules, (P, S).
@@ -68,107 +76,106 @@ class Cheapest:
         shape = (len(price), self.problem.size)
         point = units.at(np.broadcast_to(price[:, None], shape))
         alone = units.overhead + units.keep_min * point.time
-        if self.selections.sum(axis=-1).max() == 1:
-            who = self.selections.argmax(axis=-1)
-            return alone[:, who], (units.keep_min * point.energy)[:, who] + self.problem.broadcast_j
+        if self.single:
+            return alone[:, self.who], (units.keep_min * point.energy)[:, self.who] + self.broadcast_j
         deadline = np.where(self.selections, alone[:, None, :], 0.0).max(axis=-1)
         time = np.maximum((deadline[..., None] - units.overhead) / units.keep_min, units.u_min)
         energy = units.keep_min * units.at(units.price_of_time(time)).energy
-        return deadline, np.where(self.selections, energy, 0.0).sum(axis=-1) + self.problem.broadcast_j
+        return deadline, np.where(self.selections, energy, 0.0).sum(axis=-1) + self.broadcast_j
 
     def least_delay(self, energy_j: float) -> Mix | None:
         """The plan of least delay within an energy budget; None if no delay would do."""
-        return self._least(energy_j, lambda d, e: e, lambda mix: mix.delay_s)
+        return self._least(energy_j, of_energy=True)
 
     def least_energy(self, delay_s: float) -> Mix | None:
         """The plan of least energy within a delay budget; None if no energy would do."""
-        return self._least(delay_s, lambda d, e: d, lambda mix: mix.energy_j)
+        return self._least(delay_s, of_energy=False)
 
-    def _least(
-        self, budget: float, used: Callable[[Array, Array], Array], wanted: Callable[[Mix], float]
-    ) -> Mix | None:
+    def _least(self, budget: float, *, of_energy: bool) -> Mix | None:
+        """The mix that keeps one budget and needs least of the other."""
         if not len(self.selections):
             return None
         # Along the price the envelope's best selections go from frugal to fast; find the price that uses the budget.
-        full = float(np.max(self.units.full_price)) * 4.0
-        prices = np.concatenate([np.geomspace(full * 1e-18, full, 721)])
-        best: Mix | None = None
+        prices = np.geomspace(self.dearest * _CHEAPEST, self.dearest, 721)
         total = np.zeros(len(prices))
         for rounds, units in self.kinds:
-            d, e = self.curve(units, prices)
-            chosen = (d * prices[:, None] + e).argmin(axis=-1)
-            rows = np.arange(len(prices))
-            total += rounds * used(d[rows, chosen], e[rows, chosen])
-        falls = total[0] > total[-1]
+            both = self.curve(units, prices)
+            chosen = (both[0] * prices[:, None] + both[1]).argmin(axis=-1)
+            total += rounds * both[of_energy][np.arange(len(prices)), chosen]
         enough = total <= budget
-        where = int(np.argmax(enough)) if falls else int(len(enough) - 1 - np.argmax(enough[::-1]))
-        centre = float(prices[where if enough.any() else (-1 if falls else 0)])
-        for candidates in self._mixes(centre):
-            for mix in self._solve(candidates, budget, used):
-                if best is None or wanted(mix) < wanted(best):
-                    best = mix
-        return best
+        if of_energy:  # joules rise with the price of time, seconds fall
+            where = int(len(enough) - 1 - np.argmax(enough[::-1])) if enough.any() else 0
+        else:
+            where = int(np.argmax(enough)) if enough.any() else -1
+        rows, rounds_of = self._mixes(float(prices[where]))
+        return self._best(rows, rounds_of, budget, of_energy=of_energy)
 
-    def _mixes(self, price: float) -> list[tuple[Bools, Array, Bools]]:
-        """Whole-round mixes of the selections near the envelope at a price: (J, N) selections and (B, J) rounds."""
+    def _mixes(self, price: float) -> tuple[npt.NDArray[np.intp], Array]:
+        """Whole-round mixes of the selections near the envelope at a price: rows of ``selections`` and rounds, (B, J).
+
+        The first column is the unpruned round, where there is one; the other two share the rest.
+        """
         near: list[list[int]] = []
         for _, units in self.kinds:
-            ranks: list[int] = []
-            for factor in (1.0, 0.5, 2.0, 0.1, 10.0, 1e-4, 1e4):
-                d, e = self.curve(units, np.array([price * factor]))
-                ranks += [int(i) for i in np.argsort(d[0] * price * factor + e[0])[:3]]
-            near.append(list(dict.fromkeys(ranks))[:_CANDIDATES])
-        answers = []
+            d, e = self.curve(units, price * _NEAR)
+            ranks = np.argsort(d * (price * _NEAR)[:, None] + e, axis=-1)[:, :3]
+            near.append(list(dict.fromkeys(ranks.ravel().tolist()))[:_CANDIDATES])
         rounds, last = self.kinds[-1][0], near[-1]
-        firsts = near[0] if len(self.kinds) == 2 else [None]
-        for first in firsts:
-            for a in range(len(last)):
-                for b in range(a, len(last)):
-                    counts = np.unique(np.linspace(0, rounds, min(rounds, 64) + 1).astype(int))
-                    split = np.column_stack([counts, rounds - counts]) if b > a else np.array([[rounds]])
-                    chosen = self.selections[[last[a], last[b]]] if b > a else self.selections[[last[a]]]
-                    dense = np.zeros(len(chosen), dtype=np.bool_)
-                    if first is not None:
-                        chosen = np.concatenate([self.selections[[first]], chosen])
-                        split = np.column_stack([np.ones(len(split), dtype=int), split])
-                        dense = np.concatenate([[True], dense])
-                    answers.append((chosen, split.astype(np.float64), dense))
-        return answers
+        counts = np.unique(np.linspace(0, rounds, min(rounds, 64) + 1).astype(int))
+        pairs = list(combinations(last, 2)) or [(last[0], last[0])]
+        rows = np.repeat(np.array(pairs), len(counts), axis=0)
+        parts = np.tile(np.column_stack([counts, rounds - counts]), (len(pairs), 1))
+        if len(self.kinds) == 2:
+            first = np.repeat(near[0], len(rows))[:, None]
+            rows = np.hstack([first, np.tile(rows, (len(near[0]), 1))])
+            parts = np.hstack([np.ones_like(first), np.tile(parts, (len(near[0]), 1))])
+        return rows, parts.astype(np.float64)
 
-    def _solve(
-        self, candidates: tuple[Bools, Array, Bools], budget: float, used: Callable[[Array, Array], Array]
-    ) -> list[Mix]:
-        """The mixes that can keep ``budget``, each at the price of time that just does."""
-        selected, rounds, dense = candidates
-        rows = [int(np.flatnonzero((self.selections == row).all(axis=-1))[0]) for row in selected]
-
-        def totals(price: Array) -> tuple[Array, Array]:
-            both = [self.curve(self.kinds[0][1] if is_dense else self.kinds[-1][1], price) for is_dense in dense]
-            d = np.column_stack([b[0][:, row] for b, row in zip(both, rows, strict=True)])
-            e = np.column_stack([b[1][:, row] for b, row in zip(both, rows, strict=True)])
-            return (rounds * d).sum(axis=-1), (rounds * e).sum(axis=-1)
-
-        full = float(np.max(self.units.full_price)) * 4.0
-        low = np.full(len(rounds), np.log(full * 1e-18))
-        high = np.full(len(rounds), np.log(full))
-        at_low, at_high = (used(*totals(np.exp(end))) for end in (low, high))
-        falls = at_low > at_high  # seconds fall with their price, joules rise
-        possible = np.minimum(at_low, at_high) <= budget
+    def _best(
+        self, rows: npt.NDArray[np.intp], rounds: Array, budget: float, *, of_energy: bool
+    ) -> Mix | None:
+        """The best of the mixes that can keep ``budget``, each at the price of time that just does."""
+        kinds = [self.kinds[0][1]] * (len(self.kinds) - 1) + [self.kinds[-1][1]] * 2
+        ends = [self._total(kinds, rows, rounds, np.full(len(rows), price))
+                for price in (_CHEAPEST * self.dearest, self.dearest)]
+        possible = np.minimum(*(end[of_energy] for end in ends)) <= budget
         if not possible.any():
-            return []
-        for _ in range(70):
+            return None
+        rows, rounds = rows[possible], rounds[possible]
+        low, high = np.full((2, len(rows)), np.log(self.dearest))
+        low = low + np.log(_CHEAPEST)
+        for step in range(60):
             middle = 0.5 * (low + high)
-            over = used(*totals(np.exp(middle))) > budget
-            up = over == falls
+            up = (self._total(kinds, rows, rounds, np.exp(middle))[of_energy] > budget) != of_energy
             low, high = np.where(up, middle, low), np.where(up, high, middle)
-        price = np.exp(np.where(falls, high, low))  # the side that keeps the budget
-        d, e = totals(price)
-        mixes = []
-        for b in np.flatnonzero(possible):
-            kept = rounds[b] > 0
-            parts = (selected[kept], rounds[b][kept], dense[kept])
-            mixes.append(Mix(*parts, float(price[b]), float(e[b]), float(d[b])))
-        return mixes
+            if step % 10 == 9:  # whoever cannot become the best is not looked at any longer
+                at_low, at_high = (self._total(kinds, rows, rounds, np.exp(end))[not of_energy] for end in (low, high))
+                hopeful = np.minimum(at_low, at_high) <= np.maximum(at_low, at_high).min()
+                rows, rounds, low, high = rows[hopeful], rounds[hopeful], low[hopeful], high[hopeful]
+        price = np.exp(low if of_energy else high)  # the side that keeps the budget
+        d, e = self._total(kinds, rows, rounds, price)
+        best = int((d if of_energy else e).argmin())
+        kept = rounds[best] > 0
+        dense = np.arange(rows.shape[1]) < len(self.kinds) - 1
+        return Mix(self.selections[rows[best]][kept], rounds[best][kept], dense[kept], float(price[best]),
+                   float(e[best]), float(d[best]))
+
+    def _total(
+        self, kinds: list[Units], rows: npt.NDArray[np.intp], rounds: Array, price: Array
+    ) -> tuple[Array, Array]:
+        """Seconds and joules of each mix, (B,), each at its own price."""
+        delay, energy = np.zeros((2, len(rows)))
+        for units, row, count in zip(kinds, rows.T, rounds.T, strict=True):
+            if self.single:
+                who = self.who[row]
+                own = units.take(who)
+                point = own.at(price)
+                d, e = own.overhead + own.keep_min * point.time, own.keep_min * point.energy + self.broadcast_j
+            else:
+                d, e = (part[np.arange(len(row)), row] for part in self.curve(units, price))
+            delay += count * d
+            energy += count * e
+        return delay, energy
 
 
 def feasible(problem: Problem, scheme: Scheme) -> bool:

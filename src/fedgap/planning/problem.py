@@ -46,7 +46,7 @@ class Problem:
     def of(cls, scenario: Scenario) -> "Problem":
         """The problem that a scenario poses."""
         mixture = scenario.bound.aggregation == "mixture"
-        counts = scenario.label_counts()
+        counts, target = scenario.label_counts(), scenario.target_counts
         return cls(
             fleet=scenario.fleet(),
             rounds=scenario.rounds,
@@ -55,8 +55,8 @@ class Problem:
             constants=scenario.constants(),
             phi=_own_statements(scenario) if mixture else scenario.phi(),
             aggregation=scenario.bound.aggregation,
-            label_counts=counts.astype(np.float64) if mixture and counts is not None else None,
-            target_counts=np.asarray(scenario.target_counts, dtype=np.float64) if mixture else None,
+            label_counts=None if counts is None or target is None else counts.astype(np.float64),
+            target_counts=None if counts is None or target is None else np.asarray(target, dtype=np.float64),
             reading=scenario.bound.statement,
             dense_first=scenario.pruning.dense_first,
             names=tuple(scenario.names),

@@ -13,7 +13,7 @@ from fedgap.planning import diagnosis, exact
 from fedgap.planning.master import Progress
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import SCHEMES, Scheme
+from fedgap.planning.schemes import PAPER_SCHEMES, SCHEMES, Scheme
 
 SOLVERS = ("exact", "alternating")
 INTERRUPTED = "interrupted: the best plan so far"
@@ -45,8 +45,10 @@ def plan(
     restriction = _scheme(scheme)
     if solver not in SOLVERS:
         raise InputError(f"solver: must be one of {', '.join(SOLVERS)}; got {solver!r}")
+    if solver == "alternating" and restriction.objective is not None:
+        raise InputError(f"solver: alternating minimises θ, and {scheme} does not; must be exact")
     problem = Problem.of(scenario)
-    if horizon:
+    if horizon or restriction.objective is not None:
         answer = _best_horizon(problem, restriction, solver, options, progress)
     else:
         answer = _solve(problem, restriction, solver, options, progress)
@@ -64,7 +66,7 @@ def _scheme(name: str) -> Scheme:
 def _solve(
     problem: Problem, scheme: Scheme, solver: str, options: object | None, progress: Progress | None
 ) -> Plan:
-    own = problem if scheme.generalization else problem.without_generalization()
+    own = scheme.own(problem)
     if solver == "alternating":
         return _alternating(problem, own, scheme, options, progress)
     solution = exact.solve(own, scheme, progress)
@@ -72,7 +74,7 @@ def _solve(
         return infeasible(problem, scheme, solver)
     certified = solution.lower_bound is not None and solution.cost - solution.lower_bound <= OPTIMAL_GAP * solution.cost
     bound = None
-    if solution.lower_bound is not None and scheme.generalization:
+    if solution.lower_bound is not None and own is problem:
         # Rounding must not lift the bound above the plan that it bounds.
         bound = min(float(problem.constants.alpha + solution.lower_bound), problem.objective(solution.segments).theta)
     return _answer(
@@ -186,43 +188,52 @@ def _best_horizon(
     """R chosen too: θ*(R) over 1..R by coarse-to-fine search around the best of a geometric grid.
 
     α falls with R while tighter budgets a round raise the rest, so θ* has one valley in practice; the grid guards
-    against others, and the bound returned is the one at the R chosen.
+    against others, and the bound returned is the one at the R chosen. No R whose α alone exceeds the best θ is solved.
+    A scheme with an objective of its own has that in place of θ.
     """
     most = diagnosis.most_rounds(problem, scheme)
     if most == 0:
         return infeasible(problem, scheme, solver)
-    known: dict[int, Plan] = {}
+    known: dict[int, tuple[float, Plan]] = {}
 
-    def at(rounds: int) -> Plan:
-        if rounds not in known:
-            known[rounds] = _solve(problem.with_rounds(rounds), scheme, solver, options, None)
+    def best() -> float:
+        return min((value for value, _ in known.values()), default=np.inf)
+
+    def at(rounds: int) -> float:
+        shorter = problem.with_rounds(rounds)
+        own = shorter if scheme.objective is None else scheme.own(shorter)
+        if rounds not in known and own.constants.alpha < best():
+            answer = _solve(shorter, scheme, solver, options, None)
+            value = own.objective(answer.segments).theta if answer.feasible else np.inf
+            known[rounds] = value, answer
             if progress is not None:
-                progress(f"horizon {rounds}", len(known), known[rounds].theta, -np.inf)
-        return known[rounds]
+                progress(f"horizon {rounds}", len(known), value, -np.inf)
+        return known[rounds][0] if rounds in known else np.inf
 
     def interrupted() -> bool:
-        return any(answer.reason == INTERRUPTED for answer in known.values())
+        return any(answer.reason == INTERRUPTED for _, answer in known.values())
 
     grid = sorted({round(r) for r in np.geomspace(1, most, 12)})
     while not interrupted():
-        best = min(grid, key=lambda r: np.inf if interrupted() and r not in known else at(r).theta)
-        place = grid.index(best)
-        low = grid[place - 1] if place else best
-        high = grid[place + 1] if place + 1 < len(grid) else best
-        new = sorted({low, best, high, (low + best) // 2, (best + high + 1) // 2})
+        values = {r: np.inf if interrupted() and r not in known else at(r) for r in reversed(grid)}
+        place = grid.index(min(grid, key=lambda r: values[r]))
+        middle = grid[place]
+        low = grid[place - 1] if place else middle
+        high = grid[place + 1] if place + 1 < len(grid) else middle
+        new = sorted({low, middle, high, (low + middle) // 2, (middle + high + 1) // 2})
         if high - low <= 2 or (set(new) <= set(grid) and len(new) == len(grid)):
             for rounds in range(low, high + 1):
                 if not interrupted():
                     at(rounds)
             break
         grid = new
-    found = min(known.values(), key=lambda answer: answer.theta)
+    _, found = min(known.values(), key=lambda each: each[0])
     return replace(found, reason=INTERRUPTED) if interrupted() else found
 
 
 def compare(scenario: Scenario, *, solver: str = "exact", progress: Progress | None = None) -> Iterator[Plan]:
-    """All six schemes, in the paper's order."""
-    for name in SCHEMES:
+    """The paper's six schemes, in its order."""
+    for name in PAPER_SCHEMES:
         yield plan(scenario, scheme=name, solver=solver, progress=progress)
 
 

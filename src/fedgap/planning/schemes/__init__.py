@@ -1,17 +1,20 @@
-"""The six schemes of Section V: the proposed design and its five baselines, by name."""
+"""The schemes by name: the proposed design and its five baselines (Section V), and what we measured to be better."""
 
 from fedgap.planning.schemes.all_clients import SCHEME as ALL_CLIENTS
 from fedgap.planning.schemes.base import Scheme
 from fedgap.planning.schemes.fixed_frequency import SCHEME as FIXED_FREQUENCY
 from fedgap.planning.schemes.fixed_power import SCHEME as FIXED_POWER
+from fedgap.planning.schemes.measured import SCHEME as MEASURED
 from fedgap.planning.schemes.no_generalization import SCHEME as NO_GENERALIZATION
 from fedgap.planning.schemes.no_pruning import SCHEME as NO_PRUNING
 from fedgap.planning.schemes.proposed import SCHEME as PROPOSED
 
-SCHEMES: dict[str, Scheme] = {
+PAPER_SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (PROPOSED, NO_PRUNING, ALL_CLIENTS, NO_GENERALIZATION, FIXED_POWER, FIXED_FREQUENCY)
 }
-"""All schemes in the order of the paper's legends."""
+"""The paper's six in the order of its legends."""
+SCHEMES: dict[str, Scheme] = PAPER_SCHEMES | {MEASURED.name: MEASURED}
+"""All of them."""
 
-__all__ = ["SCHEMES", "Scheme"]
+__all__ = ["PAPER_SCHEMES", "SCHEMES", "Scheme"]
