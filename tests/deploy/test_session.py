@@ -11,9 +11,11 @@ from torch import nn
 
 from fedgap.config import Experiment
 from fedgap.deploy.packet import Packet
+from fedgap.deploy.rounds import DeployedRounds
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning import codec
 from fedgap.learning.codec import HEADER_BYTES, encode
+from fedgap.learning.importance import _SILENT
 from fedgap.learning.masks import digest, keep_count, mask
 from fedgap.learning.models import build
 from fedgap.running.api import resume, train
@@ -28,6 +30,20 @@ class Normalised(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(nn.Conv2d(1, 3, 5, stride=3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(),
                                     nn.Linear(192, classes))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Silent(nn.Module):
+    """A unit that never fires and has the largest weights: they are kept, and their gradient is 0."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(784, 12), nn.ReLU(), nn.Linear(12, classes))
+        with torch.no_grad():
+            self.layers[1].weight[0] = 1.0
+            self.layers[1].bias[0] = -1e5
 
     def forward(self, x):
         return self.layers(x)
@@ -252,25 +268,69 @@ def test_a_server_killed_at_any_round_goes_on_and_ends_the_same(fleet, tmp_path)
     assert any("went on from its checkpoint after 3 rounds" in what for _, _, what in news(run))
 
 
-def test_a_node_whose_floats_differ_sends_indices_and_the_ledger_says_so(fleet):
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_node_whose_floats_differ_sends_indices_and_the_ledger_says_so(fleet, other):
+    """Client 0 prunes least, so that its mask decides of which weights the global gradient is known."""
     nodes = fleet(3, "scheme=all_clients", "budget.energy_j=0.9", "budget.delay_s=2.9",
                   "model.name=lenet5")
 
     class Different(type(nodes.nodes[FIRST])):
         def _follow(self, request, number, plan):
             copy = super()._follow(request, number, plan)
-            if not hasattr(copy, "nudged") and "state" in request.blobs:
+            if "state" in request.blobs:
                 copy.weights = copy.weights * (1 + 1e-3 * torch.randn(copy.weights.shape,
                                                                       generator=torch.Generator().manual_seed(1)))
             return copy
 
-    nodes.nodes[FIRST + 1] = Different(nodes.nodes[FIRST + 1]._source)
+    nodes.nodes[FIRST + other] = Different(nodes.nodes[FIRST + other]._source)
     run = nodes.session().run()
-    assert any(e.get("indices") == [1] for e in run.history)
+    assert any(e.get("indices") == [other] for e in run.history)
     assert not any("rejected" in e or "late" in e or "dropped" in e for e in run.history)
-    with_indices = next(e for e in run.history if e.get("indices") == [1])
-    kept = keep_count(with_indices["pruning_ratio"][1], 44426)
-    assert with_indices["client_uploaded_bytes"][1] == HEADER_BYTES + 4 * kept + (44426 + 7) // 8
+    assert not news(run)  # nobody else falls behind for it
+    ratios = run.history[1]["pruning_ratio"]
+    assert ratios[0] == min(ratios) < ratios[1]
+    with_indices = next(e for e in run.history if e.get("indices") == [other])
+    kept = keep_count(with_indices["pruning_ratio"][other], 44426)
+    assert with_indices["client_uploaded_bytes"][other] == HEADER_BYTES + 4 * kept + (44426 + 7) // 8
+
+
+@pytest.mark.parametrize("weights", ["current", "previous"])
+def test_a_silent_unit_has_one_rank_on_server_and_nodes(fleet, monkeypatch, weights):
+    """Without dense_first a kept weight of gradient 0 ranks before all that everybody pruned, on both sides."""
+    nodes = fleet(3, "scheme=all_clients", "scenario.pruning.dense_first=false",
+                  f"importance_weights={weights}",
+                  "model.name=tests.deploy.test_session:Silent", "model.initialisation=own", "budget.energy_j=1",
+                  "budget.delay_s=2.9")
+    servers, theirs, silent = {}, {}, []
+    opened = DeployedRounds.open
+
+    def open_and_note(rounds):
+        opened(rounds)
+        servers[rounds.round] = rounds._ranks[0].clone()
+        gradient = rounds.members[0].importance.state().get("gradient")
+        silent.append(0 if gradient is None else int((gradient == _SILENT).sum()))
+
+    def note(client):
+        def noted(request, answer):
+            if answer.fields["status"] == "done":
+                copy = nodes.nodes[FIRST + client]._copy
+                theirs[client, copy.round] = copy.ranking()[0]
+                if (client, copy.round) == (2, 2):
+                    nodes.nodes[FIRST + 2] = nodes.fresh(2)  # it is sent the state in the next round
+            return answer.to_bytes()
+        return noted
+
+    monkeypatch.setattr(DeployedRounds, "open", open_and_note)
+    for client in range(3):
+        nodes.spoil[client] = note(client)
+    run = nodes.session().run()
+    assert silent[0] == 0
+    assert all(count >= 784 for count in silent[1:]), silent
+    assert all(ratio > 0 for e in run.history for ratio in e["pruning_ratio"])
+    assert (3, 2, "was behind, and is sent the state") in news(run)
+    assert len(theirs) == 3 * len(run.history) == 18
+    for (_, number), own in theirs.items():
+        assert torch.equal(own, servers[number])
 
 
 # --- enrolment -----------------------------------------------------------------------------------------------------

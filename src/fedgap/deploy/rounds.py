@@ -155,8 +155,10 @@ class DeployedRounds(Rounds):
             losses = [g.loss for g in own]
             event["train_loss"] = sum(losses) / len(losses)
             self._known = int(known.sum())
-            self._last = encode(gradient, known, round=self.round, plan=self.plan)
+            # A node whose floats differ keeps weights that the others cannot know from their own ranking.
+            nested = bool(torch.equal(known, (self._ranks[0] < self._known).cpu()))
             self._last_indices = encode(gradient, known, round=self.round, plan=self.plan, nested=False)
+            self._last = (encode(gradient, known, round=self.round, plan=self.plan) if nested else self._last_indices)
         else:
             self._last = self._last_indices = None
         for key in ("dropped", "late", "rejected"):
