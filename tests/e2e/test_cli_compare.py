@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgap.planning import SCHEMES
+from fedgap.planning import PAPER_SCHEMES
 from tests.e2e.terminal import fedgap
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -23,7 +23,7 @@ def test_all_schemes_side_by_side(tmp_path):
     assert max(len(line) for line in table.out.splitlines() if str(tmp_path) not in line) <= 100
     assert picture.read_bytes().startswith(PNG)
     plans = json.loads(fedgap("compare", SMALL, "--json").out)["plans"]
-    assert [plan["scheme"] for plan in plans] == list(SCHEMES)
+    assert [plan["scheme"] for plan in plans] == list(PAPER_SCHEMES)
     best = plans[0]["theta"]
     assert all(plan["theta"] is None or plan["theta"] >= best * (1 - 1e-9) for plan in plans)
     for plan in plans:

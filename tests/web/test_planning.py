@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedgap
-from fedgap.planning import SCHEMES
+from fedgap.planning import PAPER_SCHEMES, SCHEMES
 from fedgap.planning.problem import Problem
 from fedgap.web.draft import draft
 from tests.web.studio_server import Studio
@@ -36,7 +36,7 @@ def test_a_draft_then_the_certified_plan_then_the_schemes(studio: Studio) -> Non
     assert plan["gap"] <= 1e-3
     assert first["theta"] >= plan["lower_bound"] * (1 - 1e-9)
     assert first["gap"] is None
-    assert [stage["plan"]["scheme"] for stage in stages if stage["stage"] == "scheme"] == list(SCHEMES)
+    assert [stage["plan"]["scheme"] for stage in stages if stage["stage"] == "scheme"] == list(PAPER_SCHEMES)
     assert stages[-1]["theta"] == pytest.approx(fedgap.plan(fedgap.Scenario.load("paper-mnist")).theta, rel=1e-9)
 
 

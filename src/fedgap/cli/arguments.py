@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 Solver = Literal["exact", "alternating"]
-Scheme = Literal["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency"]
+Scheme = Literal["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
+                 "measured"]
 
 ScenarioFile = Annotated[
     str,

@@ -12,7 +12,8 @@ from fedgap.config.fields import Number, Probability, Truth, Word, count, wrong
 from fedgap.config.messages import did_you_mean, shown
 from fedgap.config.sections import DelayBudget, EnergyBudget, Section
 
-Scheme = Literal["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency"]
+Scheme = Literal["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
+                 "measured"]
 Solver = Literal["exact", "alternating"]
 
 

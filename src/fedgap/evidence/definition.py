@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from fedgap.errors import InputError
-from fedgap.planning import SCHEMES
+from fedgap.planning import PAPER_SCHEMES
 
 FOLDER = Path(__file__).parents[3] / "experiments"
 """Where a clone of the repository keeps the figures."""
@@ -27,7 +27,7 @@ class Panel:
     experiment: str
     """A preset or a file."""
     modes: tuple[str, ...] = ("repaired", "as_printed")
-    schemes: tuple[str, ...] = tuple(SCHEMES)
+    schemes: tuple[str, ...] = tuple(PAPER_SCHEMES)
     seeds: tuple[int, ...] = (0,)
     overrides: tuple[str, ...] = ()
     nominal: float = 1.0

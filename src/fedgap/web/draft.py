@@ -31,7 +31,7 @@ def draft(problem: Problem, scheme: Scheme) -> Plan | None:
     Up to 12 clients it is the best of all selections: pruning only adds to a selection's own cost, so in order of that
     cost the search may stop as soon as the next one alone exceeds the best total.
     """
-    own = problem if scheme.generalization else problem.without_generalization()
+    own = scheme.own(problem)
     units = Units.of(own.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency)
     selections = _candidates(own, scheme, units)
     base = own.selection_cost(selections)

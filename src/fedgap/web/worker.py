@@ -20,7 +20,7 @@ from typing import Any
 
 from fedgap.config import Scenario
 from fedgap.errors import FedgapError
-from fedgap.planning import SCHEMES, plan
+from fedgap.planning import PAPER_SCHEMES, SCHEMES, plan
 from fedgap.planning.problem import Problem
 from fedgap.web.answers import brief, drawn
 from fedgap.web.documents import open_scenario
@@ -70,7 +70,7 @@ def slow(job: Event, solved: Solved) -> Iterator[Event]:
     base = open_scenario(job["document"], []).budget
     energies, delays = [base.energy_j * f for f in FACTORS], [base.delay_s * f for f in FACTORS]
     yield {"stage": "grid", "energy_j": energies, "delay_s": delays}
-    for name in SCHEMES:
+    for name in PAPER_SCHEMES:
         yield {"stage": "scheme", "plan": solved.brief(scenario, name)}
     too_small: list[tuple[float, float]] = []
     grid = [(e, d) for e in energies for d in delays]
