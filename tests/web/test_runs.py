@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fedgap.errors import InputError
 from fedgap.web.runs import Runs
 from tests.web.studio_server import Studio
 
@@ -115,6 +116,24 @@ def test_the_process_on_the_folder_is(runs: Runs) -> None:
         process.kill()
         process.wait()
     assert runs.state("mine")[0] == "stopped"
+
+
+def test_a_run_from_a_terminal_runs_here_too(runs: Runs) -> None:
+    made = folder(runs, "elsewhere", rounds_jsonl='{"round":0}\n')
+    assert runs.state("elsewhere")[0] == "stopped"
+    code = "import sys, time; log = open(sys.argv[1], 'ab'); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", code, str(made / "rounds.jsonl"), "fedgap"])
+    try:
+        wait(lambda: runs.state("elsewhere") == ("running", "started outside the studio"), 20)
+        with pytest.raises(InputError, match="is running"):
+            runs.resume("elsewhere")
+        runs.stop("elsewhere")
+        assert process.wait(20) != 0
+        wait(lambda: runs.state("elsewhere")[0] == "stopped", 20)
+        with pytest.raises(InputError, match="stands still"):
+            runs.stop("elsewhere")
+    finally:
+        process.kill()
 
 
 def test_a_sweeps_runs_lie_deeper(runs: Runs) -> None:

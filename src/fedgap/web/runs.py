@@ -23,6 +23,7 @@ from fedgap.config.reading import parse, read_file
 from fedgap.config.writing import write_document
 from fedgap.errors import FedgapError, InputError
 from fedgap.running.events import Event, read_rounds
+from fedgap.web.processes import Writers, command
 
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")
@@ -41,6 +42,7 @@ class Runs:
 
     root: Path
     _started: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _writers: Writers = field(default_factory=Writers)
 
     def __post_init__(self) -> None:
         self.root = self.root.resolve()
@@ -82,6 +84,8 @@ class Runs:
             if mark.get("stopping"):
                 return "stopping", "the current round ends, then everything is on disk"
             return ("running", "") if _has_job(folder) else ("preparing", "reads the data and plans")
+        if self._writer(folder, mark) is not None:
+            return "running", "started outside the studio"
         if _has_job(folder):
             return "stopped", "" if mark.get("stopping") else _last_words(folder)
         return ("stopped", "stopped before it began") if mark.get("stopping") else ("failed", _last_words(folder))
@@ -163,10 +167,16 @@ class Runs:
         """Asks a run to end after its current round; everything so far stays on disk."""
         folder = self.folder(name)
         mark = _json(folder / _MARK)
-        if not self._alive(folder, mark):
+        if self._alive(folder, mark):
+            os.kill(mark["pid"], signal.SIGTERM)
+            _write(folder / _MARK, mark | {"stopping": True})
+            return
+        pid = self._writer(folder, mark)
+        if pid is None:
             raise InputError("run: stands still already")
-        os.kill(mark["pid"], signal.SIGTERM)
-        _write(folder / _MARK, mark | {"stopping": True})
+        if "fedgap" not in command(pid):
+            raise InputError("run: was not started by fedgap's own command; stop it where it was started")
+        os.kill(pid, signal.SIGTERM)
 
     def _free(self, name: str) -> str:
         number = 1
@@ -187,23 +197,17 @@ class Runs:
         if not isinstance(pid, int) or isinstance(pid, bool) or pid < 2:
             return False
         own = self._started.get(pid)
-        return own.poll() is None if own is not None else str(folder) in _command(pid)
+        return own.poll() is None if own is not None else str(folder) in command(pid)
+
+    def _writer(self, folder: Path, mark: dict[str, Any]) -> int | None:
+        """Another process than the studio's that trains this run; ``fedgap train`` in a terminal, say."""
+        pid = self._writers.of(folder / "rounds.jsonl")
+        return None if pid == mark.get("pid") else pid
 
 
 def slim(event: Event) -> Event:
     """A round's numbers that the page draws."""
     return {key: event[key] for key in KEPT if key in event}
-
-
-def _command(pid: int) -> str:
-    """A process's command line; empty where there is none."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        if os.path.isdir("/proc/self"):
-            return ""
-    asked = subprocess.run(["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return asked.stdout
 
 
 def _is_run(folder: Path) -> bool:
