@@ -1,20 +1,27 @@
-"""Is the bound a good guide? Random feasible plans, their θ under every reading, and the accuracy that they reach."""
+"""Is the bound a good guide? Random feasible plans, their θ under every reading, and the accuracy that they reach.
+
+    python -m fedgap.evidence.guide            judges the plans in experiments/guide/results.json again, and draws them
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedgap.config import Experiment
+from fedgap.evidence.definition import FOLDER
 from fedgap.evidence.statistics import Interval, interval
 from fedgap.evidence.training import training_key
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
+from fedgap.planning.schemes.measured import DIVERGENCE, FEW_CLIENTS, PRUNING
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, prepare
 from fedgap.streams import stream
@@ -96,32 +103,115 @@ def _draw(problem: Problem, random: np.random.Generator) -> tuple[Segment, ...]:
             return dense, Segment(rounds, selected, *zeroed)
 
 
+DEFAULT = "size_normalised mixture, secant, corrected"
+"""θ as ``repaired`` reads it."""
+MEASURED, NO_LABELS = "measured: (1 + 10·KL + 1/k + λ/5)/R", "the same without labels: (1 + 2/k + λ/5)/R"
+WEIGHTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+"""Of the divergence, to see how much the choice matters."""
+
+
+def measured(facts: dict[str, Any], weight: float = DIVERGENCE) -> float:
+    """The objective of the scheme ``measured``."""
+    few, pruned = FEW_CLIENTS / facts["clients"], PRUNING * facts["pruning_ratio"]
+    return float((1.0 + weight * facts["pooled_divergence"] + few + pruned) / facts["rounds"])
+
+
 def predictors(facts: dict[str, Any]) -> dict[str, float]:
     """What might foretell the accuracy, each the smaller the better: θ by reading, and simpler guides."""
     work = facts["rounds"] * facts["clients"]
+    without = 1.0 + 2.0 * FEW_CLIENTS / facts["clients"] + PRUNING * facts["pruning_ratio"]
     return {**facts["theta"], "fewest rounds last (−R)": -facts["rounds"],
             "fewest samples last (−R·k)": -work,
             "fewest kept weights last (−R·k·(1 − λ))": -work * (1.0 - facts["pruning_ratio"]),
             "pooled divergence": facts["pooled_divergence"], "fewest clients last (−k)": -facts["clients"],
-            "mean pruning ratio": facts["pruning_ratio"]}
+            "mean pruning ratio": facts["pruning_ratio"], MEASURED: measured(facts),
+            NO_LABELS: without / facts["rounds"]}
 
 
-def correlations(rows: Sequence[dict[str, Any]]) -> dict[str, Interval]:
-    """Spearman's rank correlation of each predictor with the error 1 − accuracy among the plans of one seed and σ.
+Guide = Callable[[dict[str, Any]], float]
 
-    1 would be a perfect guide, 0 a useless one. The mean over seeds with Student's 95 % interval.
+
+def named(name: str) -> Guide:
+    """The guide of that name among ``predictors``."""
+    return lambda facts: predictors(facts)[name]
+
+
+def _by_seed(rows: Sequence[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row["seed"], []).append(row)
+    return list(groups.values())
+
+
+def ranks(rows: Sequence[dict[str, Any]], guide: Guide) -> list[float]:
+    """Spearman's rank correlation of a guide with the error 1 − accuracy among the plans of each seed (of one σ).
+
+    1 would be a perfect guide, 0 a useless one.
     """
     from scipy.stats import spearmanr
 
-    groups: dict[tuple[float, int], list[dict[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["sigma"], row["seed"]), []).append(row)
-    found: dict[str, list[float]] = {}
-    for group in groups.values():
+    found = []
+    for group in _by_seed(rows):
+        values = [guide(row) for row in group]
         error = [1.0 - row["accuracy"] for row in group]
-        foretold = [predictors(row) for row in group]
-        for name in foretold[0]:
-            values = [each[name] for each in foretold]
-            rank = float(spearmanr(values, error).statistic) if len(set(values)) > 1 else 0.0
-            found.setdefault(name, []).append(rank)
-    return {name: interval(values) for name, values in found.items()}
+        found.append(float(spearmanr(values, error).statistic) if len(set(values)) > 1 else 0.0)
+    return found
+
+
+def regrets(rows: Sequence[dict[str, Any]], guide: Guide) -> list[float]:
+    """By how many points the plan that the guide puts first misses the best accuracy, for each seed."""
+    return [100.0 * (max(row["accuracy"] for row in group) - min(group, key=guide)["accuracy"])
+            for group in _by_seed(rows)]
+
+
+def left_out(rows: Sequence[dict[str, Any]]) -> dict[float, list[float]]:
+    """Rank correlations by σ of the measured guide whose weight was chosen, for each seed, on the other seeds alone."""
+    sigmas = list(dict.fromkeys(row["sigma"] for row in rows))
+    table = {weight: {sigma: ranks([row for row in rows if row["sigma"] == sigma],
+                                   partial(measured, weight=weight)) for sigma in sigmas}
+             for weight in WEIGHTS}
+    seeds = range(len(table[WEIGHTS[0]][sigmas[0]]))
+
+    def others(weight: float, seed: int) -> float:
+        return sum(value for sigma in sigmas for i, value in enumerate(table[weight][sigma]) if i != seed)
+
+    chosen = [max(WEIGHTS, key=partial(others, seed=seed)) for seed in seeds]
+    return {sigma: [table[chosen[seed]][sigma][seed] for seed in seeds] for sigma in sigmas}
+
+
+def judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each σ: every guide's rank correlation, and the measured one against θ, each with Student's 95 % interval."""
+    held, found = left_out(rows), []
+    for sigma in dict.fromkeys(row["sigma"] for row in rows):
+        own = [row for row in rows if row["sigma"] == sigma]
+        values = {name: ranks(own, named(name)) for name in predictors(own[0])}
+        better = [a - b for a, b in zip(values[MEASURED], values[DEFAULT], strict=True)]
+        found.append({
+            "title": f"σ = {sigma:g}: {len(own)} plans, {len(better)} seeds", "sigma": sigma,
+            "of": {name: _written(interval(each)) for name, each in values.items()},
+            "measured_less_theta": _written(interval(better)),
+            "measured_weight_from_other_seeds": _written(interval(held[sigma])),
+            "missed_points": {name: _written(interval(regrets(own, named(name))))
+                              for name in (DEFAULT, MEASURED)}})
+    return found
+
+
+def _written(value: Interval) -> dict[str, float]:
+    assert value.half is not None
+    return {"mean": float(f"{value.mean:.4g}"), "half": float(f"{value.half:.3g}")}
+
+
+def main() -> None:
+    """Judges the committed plans again, from their accuracies and θ."""
+    from fedgap.evidence.pictures import draw_guide
+    from fedgap.evidence.reproduce import write
+
+    path = FOLDER / "guide" / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    results["correlations"] = judged(results["rows"])
+    write(results, path)
+    draw_guide(results, path.parent / "guide.png")
+
+
+if __name__ == "__main__":
+    main()

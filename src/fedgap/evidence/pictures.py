@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = dict(zip(SCHEMES, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7"), strict=True))
+COLOURS = dict(zip(SCHEMES, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"),
+                   strict=True))
 """Okabe and Ito's colours, which colour-blind people can tell apart; marks and dashes differ too."""
-MARKS = dict(zip(SCHEMES, "osD^vX", strict=True))
+MARKS = dict(zip(SCHEMES, "osD^vXP", strict=True))
 DASHES: dict[str, Any] = dict(zip(SCHEMES, ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (2, 1)), (0, (1, 1)),
-                                            (0, (6, 1, 1, 1, 1, 1))), strict=True))
+                                            (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1, 1, 1))), strict=True))
 MODES = {"repaired": "repaired", "as_printed": "as printed"}
 
 
@@ -54,13 +55,15 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
             missing = f"\n({panel['missing']} distinct runs not trained yet)" if panel.get("missing") else ""
             ax.set_title(f"{panel['title']}, {MODES[mode]}{missing}", fontsize=10)
             ax.set_xlabel(results["xlabel"])
+            ax.set_axisbelow(True)
             ax.grid(color="#dddddd", linewidth=0.6)
             ax.spines[["top", "right"]].set_visible(False)
-        line[0].set_ylabel("training loss" if results["kind"] == "loss" else "test accuracy, %")
+        line[0].set_ylabel("training loss, nats" if results["kind"] == "loss" else "test accuracy, %")
     names = _present(row for panel in panels for row in panel["rows"])
     handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
                                label=SCHEMES[name].title)[0] for name in names]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9, title_fontsize=9,
+                  title=f"means over seeds; {'bands' if results['kind'] == 'loss' else 'bars'}: 95 % intervals")
     save(figure, path)
 
 
@@ -71,6 +74,8 @@ def _present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     own = [curve for curve in panel["curves"] if curve["mode"] == mode]
     for position, curve in enumerate(own):
         name, x, mean = curve["scheme"], np.array(curve["x"]), np.array(curve["mean"])
@@ -79,6 +84,9 @@ def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
         ax.plot(x, mean, linestyle=DASHES[name], color=COLOURS[name], marker=MARKS[name], markersize=5,
                 markevery=(position, 8), linewidth=1.4)
     ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 3.0, 5.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_xlim(left=0)
 
 
@@ -108,7 +116,7 @@ def draw_guide(results: Mapping[str, Any], path: Path) -> None:
     for ax, block in zip(axes, results["correlations"], strict=True):
         for place, name in enumerate(names):
             one = block["of"][name]
-            bound = ", " in name
+            bound = name in results["rows"][0]["theta"]
             ax.errorbar(one["mean"], place, xerr=one["half"] or 0.0, fmt="o" if bound else "D", capsize=2.5,
                         color=COLOURS["all_clients"] if bound else COLOURS["no_pruning"], markersize=5)
         ax.axvline(0.0, color="#888888", linewidth=0.8)
@@ -121,5 +129,3 @@ def draw_guide(results: Mapping[str, Any], path: Path) -> None:
     axes[0].plot([], [], "D", color=COLOURS["no_pruning"], label="simpler guides")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     save(figure, path)
-
-
