@@ -9,7 +9,7 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.planning import exact, plan
-from fedgap.planning.diagnosis import feasible, least_budget, most_rounds
+from fedgap.planning.diagnosis import Cheapest, feasible, least_budget, most_rounds
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import SCHEMES, Scheme
 from tests.oracle.brute_force import brute_force
@@ -41,6 +41,7 @@ def test_the_least_budget_will_do_and_a_thousandth_less_will_not(seed):
         if value is not None:
             enough, short = replace(problem, **{key: value}), replace(problem, **{key: 0.999 * value})
             assert feasible(enough, scheme)
+            assert not Cheapest(enough, scheme).impossible()
             assert solved(enough, scheme)
             assert not feasible(short, scheme)
             assert not solved(short, scheme)
@@ -68,6 +69,9 @@ def test_least_budgets_by_hand():
     assert least["energy_j"] == pytest.approx(22.0, rel=1e-6)
     everyone = least_budget(problem, SCHEMES["all_clients"])
     assert everyone["energy_j"] == pytest.approx(4 * (2 + 0.5 * 12 + 1.5 + 0.5 * 4 + 1.5), rel=1e-6)
+    assert Cheapest(replace(problem, delay_s=12.9), SCHEMES["proposed"]).impossible()
+    assert Cheapest(replace(problem, energy_j=12.0), SCHEMES["proposed"]).impossible()
+    assert not Cheapest(replace(problem, energy_j=22.1), SCHEMES["proposed"]).impossible()
     unpruned = least_budget(replace(problem, energy_j=1e3), SCHEMES["no_pruning"])
     assert unpruned["delay_s"] == pytest.approx(4 * 4.5, rel=1e-6)
     assert unpruned["energy_j"] is None  # 2.5 s after the download do not fit into 1.25 s at any power
@@ -77,6 +81,7 @@ def test_no_amount_of_time_makes_up_for_the_broadcasts():
     """4 rounds of 2 J cannot be had for 8 J: no delay would do, and the reason says what takes the energy."""
     problem = pencil_problem(7.9, 1e6, rounds=4)
     least = least_budget(problem, SCHEMES["proposed"])
+    assert Cheapest(problem, SCHEMES["proposed"]).impossible()
     assert least["delay_s"] is None
     assert least["energy_j"] == pytest.approx(4 * (2.0 + np.log(2.0)), rel=1e-4)
 

@@ -83,6 +83,23 @@ class Cheapest:
         energy = units.keep_min * units.at(units.price_of_time(time)).energy
         return deadline, np.where(self.selections, energy, 0.0).sum(axis=-1) + self.broadcast_j
 
+    def impossible(self) -> bool:
+        """Whether a price of time π proves that no plan keeps both budgets.
+
+        Along a single client's curve e + π·d is least, and a round of several costs no less than that of one of them;
+        so π·T + E is at least the sum over the rounds of the least of these.
+        """
+        if not (self.single and len(self.selections)):
+            return False
+        prices = np.concatenate([[0.0], np.geomspace(self.dearest * _CHEAPEST, self.dearest, 721)])
+        least = np.zeros(len(prices))
+        for rounds, units in self.kinds:
+            d, e = self.curve(units, np.maximum(prices, prices[1]))
+            # Towards the price 0 the delay grows beyond all bounds, and the energy is above its floor at prices[1].
+            least += rounds * (d * prices[:, None] + np.where(prices[:, None] > 0.0, e, self.broadcast_j)).min(axis=-1)
+        room = prices * self.problem.delay_s + self.problem.energy_j
+        return bool((least > room * (1.0 + _MARGIN)).any())
+
     def least_delay(self, energy_j: float) -> Mix | None:
         """The plan of least delay within an energy budget; None if no delay would do."""
         return self._least(energy_j, of_energy=True)

@@ -54,7 +54,7 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
     """
     groups = groups_of(problem, scheme)
     nothing = Solution((), None, np.inf, True, 0.0, 0.0)
-    if any(not group.oracle.some for group in groups):
+    if any(not group.oracle.some for group in groups) or Cheapest(problem, scheme).impossible():
         return nothing
     hints = _mean_segments(problem, scheme, groups, progress)
     master = Master(
