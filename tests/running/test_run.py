@@ -253,3 +253,57 @@ def test_infeasible_and_unfinished_plans(small, tmp_path):
     run = train(experiment, tmp_path / "short", plan=shorter)  # re-planned at fewer rounds: trained that long
     assert run.summary["rounds"] == 2
     assert run.summary["theta"] is None
+
+
+def test_the_pruned_model_is_that_of_the_selected_even_where_everybody_vanished(small, tmp_path):
+    """Nobody is ever heard: the weights stay as drawn, and the half of least magnitude is pruned, not the last half."""
+    experiment = small("rounds=2", "faults.dropout_probability=1")
+    run = train(experiment, tmp_path / "run", plan=planned(experiment, (1, [0, 1], 0.0), (1, [0, 1], 0.5)))
+    assert [event["train_loss"] for event in run.history] == [None, None]
+    drawn = build("mlp", input_shape=(1, 28, 28), classes=10, seed=stream_seed(0, "model"))
+    whole = torch.cat([parameter.detach().flatten() for parameter in drawn.parameters()])
+    cut = whole.abs().sort(descending=True).values[len(whole) // 2]
+    shipped = load_file(run.folder / "model.safetensors")
+    for name, parameter in drawn.named_parameters():
+        torch.testing.assert_close(shipped[name], torch.where(parameter.abs() > cut, parameter.detach(), 0.0))
+    assert run.summary["kept_weights"] == round(0.5 * len(whole))
+
+
+def test_weights_that_happen_to_be_zero_are_kept_all_the_same(small, tmp_path):
+    experiment = small("rounds=1", "faults.dropout_probability=1")
+    run = train(experiment, tmp_path / "run", plan=planned(experiment, (1, [0], 0.0)))
+    assert not load_file(run.folder / "model.safetensors")["layers.1.bias"].any()  # biases are drawn 0
+    assert run.summary["kept_weights"] == run.summary["weights"]
+
+
+FROZEN = """
+import torch
+from torch import nn
+
+class Half(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(784, 16), nn.Linear(16, 10)
+        self.first.requires_grad_(False)
+
+    def forward(self, x):
+        return self.last(torch.relu(self.first(x.flatten(1))))
+"""
+
+
+def test_frozen_parameters_are_shipped_too(small, tmp_path, monkeypatch):
+    (tmp_path / "half.py").write_text(FROZEN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folders = []
+    for seed in (3, 4):
+        experiment = small("rounds=2", f"seed={seed}", "model.name=half:Half")
+        folders.append(write_run(prepare(experiment, planned(experiment, (2, [0], 0.0))), tmp_path / f"seed{seed}"))
+    with pytest.raises(InputError, match="frozen parameters differ"):
+        execute(folders)
+    run, = execute(folders[:1])
+    data, _, _ = divide(experiment)
+    with torch.no_grad():
+        right = (run.model(data.test_x).argmax(1) == data.test_y).float().mean()
+    assert float(right) == pytest.approx(run.summary["test_accuracy"])
+    assert sorted(load_file(run.folder / "model.safetensors")) == ["first.bias", "first.weight", "last.bias",
+                                                                  "last.weight"]

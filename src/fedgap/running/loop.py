@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from fedgap.errors import InputError
 from fedgap.learning import reference
 from fedgap.learning.codec import decode, encode, upload_bytes
 from fedgap.learning.contract import RoundInput, RoundOutput
@@ -48,6 +49,7 @@ class Rounds:
         torch.set_num_threads(first.threads)
         modules = [build(**job.model, input_shape=dataset.shape, classes=dataset.classes,
                          seed=stream_seed(job.seed, "model")) for job in jobs]
+        _same_frozen(modules)
         self.engine = Engine(modules[0], device=first.device, precision=first.precision)
         device, layout = self.engine.device, self.engine.layout
         self.members = [Member(job, device, layout.size) for job in jobs]
@@ -67,15 +69,16 @@ class Rounds:
 
     def step(self) -> None:
         """Round ``self.round`` of every member."""
-        events, clients, ratios, owners, batches = [], [], [], [], []
+        events, clients, planned, ratios, owners, batches = [], [], [], [], [], []
         for row, member in enumerate(self.members):
             event, arrived = member.charge(self.round)
             events.append(event)
             clients.append(arrived)
+            planned += event["pruning_ratio"]
             ratios += member.job.ratio[member.job.schedule[self.round], arrived].tolist()
             owners += [row] * len(arrived)
             batches.append(member.batches.take(self.round, arrived))
-        self._rank(ratios)
+        self._rank(planned)  # of all selected: the pruned model is theirs, whoever vanished
         if owners:
             inputs, labels = self._gather(batches, clients)
             round_input = RoundInput(self.weights, self._ranks, self.buffers, owners, ratios, inputs, labels)
@@ -96,7 +99,9 @@ class Rounds:
         sizes = np.concatenate([member.job.batch_size[own] for member, own in zip(self.members, clients, strict=True)])
         width = int(sizes.max())
         index = torch.from_numpy(np.concatenate([batch[:, :width] for batch in batches if len(batch)]))
-        index = index.to(self.engine.device)
+        if self.engine.device.type == "cuda":  # from pageable memory the copy would wait for the GPU's queue to empty
+            index = index.pin_memory()
+        index = index.to(self.engine.device, non_blocking=True)
         if sizes.min() == width:
             return self._train_x[index], self._train_y[index]
         rows = [row[:size] for row, size in zip(index, sizes.tolist(), strict=True)]
@@ -155,12 +160,16 @@ class Rounds:
 
     def model(self, row: int) -> Tensor:
         """The weights that are evaluated and shipped after the last round, (M,): ω, or ω̃ = (1/k)·Σ_n ω̃_n (pruned)."""
+        return self.weights[row] * self.kept(row)
+
+    def kept(self, row: int) -> Tensor:
+        """The share of the last round's selected clients that keep each weight, (M,); 1 where ω itself is shipped."""
         job = self.members[row].job
         if not job.evaluate_pruned or self.round == 0:
-            return self.weights[row]
+            return torch.ones_like(self.weights[row])
         segment = job.schedule[self.round - 1]
-        kept = kept_fraction(self._ranks[row], job.ratio[segment, job.selected[segment]].tolist())
-        return self.weights[row] * kept.to(self.weights)
+        ratios = job.ratio[segment, job.selected[segment]].tolist()
+        return kept_fraction(self._ranks[row], ratios).to(self.weights)
 
     def _evaluate(self, events: list[Event]) -> None:
         due = [row for row, member in enumerate(self.members)
@@ -228,3 +237,11 @@ class Rounds:
             member.ledger.load(state["ledger"])
             member.importance.load({name.removeprefix(_IMPORTANCE): tensor.to(self.engine.device)
                                     for name, tensor in tensors.items() if name.startswith(_IMPORTANCE)})
+
+
+def _same_frozen(modules: Sequence[nn.Module]) -> None:
+    """The engine computes with one module's frozen parameters; runs that drew others cannot be stacked on it."""
+    first, *others = [[p for p in module.parameters() if not p.requires_grad] for module in modules]
+    if any(not torch.equal(a, b) for own in others for a, b in zip(first, own, strict=True)):
+        raise InputError("model: its frozen parameters differ from seed to seed, so that runs of several seeds cannot "
+                         "be trained together; train them one by one, or draw them alike (initialisation: own)")

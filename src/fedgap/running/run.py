@@ -173,7 +173,8 @@ def _finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     """``model.safetensors``, then ``summary.json``, whose presence says that the run has ended."""
     member, layout = rounds.members[row], rounds.engine.layout
     weights, buffers = rounds.model(row), rounds.buffers[row]
-    tensors = {**layout.split(weights), **layout.split_buffers(buffers)}
+    frozen = {name: p for name, p in rounds.engine.module.named_parameters() if not p.requires_grad}
+    tensors = {**frozen, **layout.split(weights), **layout.split_buffers(buffers)}
     write_whole(run.folder / "model.safetensors",
                 save_tensors({name: t.detach().cpu().float().contiguous().clone() for name, t in tensors.items()}))
     history, ledger, job = run.history, member.ledger, member.job
@@ -188,7 +189,7 @@ def _finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
         "energy_j": ledger.energy_j, "delay_s": ledger.delay_s, "broadcast_j": ledger.broadcast_j,
         "energy_left_j": job.energy_budget_j - ledger.energy_j, "delay_left_s": job.delay_budget_s - ledger.delay_s,
         "accounting": job.accounting, "uploaded_bits": ledger.uploaded_bits,
-        "kept_weights": int(torch.count_nonzero(weights)), "weights": layout.size,
+        "kept_weights": int(torch.count_nonzero(rounds.kept(row))), "weights": layout.size,
         "clients": ledger.by_client(), **job.extra.get("summary", {}), "wall_s": round(wall_s, 3)})
 
 

@@ -1,0 +1,27 @@
+"""On a GPU nothing waits for the device round by round."""
+
+import pytest
+import torch
+
+from fedgap.running.loop import Rounds
+from fedgap.running.prepare import divide, prepare
+from tests.running.plans import by_hand
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def test_a_round_does_not_synchronise(small):
+    experiment = small("rounds=60", "model.name=lenet5", "engine.device=cuda", "evaluate_every=1000")
+    _, _, scenario = divide(experiment)
+    ready = prepare(experiment, by_hand(scenario, (1, range(10), 0.0), (59, range(10), 0.3)))
+    rounds = Rounds([ready.job], ready.dataset)
+    for _ in range(20):  # plans, recordings and what rounds have in common are made once
+        rounds.step()
+    rounds.drain()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(10):
+            rounds.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len(rounds.drain()[0]) == 10
