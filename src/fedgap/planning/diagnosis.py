@@ -98,7 +98,8 @@ class Cheapest:
             # Towards the price 0 the delay grows beyond all bounds, and the energy is above its floor at prices[1].
             least += rounds * (d * prices[:, None] + np.where(prices[:, None] > 0.0, e, self.broadcast_j)).min(axis=-1)
         room = prices * self.problem.delay_s + self.problem.energy_j
-        return bool((least > room * (1.0 + _MARGIN)).any())
+        fastest = sum(rounds * float(units.shortest(self.selections).min()) for rounds, units in self.kinds)
+        return bool((least > room * (1.0 + _MARGIN)).any()) or fastest > self.problem.delay_s * (1.0 + _MARGIN)
 
     def least_delay(self, energy_j: float) -> Mix | None:
         """The plan of least delay within an energy budget; None if no delay would do."""
