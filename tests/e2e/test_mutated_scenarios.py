@@ -1,4 +1,4 @@
-"""Scenario files that an editor, a script or a cat has been at: a scenario or one line each, never a traceback.
+"""Scenario files that an editor, a script or a cat has been at: a plan or one line each, never a traceback.
 
 Seeded and counted: file ``n`` is the same in every run. 150 files by default, 5,000 with ``FEDGAP_FULL=1``.
 """
@@ -16,6 +16,9 @@ import yaml
 
 from fedgap.config import PRESETS, Scenario, preset_text, write_template
 from fedgap.errors import InputError
+from fedgap.planning import Plan
+from fedgap.planning.problem import Problem
+from tests.e2e.terminal import fedgap
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 FILES = 5000 if FULL else 150
@@ -216,24 +219,65 @@ def folder(tmp_path_factory) -> Path:
     return made
 
 
+def refused(message: str) -> bool:
+    """Whether a message is one printable line of a length that a person reads."""
+    return message.isprintable() and 10 < len(message) < 700
+
+
+def read(path: Path) -> tuple[Scenario | None, str]:
+    """The scenario in a file, or why there is none."""
+    try:
+        return Scenario.load(path), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def check_planned(path: Path, scenario: Scenario) -> None:
+    """The command's answer to a file that loads: a plan that keeps the budgets, or why there is none, in one line."""
+    fewer = ["fleet.count=6"] if scenario.size > 12 else []  # a fleet of hundreds is planned elsewhere
+    answer = fedgap("plan", path, *fewer, "--json")
+    assert answer.code in (0, 2, 3), answer.err
+    if answer.code:
+        assert answer.err.startswith("fedgap: ")
+        assert answer.err.endswith("\n")
+        assert refused(answer.err.removesuffix("\n")), answer.err
+    if answer.code == 2:
+        assert answer.out == ""
+        return
+    document = json.loads(answer.out)
+    assert (document["status"] == "infeasible") == (answer.code == 3)
+    if answer.code == 3:
+        assert answer.err == f"fedgap: {document['reason']}\n"
+        assert document["segments"] == []
+        return
+    assert answer.err == ""
+    planned, problem = Plan.from_dict(document), Problem.of(Scenario.load(path, fewer))
+    assert problem.violation(planned.segments) <= 1e-6
+    assert 0.0 <= planned.theta < float("inf")
+    assert planned.theta == pytest.approx(problem.objective(planned.segments).theta, rel=1e-9)
+    assert planned.lower_bound is None or planned.lower_bound <= planned.theta
+
+
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_a_scenario_or_one_line(folder, chunk):
+def test_a_plan_or_one_line(folder, chunk):
     documents = bases()
-    loaded = refused = 0
+    loaded = bad = 0
     for number in range(chunk, FILES, CHUNKS):
         name, data = mutated(number, documents)
         path = folder / f"{chunk}-{name}"
         path.write_bytes(data)
+        scenario, message = read(path)
+        if scenario is None:
+            assert refused(message), (number, message)
+            bad += 1
+            continue
+        assert Scenario.from_dict(scenario.to_dict()) == scenario, number
         try:
-            scenario = Scenario.load(path)
-            assert Scenario.from_dict(scenario.to_dict()) == scenario, number
-            loaded += 1
-        except InputError as error:
-            message = str(error)
-            assert message.isprintable(), (number, message)
-            assert 10 < len(message) < 700, (number, message)
-            refused += 1
-    assert refused > loaded
+            check_planned(path, scenario)
+        except AssertionError as error:
+            raise AssertionError(f"file {number}: {error}") from error
+        loaded += 1
+    assert bad > loaded
     assert loaded or not FULL  # fifteen files may all be bad, five hundred may not
 
 
