@@ -20,6 +20,7 @@ from fedgap.learning.masks import digest, keep_count, mask
 from fedgap.learning.models import build
 from fedgap.running.api import resume, train
 from fedgap.running.loop import Rounds
+from fedgap.running.run import DEPLOY_COMMAND
 from tests.deploy.direct import FIRST, news
 
 
@@ -372,7 +373,11 @@ def test_the_simulator_refuses_to_go_on_with_a_deployed_run(fleet):
     session = nodes.session(on_event=lambda job, event: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         session.run()
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"its data are on its nodes; go on with: flwr run"):
+        resume(session.folder)
+    (session.folder / DEPLOY_COMMAND).parent.mkdir()
+    (session.folder / DEPLOY_COMMAND).write_text("fedgap deploy up x --out y\n")
+    with pytest.raises(InputError, match=r"go on with: fedgap deploy up x --out y$"):
         resume(session.folder)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from fedgap.deploy.processes import Process, environment, flwr, free_port, liste
 from fedgap.learning.data import load
 from fedgap.running.api import train
 from fedgap.running.run import Run
-from tests.e2e.deployments import at, deployed, kill, news, server_pid
+from tests.e2e.deployments import QUICK, at, deployed, kill, news, server_pid
 
 REFUSED = "The SuperNode could not establish a connection to the SuperLink."
 full = pytest.mark.skipif(os.environ.get("FEDGAP_FULL") != "1", reason="takes a minute; set FEDGAP_FULL=1")
@@ -49,7 +50,8 @@ def test_the_command_line_trains_over_flower_as_the_simulator_does(tmp_path):
     assert closeness(out, simulated.folder) < 1e-5
     assert [e["clients"] for e in run.history] == [e["clients"] for e in simulated.history]
     assert all(e["measured_s"] > 0 and e["uploaded_bytes"] > 0 for e in run.history)
-    assert sorted(p.name for p in (out / "deployment").iterdir()) == ["experiment.yaml", "logs"]  # no key is left
+    left = sorted(path.name for path in (out / "deployment").iterdir())
+    assert left == ["command.txt", "experiment.yaml", "logs"]  # and no key
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     assert str(out) not in listed
 
@@ -135,6 +137,35 @@ def test_a_server_app_that_is_killed_goes_on_from_its_checkpoint(tmp_path):
     assert any("went on from its checkpoint" in what for _, _, what in news(run))
     simulated = train(Experiment.load(out / "config.yaml"), tmp_path / "simulated")
     assert closeness(out, simulated.folder) < 1e-5
+
+
+@full
+def test_a_command_that_was_ended_is_named_by_resume_and_goes_on(tmp_path):
+    """`deploy up` is killed after two rounds, interrupted after four, and each time the same command goes on."""
+    out, environ = tmp_path / "run", {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["fedgap", "deploy", "up", "embedded", *QUICK, "rounds=6", "--local", "2", "--out", str(out)]
+
+    def resumed():
+        done = subprocess.run(["fedgap", "resume", str(out)], capture_output=True, text=True, env=environ, check=False)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.count("\n") == 1
+        return shlex.split(done.stderr.partition("go on with: ")[2])
+
+    for rounds, number, code in ((2, signal.SIGKILL, -9), (4, signal.SIGINT, 130)):
+        with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr:
+                if line.startswith(f"round {rounds}/"):
+                    process.send_signal(number)
+                    break
+            process.stderr.read()
+        assert process.returncode == code
+        assert not Run(out).finished
+        assert resumed() == command
+    subprocess.run(resumed(), env=environ, check=True, timeout=300)
+    run = Run(out)
+    assert [e["round"] for e in run.history] == list(range(6))
+    assert sum("went on from its checkpoint" in what for _, _, what in news(run)) == 2
+    assert closeness(out, train(Experiment.load(out / "config.yaml"), tmp_path / "simulated").folder) < 1e-5
 
 
 @full

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,6 +52,7 @@ def up(
     _positive(epsilon)
     chosen = Experiment.load(experiment, overrides or [])
     _fresh(out)
+    _keep_command(out)
     _say(f"starting a SuperLink and {local} nodes on this machine", as_json)
     timeouts = Timeouts(round_timeout, enrol_timeout)
     with _terminable(), start(chosen, local, out, timeouts=timeouts, epsilon=epsilon, warm=not plain) as deployment:
@@ -104,7 +107,7 @@ def server(
     public = sorted(key_folder.glob("*.pub"))
     if not public or not (key_folder / "server.crt").is_file():
         raise InputError(f"{key_folder}: holds no server.crt and node keys; make them with `fedgap deploy keys`")
-    out.mkdir(parents=True, exist_ok=True)
+    _keep_command(out)
     folder = private_folder(out / "deployment")
     file = chosen.save(folder / "experiment.yaml")
     superlink = SuperLink(folder, host=host, port=port, keys=key_folder, reach=reach)
@@ -219,6 +222,17 @@ def _fresh(out: Path) -> None:
 
     if has_run(out) and (Run(out).finished or not Run(out).job.extra.get("deployed")):
         raise InputError(f"{out}: holds a run already; choose another folder")
+
+
+def _keep_command(out: Path) -> None:
+    """Writes down what was typed: it is what goes on with the run."""
+    from fedgap.deploy.keys import private_folder
+    from fedgap.running.run import DEPLOY_COMMAND
+
+    file = out / DEPLOY_COMMAND
+    out.mkdir(parents=True, exist_ok=True)
+    private_folder(file.parent)
+    file.write_text(shlex.join(["fedgap", *sys.argv[1:]]) + "\n", encoding="utf-8")
 
 
 def _say(text: str, quiet: bool) -> None:

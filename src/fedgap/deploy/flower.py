@@ -262,7 +262,7 @@ def forget_secrets(folder: Path) -> None:
         path.unlink()
     for node in folder.glob("node-*"):
         logs = folder / "logs" / node.name
-        logs.mkdir(exist_ok=True)
+        logs.mkdir(parents=True, exist_ok=True)
         for log in node.glob("*.log"):
             shutil.move(log, logs / log.name)
         shutil.rmtree(node, ignore_errors=True)

@@ -56,6 +56,7 @@ def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts |
     chosen = first_clients(experiment, count)
     out.mkdir(parents=True, exist_ok=True)
     folder = private_folder(out / "deployment")
+    forget_secrets(folder)  # of a deployment that was killed: its SuperLink would believe the nodes still there
     file = chosen.save(folder / "experiment.yaml")
     names = [f"node-{n}" for n in range(count)]
     superlink = local_superlink(folder, names)
@@ -74,7 +75,7 @@ def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts |
             node.start()
         yield Local(superlink, nodes, file, write_app(folder / "app"), out, timeouts or Timeouts())
     finally:
+        superlink.stop()  # first, or the server would go on for a round or two without its nodes
         for node in nodes:
             node.stop()
-        superlink.stop()
         forget_secrets(folder)

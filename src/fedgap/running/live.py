@@ -52,7 +52,8 @@ def describe(job: Job, event: Event) -> str:
         text += f" accuracy {event['test_accuracy']:.1%}"
     text += _left(job, event)
     if "rejected" in event:
-        text += "; gradient not finite, rejected: " + ", ".join(job.names[n] for n in event["rejected"])
+        why = "answer refused" if job.extra.get("deployed") else "gradient not finite, rejected"
+        text += f"; {why}: " + ", ".join(job.names[n] for n in event["rejected"])
     return text
 
 

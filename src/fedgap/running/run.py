@@ -1,7 +1,7 @@
 """Executing saved jobs in their run folders, and the finished run.
 
 ``python -m fedgap.running.run DIR...`` executes (or resumes) run folders on a box that has torch, numpy, safetensors,
-PyYAML and rich only; folders with one model on one data set are trained together.
+PyYAML and rich only; folders with one model on one data set are trained together, others one after the other.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from fedgap.running.loop import Rounds
 if TYPE_CHECKING:
     from fedgap.planning.plan import Plan
 
+DEPLOY_COMMAND = Path("deployment") / "command.txt"
+"""In a deployed run's folder."""
 OnEvents = Callable[[int, Job, list[Event]], None]
 """Called with the run's position in the list, its job and its new rounds."""
 
@@ -103,10 +105,16 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     if not waiting:
         return runs
     jobs = [run.job for run in runs]
+    for i in waiting:
+        if jobs[i].extra.get("deployed"):
+            raise InputError(f"{runs[i].folder}: its data are on its nodes; go on with: {deploy_command(runs[i])}")
     dataset = dataset or open_data(runs[waiting[0]])
     if dataset.digest() != jobs[waiting[0]].data_sha256:
         raise InputError(f"data: {dataset.name} is not the data this run began with (its SHA-256 differs); "
                          "give the original, or train into another folder")
+    if len({jobs[i].kind for i in waiting}) > 1:
+        raise InputError(f"{runs[waiting[0]].folder}: cannot be trained together with the other runs, whose model, "
+                         "data, device or precision differ; give them one by one")
     for i in waiting:
         for torn in runs[i].folder.rglob(".*.part"):
             torn.unlink()  # a crash amid a write left it
@@ -123,6 +131,14 @@ def open_data(run: Run) -> Dataset:
     """The run's data set: the copy in its folder where there is one, else as its job names it."""
     own = run.folder / "job" / "data.npz"
     return Dataset.open(own) if own.is_file() else load(**run.job.data)
+
+
+def deploy_command(run: Run) -> str:
+    """What goes on with a deployed run: the command that began it, as it was typed."""
+    typed = run.folder / DEPLOY_COMMAND
+    if typed.is_file():
+        return typed.read_text(encoding="utf-8").strip()
+    return f"flwr run, with the same app, connection and run-config (folder=\"{run.folder.resolve()}\")"
 
 
 def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupted: Callable[[], bool],
@@ -215,8 +231,12 @@ def main(arguments: Sequence[str]) -> int:
     from fedgap.running.live import show
 
     try:
-        with show() as on_events:
-            execute([Path(argument) for argument in arguments], on_events=on_events)
+        groups: dict[str, list[Path]] = {}
+        for folder in map(Path, arguments):
+            groups.setdefault(Job.load(folder / "job").kind, []).append(folder)
+        for group in groups.values():
+            with show() as on_events:
+                execute(group, on_events=on_events)
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
