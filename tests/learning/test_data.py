@@ -187,11 +187,16 @@ def test_own_arrays_torch_data_sets_npz_files_and_functions_are_one(tmp_path, mo
     keys = "('train_x', 'train_y', 'test_x', 'test_y')"
     (tmp_path / "my_data_module.py").write_text(
         f"import numpy as np\n\ndef make():\n    return tuple(np.load('mine.npz')[k] for k in {keys})\n\n"
-        "def bad():\n    return 3\n")
+        "def bad():\n    return 3\n\ndef worse():\n    raise KeyError('no such shelf')\n")
     monkeypatch.chdir(tmp_path)
     assert load("my_data_module:make").digest() == arrays.digest()
     with pytest.raises(InputError, match="gives int"):
         load("my_data_module:bad")
+    with pytest.raises(InputError, match=r"my_data_module:worse' failed \(KeyError: 'no such shelf'\)"):
+        load("my_data_module:worse")
+    (tmp_path / "my_broken_module.py").write_text("def f(:\n")
+    with pytest.raises(InputError, match="cannot be imported"):
+        load("my_broken_module:f")
     assert not torch.equal(from_arrays(x, y, tx, ty, standardise=False).train_x, arrays.train_x)
     arrays.save(tmp_path / "saved.npz")
     assert Dataset.open(tmp_path / "saved.npz").digest() == arrays.digest()
@@ -212,6 +217,16 @@ def test_bad_arrays_get_one_line(change, says):
     assert from_arrays(**good).classes == 2
     with pytest.raises(InputError, match=says):
         from_arrays(**{**good, **change})
+
+
+@pytest.mark.parametrize(("items", "says"), [
+    ([(torch.zeros(2),)], r"item 0 of the train set must be \(sample, label\)"),
+    ([(torch.zeros(2), "cat")], r"item 0 of the train set must be \(sample, label\)"),
+    ([(torch.zeros(2), 0), (torch.zeros(3), 1)], r"item 1 of the train set has shape \(3,\)"),
+])
+def test_bad_torch_data_sets_get_one_line(items, says):
+    with pytest.raises(InputError, match=says):
+        from_torch(items, [(torch.zeros(2), 0)])
 
 
 @pytest.mark.parametrize(("name", "says"), [("mnits", "one of embedded, mnist"), ("no_module:f", "cannot be imported"),

@@ -140,7 +140,7 @@ def test_bad_models_are_named(own_package, name, message):
 
 
 def test_unknown_argument_is_named():
-    with pytest.raises(InputError, match=r"model\.hiden: mlp takes no such argument; it takes input_shape"):
+    with pytest.raises(InputError, match=r"model\.arguments\.hiden: mlp takes no such argument; it takes input_shape"):
         build("mlp", input_shape=(1, 4, 4), classes=2, seed=0, hiden=(3,))
     with pytest.raises(InputError, match=r"model\.initialisation"):
         build("mlp", input_shape=(1, 4, 4), classes=2, seed=0, initialisation="xavier")

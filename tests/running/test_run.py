@@ -21,7 +21,7 @@ from fedgap.running import loop
 from fedgap.running.api import resume, train, write_run
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, prepare
-from fedgap.running.run import Run, execute
+from fedgap.running.run import Run, execute, main
 from fedgap.streams import stream_seed
 from tests.running.plans import by_hand
 
@@ -307,3 +307,64 @@ def test_frozen_parameters_are_shipped_too(small, tmp_path, monkeypatch):
     assert float(right) == pytest.approx(run.summary["test_accuracy"])
     assert sorted(load_file(run.folder / "model.safetensors")) == ["first.bias", "first.weight", "last.bias",
                                                                   "last.weight"]
+
+
+MODELS = """
+from torch import nn
+
+def few():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 5))
+
+def narrow():
+    return nn.Sequential(nn.Flatten(), nn.Linear(100, 10))
+
+def empty():
+    return nn.Flatten()
+
+def drops():
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, 10))
+"""
+
+
+@pytest.mark.parametrize(("override", "says"), [
+    ("model.name=unfit:few", r"model: unfit:few must give a logit for each of 10 classes.* it gives \(2, 5\)"),
+    ("model.name=unfit:narrow", r"model: unfit:narrow cannot take inputs of shape \(2, 1, 28, 28\)"),
+    ("model.name=unfit:empty", "model: unfit:empty has no parameters to train"),
+    ("model.name=unfit:drops", "model: layer 1 is dropout"),
+    ("model.name=unfit:missing", "model.name: unfit:missing cannot be imported"),
+    ("model.arguments={hiden: 3}", "model.arguments.hiden: mlp takes no such argument"),
+])
+def test_a_model_that_does_not_fit_is_named_before_anything_is_written(small, tmp_path, monkeypatch, override, says):
+    (tmp_path / "unfit.py").write_text(MODELS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("unfit", None)
+    experiment = small("rounds=2", override)
+    with pytest.raises(InputError, match=says):
+        train(experiment, tmp_path / "run", plan=planned(experiment, (2, [0], 0.0)))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_named(small, tmp_path):
+    experiment = small("rounds=2", "engine.device=cuda")
+    with pytest.raises(InputError, match=r"engine\.device: torch sees no CUDA device"):
+        train(experiment, tmp_path / "run", plan=planned(experiment, (2, [0], 0.0)))
+
+
+def test_a_folder_that_cannot_be_made_is_named(small, tmp_path):
+    (tmp_path / "file").write_text("")
+    experiment = small("rounds=2")
+    with pytest.raises(InputError, match="cannot be made"):
+        train(experiment, tmp_path / "file" / "run", plan=planned(experiment, (2, [0], 0.0)))
+
+
+def test_runs_that_differ_are_not_trained_as_one(small, tmp_path):
+    """Were they, the second would silently learn from the first's data."""
+    folders = []
+    for number, samples in enumerate((800, 900)):
+        experiment = small("rounds=2", f"data.train_samples={samples}")
+        folders.append(write_run(prepare(experiment, planned(experiment, (2, [0], 0.0))), tmp_path / f"run{number}"))
+    with pytest.raises(InputError, match="cannot be trained together"):
+        execute(folders)
+    assert main([str(folder) for folder in folders]) == 0
+    assert all(Run(folder).finished for folder in folders)

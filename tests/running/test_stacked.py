@@ -10,7 +10,7 @@ from fedgap.running.api import train, write_run
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, prepare
 from fedgap.running.run import Run, execute
-from fedgap.running.stacked import kind, train_together
+from fedgap.running.stacked import train_together
 from tests.running.plans import by_hand
 
 VARIANTS = [  # further overrides, segments: other lengths, selections, ratios, rates, seeds; one stops by its budget
@@ -54,7 +54,7 @@ def assert_same(run: Run, alone: Run) -> None:
 
 def test_together_is_as_alone(together):
     alone, folders = together
-    assert len({kind(Job.load(folder / "job")) for folder in folders}) == 1
+    assert len({Job.load(folder / "job").kind for folder in folders}) == 1
     for run, single in zip(train_together(folders), alone, strict=True):
         assert_same(run, single)
     assert alone[3].summary["ended"] == "the delay budget is spent"
@@ -82,6 +82,6 @@ def test_what_cannot_be_stacked_is_not(small, tmp_path):
         experiment = small("rounds=2", *overrides)
         _, _, scenario = divide(experiment)
         jobs.append(prepare(experiment, by_hand(scenario, (2, [0], 0.0))).job)
-    kinds = [kind(job) for job in jobs]
+    kinds = [job.kind for job in jobs]
     assert kinds[0] == kinds[1]
     assert len(set(kinds)) == 3

@@ -197,7 +197,7 @@ def _from_file(file: str | Path | None, clients: int, samples: int) -> list[Indi
 
 def _json_lists(path: Path) -> list[Indices]:
     lists = json.loads(path.read_text())
-    if not isinstance(lists, list) or not all(isinstance(i, int) for own in lists for i in own):
+    if not isinstance(lists, list) or not all(type(i) is int for own in lists for i in own):
         raise ValueError("not a list of lists of whole numbers")
     return [np.array(own, dtype=np.int64) for own in lists]
 

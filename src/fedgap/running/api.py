@@ -32,7 +32,10 @@ def resume(folder: str | Path, *, on_events: OnEvents | None = None) -> Run:
 
 def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path:
     """Writes a run's folder up to the job, which any box with torch can execute (``python -m fedgap.running.run``)."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from None
     ready.experiment.save(folder / "config.yaml")
     ready.scenario.save(folder / "scenario.yaml")
     ready.plan.save(folder / "plan.json")

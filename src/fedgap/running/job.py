@@ -121,6 +121,12 @@ class Job:
         seconds = self.download_s if download_bits is None else download_bits * self.download_s_bit
         return self.server_power_w * float(seconds.max())
 
+    @property
+    def kind(self) -> str:
+        """Jobs of one kind can be trained together: one model, data set, device, number format and accounting."""
+        return json.dumps([self.model, self.data_sha256, self.engine, self.device, self.precision, self.threads,
+                           self.accounting, self.checkpoint_every], sort_keys=True)
+
     def save(self, folder: Path) -> None:
         """Writes ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""
         folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ import torch
 from fedgap.config import Experiment, Scenario
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning.data import Dataset, load
+from fedgap.learning.engine import Engine
+from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
 from fedgap.planning import Plan, Segment
 from fedgap.planning import plan as make_plan
@@ -20,6 +22,7 @@ from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
 from fedgap.running.schedule import interleave
+from fedgap.streams import stream_seed
 from fedgap.system import cost
 
 Progress = Callable[[str, int, int], None]
@@ -68,6 +71,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     this experiment, where it was called already; ``planning`` is told of the solver's progress.
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
+    _check_model(experiment, dataset)
     if plan is None:
         plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
@@ -76,6 +80,27 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
     return Prepared(experiment, scenario, plan, _job(experiment, scenario, plan, dataset, parts), dataset, parts)
+
+
+def _check_model(experiment: Experiment, dataset: Dataset) -> None:
+    """Builds the model and shows it two samples, so that what is wrong with it is said before anything is written."""
+    name = experiment.model.name
+    module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
+                   seed=stream_seed(experiment.seed, "model"))
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise InputError(f"model: {name} has no parameters to train")
+    Engine(module)
+    samples = dataset.train_x[:2]
+    try:
+        with torch.no_grad():
+            logits = module.eval()(samples)
+    except Exception as error:  # whatever a user's module raises
+        raise InputError(f"model: {name} cannot take inputs of shape {tuple(samples.shape)} ({error})") from error
+    wanted = (len(samples), dataset.classes)
+    if not isinstance(logits, torch.Tensor) or logits.shape != wanted:
+        found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise InputError(f"model: {name} must give a logit for each of {dataset.classes} classes, shape {wanted} for "
+                         f"{len(samples)} samples; it gives {found}")
 
 
 def _job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
@@ -98,10 +123,8 @@ def _job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Datase
     device = engine.device if engine.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     return Job(
         seed=experiment.seed, data=_data_arguments(experiment), data_sha256=dataset.digest(),
-        model={"name": experiment.model.name, "initialisation": experiment.model.initialisation,
-               **experiment.model.arguments},
-        learning_rate=scenario.learning.rate, evaluate_every=experiment.evaluate_every,
-        evaluate_pruned=readings["evaluate_pruned"],
+        model=_model_arguments(experiment), learning_rate=scenario.learning.rate,
+        evaluate_every=experiment.evaluate_every, evaluate_pruned=readings["evaluate_pruned"],
         importance={"rule": experiment.pruning.importance, "remember": readings["dense_first"],
                     "current_weights": readings["importance_weights"] == "current"},
         energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
@@ -130,6 +153,12 @@ def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarr
 
 def _zeroed(segment: Segment, values: np.ndarray) -> np.ndarray:
     return np.where(segment.selected, values, 0.0)
+
+
+def _model_arguments(experiment: Experiment) -> dict[str, Any]:
+    """The arguments of ``build`` beside the data's shape and the seed."""
+    model = experiment.model
+    return {"name": model.name, "initialisation": model.initialisation, **model.arguments}
 
 
 def _data_arguments(experiment: Experiment) -> dict[str, Any]:

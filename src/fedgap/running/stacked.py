@@ -45,13 +45,7 @@ def train_together(folders: Sequence[Path], *, at_once: int = 64, on_events: OnE
     """
     groups: dict[str, list[Path]] = {}
     for folder in folders:
-        groups.setdefault(kind(Job.load(folder / "job")), []).append(folder)
+        groups.setdefault(Job.load(folder / "job").kind, []).append(folder)
     for group in groups.values():
         for start in range(0, len(group), at_once):
             yield from execute(group[start:start + at_once], on_events=on_events)
-
-
-def kind(job: Job) -> str:
-    """Jobs of one kind can be stacked: one model, data set, device, number format and accounting."""
-    return json.dumps([job.model, job.data_sha256, job.engine, job.device, job.precision, job.threads, job.accounting,
-                       job.checkpoint_every], sort_keys=True)

@@ -117,9 +117,15 @@ def _read_all(items: torch.utils.data.Dataset[Any], part: str) -> tuple[Tensor, 
         raise InputError(f"data: the {part} set has no length; a map-style torch data set is needed")
     samples, labels = [], []
     for i in range(len(cast(Sized, items))):
-        x, y = items[i]
-        samples.append(torch.as_tensor(np.asarray(x)) if not isinstance(x, Tensor) else x)
-        labels.append(int(y))
+        try:
+            x, y = items[i]
+            samples.append(torch.as_tensor(np.asarray(x)) if not isinstance(x, Tensor) else x)
+            labels.append(int(y))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"data: item {i} of the {part} set must be (sample, label); {error}") from None
+        if samples[-1].shape != samples[0].shape:
+            raise InputError(f"data: item {i} of the {part} set has shape {tuple(samples[-1].shape)}, item 0 "
+                             f"{tuple(samples[0].shape)}; they must be equal")
     return torch.stack(samples) if samples else torch.empty(0, 1), torch.tensor(labels, dtype=torch.int64)
 
 

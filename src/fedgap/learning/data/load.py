@@ -99,10 +99,13 @@ def _imported(name: str) -> Dataset:
         sys.path.append(here)
     try:
         found: Any = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever a user's module raises when imported
         raise InputError(f"data.name: {name!r} cannot be imported ({error}); "
-                         "is it in this folder or on PYTHONPATH?") from None
-    made = found() if callable(found) else found
+                         "is it in this folder or on PYTHONPATH?") from error
+    try:
+        made = found() if callable(found) else found
+    except Exception as error:  # whatever a user's function raises
+        raise InputError(f"data.name: {name!r} failed ({type(error).__name__}: {error})") from error
     if isinstance(made, Dataset):
         return made
     if isinstance(made, tuple) and len(made) == 2:

@@ -60,6 +60,8 @@ class Engine:
                 raise InputError(f"model: layer {name} is dropout, which draws at random inside the model, so that a "
                                  "round could not be repeated; set its p to 0")
         self.device = torch.device(device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise InputError("engine.device: torch sees no CUDA device on this machine; use cpu, or auto")
         self.precision = precision
         self.dtype = storage_dtype(precision)
         self.module = copy.deepcopy(module).to(self.device, self.dtype)

@@ -44,7 +44,8 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
     taken = inspect.signature(factory).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
         if unknown := sorted(set(arguments) - set(taken)):
-            raise InputError(f"model.{unknown[0]}: {name} takes no such argument; it takes {', '.join(taken)}")
+            raise InputError(f"model.arguments.{unknown[0]}: {name} takes no such argument; it takes "
+                             f"{', '.join(taken)}")
         offered = {key: value for key, value in offered.items() if key in taken}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -69,7 +70,7 @@ def _import(name: str) -> Callable[..., Any]:
         sys.path.append(here)
     try:
         found = getattr(importlib.import_module(path), attribute)
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # whatever a user's module raises when imported
         raise InputError(f"model.name: {name} cannot be imported: {error}") from error
     if not callable(found):
         raise InputError(f"model.name: {name} is a {type(found).__name__}; it must be a class or a function")
