@@ -1,6 +1,6 @@
 """What Laplace noise on the clients' label histograms does to planning.
 
-    python benchmarks/histogram_noise.py [--draws 20] [--concentration 5]
+    python benchmarks/histogram_noise.py [--draws 20] [--concentration 5] [--out FILE]
 
 A plan is made from noised histograms and then scored with the exact ones: the θ that such a plan really has, against
 that of the certified optimum made without noise.
@@ -9,6 +9,8 @@ that of the certified optimum made without noise.
 from __future__ import annotations
 
 import argparse
+import json
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--concentration", type=float, default=5.0)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "histogram_noise.json")
     options = parser.parse_args()
     experiment = Experiment.load("embedded", [f"partition.concentration={options.concentration}"])
     dataset, parts, scenario = divide(experiment)
@@ -32,8 +35,7 @@ def main() -> None:
     members = {tuple(s.selected.tolist()) for s in best.segments}
     alpha = best.terms["alpha"]
     print(f"without noise: θ = {best.theta:.5g}, of which α = {alpha:.5g}, {len(best.segments)} segments")
-    print("| ε | noise's standard deviation | θ above the optimum, mean (most) | plans with the same selections |")
-    print("|---|---|---|---|")
+    rows = []
     for epsilon in EPSILONS:
         worse, same = [], 0
         for draw in range(options.draws):
@@ -42,8 +44,10 @@ def main() -> None:
             made = plan(experiment.planning_scenario(counts, dataset.label_counts()[1], parts.target_counts))
             worse.append(problem.objective(made.segments).theta / best.theta - 1)
             same += {tuple(s.selected.tolist()) for s in made.segments} == members
-        print(f"| {epsilon:g} | {np.sqrt(2) / epsilon:.3g} | {np.mean(worse):.2%} ({max(worse):.2%}) | "
-              f"{same} of {options.draws} |", flush=True)
+        rows.append({"epsilon": epsilon, "mean": float(np.mean(worse)), "most": max(worse), "same": same})
+        print(rows[-1], flush=True)
+    found = {"concentration": options.concentration, "draws": options.draws, "theta": best.theta, "rows": rows}
+    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """The claims page and the figures' results: written from what is committed, and consistent with it."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
-from fedgap.evidence import claims
+from fedgap.evidence import claims, contests, savings
 from fedgap.evidence.definition import FOLDER, figure_names, load_figure
 from fedgap.evidence.results import MEASURES, compare
 from fedgap.evidence.store import Store
@@ -31,11 +32,56 @@ def comparison(verdict: str, difference: float = 0.02) -> dict[str, object]:
     ],
 )
 def test_verdicts(verdicts: list[str], expected: str) -> None:
-    assert claims.comparisons([comparison(v) for v in verdicts])[0] == expected
+    assert contests.comparisons([comparison(v) for v in verdicts])[0] == expected
 
 
 def test_a_tie_says_what_it_could_have_hidden() -> None:
-    assert "could have hidden 3.00 points" in claims.comparisons([comparison("tie")])[1]
+    assert "could have hidden 3.00 points" in contests.comparisons([comparison("tie")])[1]
+
+
+def row(scheme: str, seed: int, accuracy: float, **more: object) -> dict[str, object]:
+    return {"mode": "repaired", "scheme": scheme, "seed": seed, "accuracy": accuracy, "run": f"{scheme}{seed}",
+            "rounds": 100, "value": 1.0, "delay_s": 50.0, "energy_j": 20.0} | more
+
+
+def curve(accuracies: list[float], losses: list[float] | None = None) -> dict[str, list[float]]:
+    return {"round": [25, 50, 75, 100], "test_accuracy": accuracies, "training_set_loss": losses or [1.0] * 4}
+
+
+def test_joules_and_seconds_to_equal_accuracy_by_hand() -> None:
+    """The baseline ends at 0.8 after 50 s and 40 J; proposed gets there halfway between its 2nd and 3rd evaluation."""
+    runs = {"proposed0": curve([0.5, 0.7, 0.9, 0.95]), "slow0": curve([0.2, 0.4, 0.6, 0.8])}
+    rows = [row("proposed", 0, 0.95), row("slow", 0, 0.8, energy_j=40.0)]
+    assert savings.spent_at(rows[0], runs["proposed0"], 0.8) == pytest.approx(0.625)
+    found = savings.ratios(rows, runs, "slow")
+    assert math.exp(found["seconds"].mean) == pytest.approx(0.625)
+    assert math.exp(found["joules"].mean) == pytest.approx(0.625 * 20 / 40)
+    assert savings.spent_at(rows[1], runs["slow0"], 0.81) is None
+
+
+def test_who_is_faster_at_first_and_ends_behind() -> None:
+    """``early`` has the lower loss after a quarter and the higher one at the end; ``late`` is behind throughout."""
+    runs, rows = {}, []
+    for seed in range(4):
+        jitter = 0.001 * seed
+        for name, losses in (("proposed", [0.8, 0.5, 0.3, 0.2]), ("early", [0.6, 0.5, 0.4, 0.4 + jitter]),
+                             ("late", [0.9, 0.8, 0.7, 0.6])):
+            runs[f"{name}{seed}"] = curve([0.5] * 4, [losses[0] + jitter * len(name), *losses[1:]])
+            rows.append(row(name, seed, 0.5, training_loss=losses[-1]))
+    panel = {"rows": rows, "vary": "delay_s", "comparisons": [
+        {"mode": "repaired", "baseline": name, "verdict": "lower"} for name in ("early", "late")]}
+    verdict, text = contests.faster_at_first()({"panels": [panel], "runs": runs}, "repaired")
+    assert verdict == "holds"
+    assert text.endswith("ahead at first: early; of these behind at the end: early")
+
+
+@pytest.mark.parametrize(("last", "expected"), [(0.903, "holds"), (0.95, "does not hold")])
+def test_saturation(last: float, expected: str) -> None:
+    rows = [row("x", seed, accuracy + 0.001 * seed, value=value, energy_j=0.9 * value)
+            for seed in range(3) for value, accuracy in ((0.6, 0.85), (1.0, 0.90), (1.5, last))]
+    found = contests.saturates({"panels": [{"rows": rows, "nominal": 1.0}]}, "repaired")
+    assert found[0] == expected
+    assert "3 of 3 plans leave energy unspent" in found[1]
 
 
 def test_the_page_is_written_from_the_committed_results() -> None:

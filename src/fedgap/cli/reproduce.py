@@ -14,6 +14,7 @@ from fedgap.errors import InputError
 
 if TYPE_CHECKING:
     from fedgap.cli.tables import Sheet
+    from fedgap.evidence.reproduce import Workshop
 
 
 def reproduce(
@@ -23,9 +24,13 @@ def reproduce(
                                         "GPU).")] = "quick",
     out: Annotated[Path, typer.Option(help="Plans, runs, results and pictures; the same call goes on with what is "
                                       "there.")] = Path("runs/reproduce"),
-    data: Annotated[Path | None, typer.Option(help="The folder of the data set's files (preset paper).")] = None,
+    data: Annotated[Path | None, typer.Option(help="The folder of the data set's files, or of folders named mnist and "
+                                              "cifar10 (preset paper).")] = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="--no-train: draw the runs that are there.")] = True,
     workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one a core.")] = None,
+    bundle: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Train nothing: write the runs that have no "
+                                                "record yet, panels that wait included, for a machine with a GPU.")
+                      ] = None,
 ) -> None:
     """Make the paper's figures and tables again, and say where the proposed scheme is above, level or below."""
     from fedgap.evidence.definition import PRESETS
@@ -42,11 +47,30 @@ def reproduce(
     command = f"fedgap reproduce {' '.join(figures or [])} --preset {preset} --out {out}"
     with resumable(" ".join(command.split())):
         shop = Workshop(out, preset, data, workers or os.cpu_count() or 1, steps, train=train)
+        if bundle is not None:
+            _hand_over([name for name in names if name != "table1"], shop, bundle)
+            return
         found = make(names, shop)
     for results in found.values():
         show(*_tables(results))
     pictures = sorted(str(path) for name in names for path in (out / name).glob("*.png"))
     show(f"Results are in {out}/FIGURE/results.json, pictures in {', '.join(pictures)}.")
+
+
+def _hand_over(names: list[str], shop: Workshop, folder: Path) -> None:
+    from fedgap.cli.tables import Sheet
+    from fedgap.evidence.handover import hand_over
+
+    parts = hand_over(names, shop, folder)
+    sheet = Sheet("runs without a record, in the order in which they are worth training", "turn", "runs",
+                  "estimate, GPU-hours", "panels")
+    for part in parts:
+        sheet.add_row(part.folder.name, str(part.runs), f"{part.gpu_s / 3600:.2f}", "; ".join(part.panels))
+    if not parts:
+        show("Every run has its record.")
+        return
+    show(sheet, f"Train the folders in {folder} in this order with `python -m fedgap.evidence.bundle TURN --data DATA "
+                f"--out records.jsonl`, then append the records to {shop.out}/runs.jsonl.")
 
 
 def _tables(results: dict[str, Any]) -> list[Sheet | str]:

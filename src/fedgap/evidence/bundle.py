@@ -22,7 +22,7 @@ import numpy as np
 
 from fedgap.evidence.store import Store
 from fedgap.evidence.training import digest, stacks, train
-from fedgap.learning.data import load
+from fedgap.learning.data import Dataset, load
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
 
@@ -58,11 +58,20 @@ def unpack(folder: Path) -> dict[str, Job]:
     return jobs
 
 
+def open_data(job: Job, folder: Path | None) -> Dataset:
+    """The job's data set, from ``folder`` (or its subfolder of the data's name) where one is given."""
+    if folder is None:
+        return load(**job.data)
+    own = folder / job.data["name"]
+    return load(**(job.data | {"folder": own if own.is_dir() else folder}))
+
+
 def main(arguments: Sequence[str]) -> int:
     """Trains a bundle's jobs that have no record yet; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.bundle", description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path, default=None, help="the folder of the data set's files")
+    parser.add_argument("--data", type=Path, default=None,
+                        help="the folder of the data set's files, or of folders named mnist and cifar10")
     parser.add_argument("--out", type=Path, required=True, help="a .jsonl file of records")
     parser.add_argument("--at-once", type=int, default=64)
     parser.add_argument("--device", default="cuda")
@@ -84,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
         started = time.monotonic()
         first = jobs[keys[0]]
         if dataset is None or dataset.digest() != first.data_sha256:
-            dataset = load(**(first.data | {"folder": given.data} if given.data else first.data))
+            dataset = open_data(first, given.data)
         store.add(train({key: jobs[key] for key in keys}, dataset, at_once=given.at_once))
         clients = [int(jobs[key].selected[-1].sum()) for key in keys]
         print(f"stack {number}/{len(todo)}: {len(keys)} runs, {first.rounds} to {jobs[keys[-1]].rounds} rounds, "

@@ -84,8 +84,11 @@ class KnownData(Dataset):
 
 
 def open_data(experiment: Experiment, folder: Path | None = None) -> Dataset:
-    """The experiment's data set, from ``folder`` where one is given."""
-    settings = experiment.data.model_dump(exclude_none=True) | ({"folder": folder} if folder else {})
+    """The experiment's data set, from ``folder`` (or its subfolder of the data's name) where one is given."""
+    settings = experiment.data.model_dump(exclude_none=True)
+    if folder is not None:
+        own = folder / settings["name"]
+        settings |= {"folder": own if own.is_dir() else folder}
     data = load(**settings)
     return KnownData(data.name, data.train_x, data.train_y, data.test_x, data.test_y, data.classes)
 

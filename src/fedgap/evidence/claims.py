@@ -6,20 +6,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+
+from fedgap.evidence import judges, repairs, savings
+from fedgap.evidence.contests import faster_at_first, saturates, versus
 from fedgap.evidence.definition import FOLDER
+from fedgap.evidence.judges import NOT_YET, Results
+from fedgap.evidence.store import Store
+from fedgap.planning import PAPER_SCHEMES
 
 PAGE = FOLDER.parent / "docs" / "explanation" / "claims.md"
 MODES = ("repaired", "as_printed")
-NOT_YET = ("not yet measured", "–")
-Answer = tuple[str, str]
-"""Verdict and measurement."""
-Results = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -29,167 +30,48 @@ class Claim:
     where: str
     text: str
     figure: str
-    judge: Callable[[Results, str], Answer]
-
-
-def _number(value: Mapping[str, Any] | Sequence[Any], form: str = "{:.2f}") -> str:
-    mean, half = (value["mean"], value["half"]) if isinstance(value, Mapping) else value
-    return form.format(mean) + ("" if half is None else f" ± {form.format(half)}")
-
-
-def _theory(results: Results, mode: str) -> Mapping[str, Any]:
-    return next(row for row in results["summary"] if row["mode"] == mode)
-
-
-def _held(share: float) -> str:
-    return "holds" if share == 1.0 else "holds in part" if share > 0.5 else "does not hold"
-
-
-def lemma(results: Results, mode: str) -> Answer:
-    """Lemma 1 for every client at every measured round."""
-    row = _theory(results, mode)
-    return _held(row["lemma_held"]["mean"]), (
-        f"held at {row['lemma_held']['mean']:.0%} of the clients and rounds; "
-        f"loose by {_number(row['lemma_orders_loose'], '{:.1f}')} orders of magnitude")
-
-
-def proposition(results: Results, mode: str) -> Answer:
-    """Proposition 1 at every measured round."""
-    row = _theory(results, mode)
-    return _held(row["proposition_held"]["mean"]), (
-        f"held at {row['proposition_held']['mean']:.0%} of the rounds; "
-        f"loose by {_number(row['proposition_orders_loose'], '{:.1f}')} orders of magnitude")
-
-
-def theorem(results: Results, mode: str) -> Answer:
-    """Theorem 1 for whole runs, with both constants."""
-    row = _theory(results, mode)
-    loose = {name: row[f"orders_loose_{name}"] for name in ("printed", "corrected")}
-    verdict = "holds" if all(one["mean"] - (one["half"] or 0.0) > 0.0 for one in loose.values()) else "holds in part"
-    return verdict, (f"loose by {_number(loose['printed'], '{:.1f}')} orders of magnitude with printed constants, "
-                     f"{_number(loose['corrected'], '{:.1f}')} with corrected ones")
-
-
-def assumption4(results: Results, mode: str) -> Answer:
-    """Assumption 4 at every measured round that prunes."""
-    row = _theory(results, mode)
-    if "assumption4_held" not in row:
-        return NOT_YET
-    share = row["assumption4_held"]["mean"]
-    return _held(share), f"held at {_number(row['assumption4_held'], '{:.2f}')} of the measured rounds"
-
-
-def phi_orders_clients(results: Results, mode: str) -> Answer:
-    """Whether clients of smaller φ have gradients closer to the test gradient."""
-    one = _theory(results, mode)["phi_ranks_difference"]
-    low, high = one["mean"] - (one["half"] or 0.0), one["mean"] + (one["half"] or 0.0)
-    verdict = "holds" if low > 0.5 else "holds in part" if low > 0 else "does not hold" if high < 0.5 else "undecided"
-    return verdict, f"rank correlation of φ_n with ‖∇L_n − ∇L̃‖ among clients: {_number(one)}"
-
-
-def clients_and_pruning(results: Results, mode: str) -> Answer:
-    """More clients and less pruning, among random plans within one budget (trained as repaired)."""
-    if mode == "as_printed":
-        return NOT_YET
-    parts = [f"σ = {block['sigma']:g}: clients {_number(block['of']['fewest clients last (−k)'])}, "
-             f"pruning ratio {_number(block['of']['mean pruning ratio'])}" for block in results["correlations"]]
-    return "holds in part", ("rank correlation with the test error of fewer clients and of more pruning, where the "
-                             "budget lets a pruned model train for longer: " + "; ".join(parts))
-
-
-def good_guide(results: Results, mode: str) -> Answer:
-    """Whether θ ranks random plans as their accuracy does."""
-    name = {"repaired": "size_normalised mixture, secant, corrected", "as_printed": "as_printed sum, theorem, printed"}
-    values = {block["sigma"]: block["of"][name[mode]] for block in results["correlations"]}
-    lows = [one["mean"] - one["half"] for one in values.values()]
-    verdict = "holds" if min(lows) > 0.5 else "holds in part" if min(lows) > 0.0 else "does not hold"
-    return verdict, "rank correlation of θ with the test error: " + "; ".join(
-        f"{_number(one)} at σ = {sigma:g}" for sigma, one in values.items())
-
-
-def spread_falls(results: Results, mode: str) -> Answer:
-    """Fig. 3: the statements' deviation among clients at every σ."""
-    rows = [row for row in results["spread"] if row["mode"] == mode]
-    values = [row["deviation"][0] for row in rows]
-    verdict = "holds" if all(a > b for a, b in pairwise(values)) else "does not hold"
-    return verdict, "standard deviation of φ among clients: " + "; ".join(
-        f"{_number(row['deviation'], '{:.3g}')} at σ = {row['sigma']:g}" for row in rows)
-
-
-def table_sizes(results: Results, mode: str) -> Answer:
-    """Table I's sizes of the models that the text names."""
-    ratio = {(row["model"], row["quantity"]): row["ratio"] for row in results["rows"]}
-    sizes = "; ".join(f"{model} H {ratio[model, 'gradient_bits']:.3f}, e {ratio[model, 'flops_per_sample']:.3f}"
-                      for model in ("lenet5", "resnet44", "resnet110"))
-    return "holds in part", f"derived over printed: {sizes}; the text's ResNet-110 does not fit it, ResNet-44 does"
-
-
-def versus(baseline: str | None = None, panel: int = 0, *, lower: bool = False,
-           tight: bool = False) -> Callable[[Results, str], Answer]:
-    """Proposed against one baseline, or all, over a panel's values (or its tightest alone)."""
-    def judge(results: Results, mode: str) -> Answer:
-        one = results["panels"][panel]
-        if one.get("status"):
-            return NOT_YET
-        found = [c for c in one["comparisons"] if c["mode"] == mode and baseline in (None, c["baseline"])]
-        if tight:
-            found = [c for c in found if c["value"] == min(each["value"] for each in found)]
-        return comparisons(found, lower=lower) if found else NOT_YET
-    return judge
-
-
-def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> Answer:
-    """Better in all: holds; better in some and worse in none: in part; otherwise it does not hold."""
-    good, bad = ("lower", "higher") if lower else ("higher", "lower")
-    count = {name: sum(c["verdict"] == name for c in found) for name in ("higher", "lower", "tie", "identical")}
-    verdict = ("holds" if count[good] == len(found) else "holds in part" if count[good] and not count[bad]
-               else "does not hold")
-    scale, unit = (1.0, "") if lower else (100.0, " points")
-    text = (f"better in {count[good]}, level in {count['tie']}, the same model in {count['identical']}, worse in "
-            f"{count[bad]} of {len(found)} comparisons")
-    if few := len(found) - sum(count.values()):
-        text += f" ({few} have too few seeds yet)"
-    shown = [c for c in found if c["verdict"] in (good, bad)]
-    for name, group in (("best", [c for c in shown if c["verdict"] == good]),
-                        ("worst", [c for c in shown if c["verdict"] == bad])):
-        if group:
-            c = max(group, key=lambda each: abs(each["difference"]))
-            text += (f"; {name} {scale * c['difference']:+.2f} ± {scale * c['half']:.2f}{unit} against {c['baseline']} "
-                     f"at {c['value']:g}")
-    detectable = [c["detectable"] for c in found if c["verdict"] == "tie" and c["detectable"]]
-    if detectable:
-        text += f"; ties could have hidden {scale * max(detectable):.2f}{unit}"
-    if verdict == "does not hold" and count[good] and count[bad] < count[good]:
-        verdict = "holds in part"
-    return verdict, text
+    judge: judges.Judge
 
 
 CLAIMS = (
-    Claim("III-A", "Assumption 4: ‖ω − ω̃‖² ≤ λ‖ω‖².", "theory", assumption4),
-    Claim("III-B", "Lemma 1: ‖∇L − ∇L̃‖ ≤ φ‖∇L‖.", "theory", lemma),
-    Claim("III-B", "Proposition 1: the gap grows by at most ½(η² + Φ²)E‖G‖² a round.", "theory", proposition),
-    Claim("III-B", "Remark 1: a smaller φ means a smaller discrepancy between training and test.", "theory",
-          phi_orders_clients),
-    Claim("III-B", "Theorem 1: the mean squared gradient norm is at most θ.", "theory", theorem),
+    Claim("III-A", "Assumption 4: ‖ω − ω̃‖² ≤ λ‖ω‖².", "theory", judges.assumption4),
+    Claim("III-B", "Lemma 1: ‖∇L − ∇L̃‖ ≤ φ‖∇L‖.", "theory", judges.lemma),
+    Claim("III-B", "Proposition 1: the gap grows by at most ½(η² + Φ²)E‖G‖² a round.", "theory", judges.proposition),
+    Claim("III-B", "Remark 1: a smaller φ means labels more consistent with the test set's.", "fig3",
+          judges.phi_follows_divergence),
+    Claim("III-B", "Remark 1: and thereby a smaller discrepancy between training and test.", "theory",
+          judges.phi_orders_clients),
+    Claim("III-B", "Theorem 1: the mean squared gradient norm is at most θ.", "theory", judges.theorem),
+    Claim("III-B", "Its proof: E‖G‖² ≤ A²/(Z·k).", "theory", judges.moment_bound),
     Claim("III-B", "Remark 2: more clients and smaller pruning ratios speed up convergence.", "guide",
-          clients_and_pruning),
-    Claim("IV", "Minimising θ under the budgets gives the better learner (implied).", "guide", good_guide),
-    Claim("V, Table I", "The sizes are those of LeNet and ResNet-110.", "table1", table_sizes),
-    Claim("V, Fig. 3", "As σ grows, the statements vary less among clients.", "fig3", spread_falls),
+          judges.clients_and_pruning),
+    Claim("IV-A", "P1 is hard to solve optimally.", "benchmarks/alternating_gap", judges.hard_to_solve),
+    Claim("IV-B", "Algorithm 1 gives a suboptimal solution.", "benchmarks/alternating_gap", judges.algorithm_gap),
+    Claim("IV", "Minimising θ under the budgets gives the better learner (implied).", "guide", judges.good_guide),
+    Claim("V, Table I", "The sizes are those of LeNet and ResNet-110.", "table1", judges.table_sizes),
+    Claim("V, Fig. 3", "As σ grows, the label distributions become more balanced.", "fig3", judges.more_balanced),
+    Claim("V, Fig. 3", "As σ grows, the statements vary less among clients.", "fig3", judges.spread_falls),
     Claim("V, Fig. 4", "The statement improves accuracy at every σ (on MNIST; not in the paper).", "fig4",
           versus("no_generalization")),
     Claim("V, Fig. 4", "The statement improves accuracy at every σ (CIFAR-10).", "fig4",
           versus("no_generalization", 1)),
     Claim("V, Fig. 5(a)", "Lowest final training loss within the delay threshold (MNIST).", "fig5", versus(lower=True)),
-    Claim("V, Fig. 5(b)", "The same on CIFAR-10, some baselines faster at first.", "fig5", versus(panel=1, lower=True)),
+    Claim("V, Fig. 5(b)", "The same on CIFAR-10.", "fig5", versus(panel=1, lower=True)),
+    Claim("V, Fig. 5(b)", "Some baselines lower the loss faster at first and end higher (CIFAR-10).", "fig5",
+          faster_at_first(1)),
     Claim("V, Fig. 6(a)", "Lowest final training loss within the energy threshold (MNIST).", "fig6",
           versus(lower=True)),
-    Claim("V, Fig. 6(b)", "The same on CIFAR-10.", "fig6", versus(panel=1, lower=True)),
+    Claim("V, Fig. 6(a)", "Some baselines lower the loss faster at first and end higher (MNIST).", "fig6",
+          faster_at_first()),
+    Claim("V, Fig. 6(b)", "Lowest final training loss within the energy threshold (CIFAR-10).", "fig6",
+          versus(panel=1, lower=True)),
     Claim("V, Fig. 7(a)", "Higher accuracy than every baseline at every delay threshold (MNIST).", "fig7", versus()),
     Claim("V, Fig. 7(a)", "Significantly above the design without the statement (MNIST).", "fig7",
           versus("no_generalization")),
     Claim("V, Fig. 7(b)", "Higher accuracy than every baseline at every delay threshold (CIFAR-10).", "fig7",
           versus(panel=1)),
+    Claim("V, Fig. 8(a)", "As the energy threshold grows, the baselines' gain saturates, and delay binds (MNIST).",
+          "fig8", saturates),
     Claim("V, Fig. 8(a)", "A considerable advantage under the tightest energy threshold (MNIST).", "fig8",
           versus(tight=True)),
     Claim("V, Fig. 8(a)", "Higher accuracy than every baseline at every energy threshold (MNIST).", "fig8", versus()),
@@ -198,33 +80,72 @@ CLAIMS = (
     Claim("beyond", "The same advantage where clients differ more (MNIST, σ = 0.1, 0.3, 1).", "heterogeneity",
           versus()),
 )
+SETTINGS = (("fig7", 150.0, "nominal"), ("fig7", 90.0, "T₀ = 90 s"), ("fig8", 150.0, "E₀ = 150 J"),
+            ("heterogeneity", 0.3, "σ = 0.3"), ("heterogeneity", 0.1, "σ = 0.1"))
+"""Figure and value at which joules and seconds to equal accuracy are compared (MNIST; the rest nominal)."""
 
 
 def load(figure: str, folder: Path = FOLDER) -> Results | None:
-    """A figure's committed results, if there are any."""
+    """A figure's committed results, or a benchmark's, if there are any."""
     path = folder / figure / "results.json"
+    if figure.startswith("benchmarks/"):
+        path = folder.parent / "benchmarks" / "results" / f"{figure.partition('/')[2]}.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def page(folder: Path = FOLDER) -> str:
     """``docs/explanation/claims.md``, from the committed results alone."""
     found = {name: load(name, folder) for name in dict.fromkeys(claim.figure for claim in CLAIMS)}
-    lines = [HEAD.format(runs=_runs(found))]
+    runs = {run["key"]: run for run in Store(folder / "runs.jsonl")}
+    lines = [HEAD.format(runs=_runs(runs))]
     for claim in CLAIMS:
         results = found[claim.figure]
-        answers = [claim.judge(results, mode) if results is not None else NOT_YET for mode in MODES]
+        answers = [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
         cells = [f"**{verdict}**: {text}" if text != "–" else verdict for verdict, text in answers]
         lines.append(f"| {claim.where} | {claim.text} | {cells[0]} | {cells[1]} |")
-    return "\n".join(lines) + "\n" + _missing(found)
+    lines += ["", LOSSES, *_losses(found)]
+    pruning = load("benchmarks/pruning_repairs", folder)
+    lines += ["", REPAIRS, *(f"| `{name}` | {what} | {text} |" for name, what, text in
+                             repairs.rows(found["guide"], pruning))]
+    return "\n".join([*lines, "", SAVINGS, *_savings(found, runs)]) + "\n" + _missing(found)
 
 
-def _runs(found: Mapping[str, Results | None]) -> str:
+def _losses(found: Mapping[str, Results | None]) -> list[str]:
+    """Every repaired comparison in which the proposed scheme is significantly below."""
+    lines = []
+    for name in ("fig7", "fig8", "heterogeneity"):
+        for panel in (found[name] or {}).get("panels", []):
+            below = [c for c in panel.get("comparisons", []) if c["mode"] == "repaired" and c["verdict"] == "lower"]
+            for c in below:
+                own, other = (float(np.mean([row["clients"] for row in panel["rows"] if row["mode"] == "repaired"
+                                             and (row["value"], row["scheme"]) == (c["value"], scheme)]))
+                              for scheme in ("proposed", c["baseline"]))
+                lines.append(f"| {name}, {panel['vary']} = {c['value']:g} | {c['baseline']} | "
+                             f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f} | {own:.1f} | {other:.1f} |")
+    return lines or ["| none | – | – | – | – |"]
+
+
+def _savings(found: Mapping[str, Results | None], runs: savings.Runs) -> list[str]:
+    lines = []
+    for figure, value, title in SETTINGS:
+        results = found[figure]
+        rows = [] if results is None else [row for row in results["panels"][0]["rows"] if row["value"] == value]
+        for baseline in list(PAPER_SCHEMES)[1:]:
+            cells = []
+            for mode in MODES:
+                ratio = savings.ratios([row for row in rows if row["mode"] == mode], runs, baseline)
+                cells += [savings.written(ratio[axis]) if axis in ratio else "–" for axis in savings.AXES]
+            lines.append(f"| {title} | {baseline} | {' | '.join(cells)} |")
+    return lines
+
+
+def _runs(runs: savings.Runs) -> str:
     """The runs behind the page, and what they cost."""
-    most = [r["provenance"] for r in found.values() if r is not None and "hours" in r.get("provenance", {})]
-    machines = sorted({machine for one in most for machine in one["machines"]})
-    hours = max((one["hours"] for one in most), default=0.0)
-    return f"{max((one['distinct_runs'] for one in most), default=0)} distinct runs behind its largest figure " \
-           f"took {hours:g} process-hours on {', '.join(machines) or 'no machine yet'}"
+    parts = []
+    for machine in sorted({run["machine"] for run in runs.values()}):
+        own = [run["wall_s"] for run in runs.values() if run["machine"] == machine]
+        parts.append(f"{len(own):,} on {machine} in {sum(own) / 3600:.2f} process-hours")
+    return "; ".join(parts) or "none yet"
 
 
 def _missing(found: Mapping[str, Results | None]) -> str:
@@ -247,7 +168,7 @@ HEAD = """\
 What the paper says in Sections III to V, and what was measured. This page is written by
 `python -m fedgap.evidence.claims` from the results in `experiments/`; a test holds that it is up to date. How each
 figure was made, and how to make it again, is in [Reproduce the paper](../how-to/reproduce.md); what the two modes are,
-in [How the paper is read](readings.md). The {runs}.
+in [How the paper is read](readings.md). Distinct trained runs behind it: {runs}.
 
 Numbers are means over seeds ± half of Student's 95 % interval. Comparisons of schemes are paired over seeds (two-sided
 t-test, Holm-corrected over one figure and mode, level 5 %); "the same model" means that both schemes planned the same
@@ -257,6 +178,36 @@ is worse.
 
 | where | claim | repaired | as printed |
 |---|---|---|---|"""
+
+
+LOSSES = """\
+## Where the proposed scheme is below a baseline
+
+Every comparison of accuracies in which it is significantly below, in the default mode `repaired` (points, ± half of
+the 95 % interval). The reason: θ lets the generalization term decide who takes part, and leaves out clients whose
+labels differ; where all could take part for as many rounds, their samples would have helped more. Random plans say the
+same: at σ = 5 θ ranks them badly, rounds and clients rank them well ([What ranks plans](what-ranks-plans.md)).
+
+| where | baseline | proposed less this | clients, proposed | clients, baseline |
+|---|---|---|---|---|"""
+REPAIRS = """\
+## What each repair does by itself
+
+With it less without it, all else as repaired; paired over ten seeds, ± half of the 95 % interval. LeNet-5 on MNIST. The
+first five are judged by whether θ ranks the 200 random plans of each σ better
+(`experiments/guide`), the others by training (`benchmarks/pruning_repairs.py`: σ = 5, all clients, 400 rounds).
+
+| repair | measured | with less without |
+|---|---|---|"""
+SAVINGS = """\
+## Joules and seconds to equal accuracy
+
+What the proposed scheme spends over what a baseline spends until each first reaches the lower of their two final
+accuracies (MNIST; geometric mean over seeds, 95 % interval): below 1 the proposed scheme needs less. Where both
+trained the same model, what differs is what its rounds cost.
+
+| setting | baseline | seconds, repaired | joules, repaired | seconds, as printed | joules, as printed |
+|---|---|---|---|---|---|"""
 
 
 def main() -> None:

@@ -36,6 +36,8 @@ class Panel:
     values: tuple[float, ...] = (1.0,)
     status: str = ""
     """"" where the results are there; otherwise what is missing, in words."""
+    turn: int = 0
+    """When its runs are trained on another machine: the lower, the earlier."""
 
     def points(self) -> Iterator[tuple[float, tuple[str, ...]]]:
         """Each varied value (a budget in its unit, or σ) with the overrides that set it."""

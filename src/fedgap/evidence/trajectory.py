@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedgap.evidence.bundle import unpack
+from fedgap.evidence.bundle import open_data, unpack
 from fedgap.evidence.store import Store
 from fedgap.learning import pilot
-from fedgap.learning.data import Dataset, load
+from fedgap.learning.data import Dataset
 from fedgap.learning.masks import kept_fraction
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str]) -> int:
     store, dataset = Store(given.out), None
     for key, job in unpack(given.folder).items():
         if key not in store:
-            dataset = dataset or load(**(job.data | {"folder": given.data} if given.data else job.data))
+            dataset = dataset or open_data(job, given.data)
             store.add([measure(key, replace(job, device=given.device), dataset, given.every)])
             print(f"{key}: measured", flush=True)
     return 0

@@ -1,0 +1,74 @@
+"""Runs for another machine: a figure's runs that have no record, as bundles in the order of what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedgap.evidence.bundle import pack
+from fedgap.evidence.cases import Planned
+from fedgap.evidence.definition import Figure, Panel, load_figure
+from fedgap.evidence.reproduce import Workshop, plan_panels
+from fedgap.learning.models import build
+from fedgap.learning.sizes import flops_per_sample
+from fedgap.running.job import Job
+
+RATE = 31e12
+"""FLOP/s of whole rounds on one H200 in TF32 (``benchmarks/results/engine_gpu.json``: ResNet-110, 10 clients × 32)."""
+_EVALUATED = 12_000
+"""Samples of an evaluation: the test set, and 2,000 of the training set."""
+_FLOPS: dict[tuple[str, ...], float] = {}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One turn's bundle."""
+
+    folder: Path
+    panels: tuple[str, ...]
+    runs: int
+    gpu_s: float
+
+
+def gpu_seconds(job: Job) -> float:
+    """An estimate of a run's time on one H200: the FLOPs of its rounds and evaluations at :data:`RATE`."""
+    shape = job.extra["input_shape"]
+    key = (job.model["name"], *map(str, shape))
+    if key not in _FLOPS:
+        module = build(**job.model, input_shape=shape, classes=job.extra["classes"], seed=0)
+        _FLOPS[key] = flops_per_sample(module, tuple(shape))
+    samples = float((job.selected[job.schedule] * job.batch_size).sum())
+    evaluated = _EVALUATED * (job.rounds / job.evaluate_every + 1) / 3.0  # a forward pass is a third of a gradient
+    return (samples + evaluated) * _FLOPS[key] / RATE
+
+
+def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[Part]:
+    """Writes ``FOLDER/TURN`` for each turn of the figures' panels; a run that an earlier turn has is not repeated.
+
+    Panels that wait (with a ``status``) are included: this is what they wait for.
+    """
+    figures = [load_figure(name, shop.definitions) for name in names]
+    panels = [(figure, panel) for figure in figures for panel in figure.panels[shop.preset]
+              if figure.kind != "partitions"]
+    taken: set[str] = set()
+    parts = []
+    for turn in sorted({panel.turn for _, panel in panels}):
+        own = [(figure, replace(panel, status="")) for figure, panel in panels if panel.turn == turn]
+        jobs = _missing([panel for _, panel in own], shop, taken)
+        if jobs:
+            taken |= jobs.keys()
+            pack(jobs, folder / str(turn))
+            parts.append(Part(folder / str(turn), tuple(_title(*each) for each in own), len(jobs),
+                              sum(map(gpu_seconds, jobs.values()))))
+    return parts
+
+
+def _missing(panels: Sequence[Panel], shop: Workshop, taken: set[str]) -> dict[str, Job]:
+    return {each.key: each.job for each in plan_panels(panels, shop).values()
+            if isinstance(each, Planned) and each.job is not None and each.key not in shop.store
+            and each.key not in taken}
+
+
+def _title(figure: Figure, panel: Panel) -> str:
+    return f"{figure.name} {panel.title}"
