@@ -1,7 +1,7 @@
 """Executing saved jobs in their run folders, and the finished run.
 
 ``python -m fedgap.running.run DIR...`` executes (or resumes) run folders on a box that has torch, numpy, safetensors,
-PyYAML and rich only; folders with one model on one data set are trained together.
+PyYAML and rich only; folders with one model on one data set are trained together, others one after the other.
 """
 
 from __future__ import annotations
@@ -112,6 +112,9 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     if dataset.digest() != jobs[waiting[0]].data_sha256:
         raise InputError(f"data: {dataset.name} is not the data this run began with (its SHA-256 differs); "
                          "give the original, or train into another folder")
+    if len({jobs[i].kind for i in waiting}) > 1:
+        raise InputError(f"{runs[waiting[0]].folder}: cannot be trained together with the other runs, whose model, "
+                         "data, device or precision differ; give them one by one")
     for i in waiting:
         for torn in runs[i].folder.rglob(".*.part"):
             torn.unlink()  # a crash amid a write left it
@@ -228,8 +231,12 @@ def main(arguments: Sequence[str]) -> int:
     from fedgap.running.live import show
 
     try:
-        with show() as on_events:
-            execute([Path(argument) for argument in arguments], on_events=on_events)
+        groups: dict[str, list[Path]] = {}
+        for folder in map(Path, arguments):
+            groups.setdefault(Job.load(folder / "job").kind, []).append(folder)
+        for group in groups.values():
+            with show() as on_events:
+                execute(group, on_events=on_events)
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
