@@ -4,7 +4,12 @@ import csv
 import json
 import math
 import os
+import signal
+import subprocess
+import sys
+import time
 
+import numpy as np
 import pytest
 
 from fedgap.errors import InputError
@@ -26,6 +31,16 @@ def test_the_grid_is_every_combination_in_order(tmp_path):
 def test_a_bad_grid_gets_one_line(bad):
     with pytest.raises(InputError):
         parse_grid(bad)
+
+
+def test_every_run_has_a_folder_of_its_own_that_a_file_system_takes(tmp_path):
+    made = points({"data.name": ["a/b.npz", "a_b.npz"], "model.arguments": ["{" + "long" * 99 + "}"]}, tmp_path)
+    assert len({point.folder for point in made}) == 2
+    for point in made:
+        point.folder.mkdir(parents=True)
+    wide, = points({"seed": ["0"], "x": ["\N{GREEK SMALL LETTER PHI}" * 150]}, tmp_path)
+    assert wide.folder.name.startswith("seed=0,x=")
+    wide.folder.mkdir()
 
 
 def test_confidence_is_students():
@@ -86,6 +101,54 @@ def test_a_run_comes_back_from_a_node_whole(tmp_path):
     (tmp_path / "there" / "summary.json").write_text('{"rounds": 3}')
     unpack(pack(tmp_path / "there"), tmp_path / "here")
     assert outcome(Point((), tmp_path / "here")) == {"summary": {"rounds": 3}}
+
+
+def test_what_was_missing_is_looked_for_again(small, tmp_path):
+    """A run that failed for its input is tried again by the same call; one without a feasible plan is not."""
+    experiment, out = small("rounds=2", f"data.name={tmp_path / 'mine.npz'}"), tmp_path / "sweep"
+    grid = parse_grid(["seed=0", "budget.delay_s=1e-6,100"])
+    rows = sweep(experiment, grid, out, stacked=True)
+    assert [row["runs"] for row in rows] == [0, 0]
+    assert "mine.npz" in rows[1]["failed"]
+    draw = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", train_x=draw.normal(size=(800, 9)), train_y=np.arange(800) % 3,
+             test_x=draw.normal(size=(200, 9)), test_y=np.arange(200) % 3)
+    rows = sweep(experiment, grid, out, stacked=True)
+    assert [row["runs"] for row in rows] == [0, 1]
+    failed = next(out.rglob("failed.json"))
+    stamp = failed.stat().st_mtime_ns
+    sweep(experiment, grid, out, stacked=True)
+    assert failed.stat().st_mtime_ns == stamp
+
+
+def test_a_run_whose_process_died_is_told_from_one_that_did_not_start(small, tmp_path, monkeypatch):
+    """Its code is at hand only while the sweep runs; it leaves no failed.json, so that the same call tries again."""
+    (tmp_path / "deadly.py").write_text("import os\n\ndef data():\n    os._exit(7)\n")
+    experiment = small("rounds=2", "data.name=deadly:data")
+    monkeypatch.syspath_prepend(str(tmp_path))  # a spawned process inherits it
+    rows = sweep(experiment, {"seed": ["0"]}, tmp_path / "sweep")
+    assert rows[0]["failed"] == "the process ended with code 7; see above"
+
+
+def test_ctrl_c_in_a_terminal_lets_every_process_write_its_run(tmp_path):
+    """A terminal's Ctrl-C goes to the whole process group; the runs' processes must end their round all the same."""
+    out = tmp_path / "sweep"
+    command = [sys.executable, "-m", "fedgap", "sweep", "embedded", "seed=0,1", "scheme=all_clients", "rounds=2000",
+               "model.name=mlp", "data.train_samples=800", "evaluate_every=1000", "checkpoint_every=2000",
+               "engine.threads=1", "--workers", "2", "--out", str(out)]
+    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and sum(path.stat().st_size > 0 for path in out.rglob("rounds.jsonl")) < 2:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130, error.decode()
+    assert b"Traceback" not in error
+    latest = [json.loads(path.read_bytes())["rounds"] for path in sorted(out.rglob("latest.json"))]
+    written = [path.read_bytes().count(b"\n") for path in sorted(out.rglob("rounds.jsonl"))]
+    assert len(latest) == 2
+    assert latest == written
 
 
 @pytest.mark.skipif(os.environ.get("FEDGAP_FULL") != "1", reason="starting Ray takes long; `make test-all` does")

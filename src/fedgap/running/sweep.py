@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ from fedgap.running.run import Run, has_run
 
 MEASURES = ("test_accuracy", "test_loss", "train_loss", "generalization_gap", "rounds", "energy_j", "delay_s", "theta")
 """The numbers of a run's summary that a sweep averages over seeds."""
+
+_LONGEST = 200  # bytes of a folder's name; file systems take 255
 
 Outcome = dict[str, Any]
 """``{"summary": ...}`` of a finished run, or ``{"error": line}`` of one that has no plan or bad input."""
@@ -69,13 +73,23 @@ def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
 
 def points(grid: Mapping[str, Sequence[str]], out: Path) -> list[Point]:
     """Every combination of the grid's values, the last key varying fastest."""
-    combinations = itertools.product(*([f"{key}={value}" for value in values] for key, values in grid.items()))
-    return [Point(combination, out / "runs" / _folder_name(combination)) for combination in combinations]
+    combinations = list(itertools.product(*([f"{key}={value}" for value in values] for key, values in grid.items())))
+    names = [_folder_name(combination) for combination in combinations]
+    clash = {name for name, times in Counter(names).items() if times > 1}
+    return [Point(combination, out / "runs" / (_numbered(name, combination) if name in clash else name))
+            for combination, name in zip(combinations, names, strict=True)]
 
 
 def _folder_name(overrides: Sequence[str]) -> str:
     name = ",".join(overrides) or "only"
-    return "".join(letter if letter.isalnum() or letter in "=.,-_" else "_" for letter in name)
+    name = "".join(letter if letter.isalnum() or letter in "=.,-_" else "_" for letter in name)
+    return name if len(name.encode()) <= _LONGEST else _numbered(name, overrides)
+
+
+def _numbered(name: str, overrides: Sequence[str]) -> str:
+    """Short enough for a file system, and told apart by a digest of what was overridden."""
+    digest = hashlib.sha256("\0".join(overrides).encode()).hexdigest()[:12]
+    return name.encode()[:_LONGEST - 20].decode(errors="ignore") + "-" + digest
 
 
 def sweep(experiment: Experiment, grid: Mapping[str, Sequence[str]], out: str | Path, *,
@@ -83,7 +97,8 @@ def sweep(experiment: Experiment, grid: Mapping[str, Sequence[str]], out: str | 
           report: Callable[[Point, Outcome], None] | None = None) -> list[dict[str, Any]]:
     """Trains every combination of the grid into ``out/runs/``; returns the summary's rows (see :func:`summarise`).
 
-    Finished runs are kept, interrupted ones go on, so that the same call resumes a sweep; a larger grid extends it.
+    Finished runs are kept, interrupted ones go on, so that the same call resumes a sweep; a larger grid extends it. One
+    that failed for its input (a missing file) is tried again, one without a feasible plan is not.
     ``workers`` local processes at a time; with ``ray`` the runs go to that cluster's address instead; with ``stacked``
     runs of one model and data set are trained together in this process, which pays on a GPU. A run without a feasible
     plan is noted and the sweep goes on. ``report`` is called with each run as it ends.
@@ -94,20 +109,27 @@ def sweep(experiment: Experiment, grid: Mapping[str, Sequence[str]], out: str | 
     for point in todo:
         point.experiment(experiment)  # a bad value is named before anything starts
     _claim(experiment, out)
-    report = report or (lambda point, outcome: None)
+    ended: dict[Point, Outcome] = {}
+
+    def note(point: Point, done: Outcome) -> None:
+        ended[point] = done
+        if report is not None:
+            report(point, done)
+
     waiting = []
     for point in todo:
-        if (done := outcome(point)) is None:
+        if (done := outcome(point)) is None or done.get("exit_code") == InputError.exit_code:
+            (point.folder / "failed.json").unlink(missing_ok=True)  # what was missing may be there now
             waiting.append(point)
         else:
-            report(point, done)
+            note(point, done)
     if stacked:
-        work.train_stacked(experiment, waiting, report)
+        work.train_stacked(experiment, waiting, note)
     elif ray is not None:
-        work.train_on_ray(experiment, waiting, ray, report)
+        work.train_on_ray(experiment, waiting, ray, note)
     else:
-        work.train_in_processes(experiment, waiting, workers, report)
-    rows = summarise(todo)
+        work.train_in_processes(experiment, waiting, workers, note)
+    rows = summarise(todo, ended)
     write_json(out / "summary.json", {"format": 1, "experiment": experiment.hash(), "rows": rows})
     write_whole(out / "summary.csv", _csv(rows).encode())
     return rows
@@ -149,15 +171,17 @@ def train_point(base: Experiment, point: Point) -> Outcome:
 
 
 def fail(point: Point, error: FedgapError) -> Outcome:
-    """Notes why a run cannot be; delete ``failed.json`` to try it again."""
+    """Notes why a run cannot be, in ``failed.json``."""
     point.folder.mkdir(parents=True, exist_ok=True)
     failed = {"error": str(error), "exit_code": error.exit_code}
     write_json(point.folder / "failed.json", failed)
     return failed
 
 
-def summarise(todo: Sequence[Point]) -> list[dict[str, Any]]:
+def summarise(todo: Sequence[Point], ended: Mapping[Point, Outcome] | None = None) -> list[dict[str, Any]]:
     """One row for each combination of the keys other than ``seed``.
+
+    ``ended`` are outcomes known already, also of runs that left nothing on disk; the others are read from there.
 
     A row has those keys, ``runs`` (finished), ``failed`` (a message, where one failed), and for each of
     :data:`MEASURES` ``mean`` and ``ci95``: the half-width of Student's 95 % confidence interval over seeds (null for a
@@ -166,7 +190,8 @@ def summarise(todo: Sequence[Point]) -> list[dict[str, Any]]:
     groups: dict[tuple[tuple[str, str], ...], list[Outcome]] = {}
     for point in todo:
         key = tuple((k, v) for k, v in point.values.items() if k != "seed")
-        groups.setdefault(key, []).append(outcome(point) or {"error": "has not run yet"})
+        done = (ended or {}).get(point) or outcome(point) or {"error": "has not run yet"}
+        groups.setdefault(key, []).append(done)
     rows = []
     for values, outcomes in groups.items():
         summaries = [o["summary"] for o in outcomes if "summary" in o]

@@ -54,6 +54,10 @@ def train_in_processes(base: Experiment, waiting: Sequence[Point], workers: int,
 def _train_in_child(base: tuple[dict[str, Any], str], point: Point, threads: int) -> None:
     import torch
 
+    if hasattr(os, "setsid"):
+        # Out of the terminal's reach: its Ctrl-C goes to the parent alone, whose SIGTERM then is the first signal here
+        # and lets the round end; a second one would not.
+        os.setsid()
     torch.set_num_threads(threads)  # unless the experiment says otherwise
     try:
         train_point(_restored(base), point)
