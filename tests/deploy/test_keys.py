@@ -51,14 +51,15 @@ def test_new_server_certificates_keep_the_authority(tmp_path):
     assert (tmp_path / "keys" / "ca.crt").read_bytes() == authority
     server = x509.load_pem_x509_certificate((tmp_path / "keys" / "server.crt").read_bytes())
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["two.example"]
-    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7"]
+    assert names.get_values_for_type(x509.DNSName) == ["two.example", "localhost"]
+    assert [str(a) for a in names.get_values_for_type(x509.IPAddress)] == ["10.0.0.7", "127.0.0.1"]
 
 
-@pytest.mark.parametrize(("name", "trusted"), [("127.0.0.1", True), ("localhost", True), ("elsewhere.example", False)])
+@pytest.mark.parametrize(("name", "trusted"), [
+    ("server.example", True), ("127.0.0.1", True), ("localhost", True), ("elsewhere.example", False)])
 def test_tls_trusts_the_named_hosts_only(tmp_path, name, trusted):
     keys = tmp_path / "keys"
-    make_certificates(keys, ["127.0.0.1", "localhost"])
+    make_certificates(keys, ["server.example"])
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(keys / "server.crt", keys / "server.key")
     asking = ssl.create_default_context(cafile=keys / "ca.crt")

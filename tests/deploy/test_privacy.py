@@ -39,10 +39,19 @@ def test_counts_stay_counts_and_asking_again_tells_nothing_new():
     assert (noised_counts([50] * 10, 0.1, b"a") != noised_counts([50] * 10, 0.1, b"b")).any()
 
 
+def test_two_reports_do_not_cancel_each_others_noise():
+    """With one noise x for all, c + x/ε₁ and c + x/ε₂ give c, and two histograms' difference is exact."""
+    counts = np.arange(1000, 1200)
+    one, two, three = (noised_counts(c, e, b"s") - c for c, e in ((counts, 0.1), (counts, 0.05), (counts + 1, 0.1)))
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.3
+    assert abs(np.corrcoef(one, three)[0, 1]) < 0.3
+
+
 def test_a_nodes_noise_survives_its_restart(tmp_path):
     (tmp_path / "node.yaml").write_text("experiment: embedded\nclient: 3\nepsilon: 0.5\n")
     first, second = (FileSource(NodeFile.load(tmp_path / "node.yaml")).profile() for _ in range(2))
     assert first == second
+    assert "target_counts" not in first  # no exact histogram beside the noised one
     exact = FileSource(NodeFile.load(_plain(tmp_path))).profile()["label_counts"]
     assert first["label_counts"] != exact
     assert (tmp_path / "node.secret").stat().st_mode & 0o077 == 0

@@ -131,8 +131,8 @@ def node(
     superlink: Annotated[str, typer.Option(help="The server, host:port.")],
     ca: Annotated[Path, typer.Option(help="The server's ca.crt.")],
     key: Annotated[Path, typer.Option(help="This node's private key.")],
-    folder: Annotated[Path, typer.Option(help="Where the node keeps its socket and logs; made with permissions "
-                                         "0700.")] = Path("fedgap-node"),
+    folder: Annotated[Path | None, typer.Option(help="Where the node keeps its socket and logs; made with permissions "
+                                                "0700. Without it, NODE's name with .node instead of .yaml.")] = None,
     poll: Annotated[float, typer.Option(min=0.05, max=3.0, help="Seconds between two looks for a message while "
                                         "idle.")] = 0.2,
     plain: Annotated[bool, typer.Option("--plain", help="Flower's own SuperNode and SuperExec.")] = False,
@@ -154,7 +154,7 @@ def node(
         beside = described.path.parent / str(values.get(name, ""))
         if name in values and beside.is_file():
             values[name] = str(beside)
-    own = private_folder(folder).resolve()
+    own = private_folder(folder or Path(f"{file.stem}.node")).resolve()
     write_document(values, own / "node.yaml")
     processes = NodeProcesses(own, superlink=superlink, ca=ca.resolve(), key=key.resolve(), warm=not plain, poll_s=poll)
     typer.echo(f"{file.stem}: {len(labels)} samples; logs are in {own}; Ctrl-C ends it",

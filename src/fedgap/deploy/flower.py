@@ -248,7 +248,7 @@ def local_superlink(folder: Path, nodes: Sequence[str]) -> SuperLink:
     from fedgap.deploy.keys import make_certificates, make_node_key
 
     keys = private_folder(folder / "keys")
-    make_certificates(keys, ["127.0.0.1", "localhost"])
+    make_certificates(keys, ["127.0.0.1"])
     for name in nodes:
         make_node_key(keys, name)
     return SuperLink(folder, host="127.0.0.1", port=free_port(), keys=keys)

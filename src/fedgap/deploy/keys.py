@@ -19,6 +19,8 @@ from cryptography.x509.oid import NameOID
 
 from fedgap.errors import InputError
 
+OWN_HOSTS = ("localhost", "127.0.0.1")
+"""How a SuperLink's own processes and commands reach it; every server certificate names them."""
 VALID_DAYS = 825
 """How long a certificate is good for; many systems refuse longer ones."""
 
@@ -34,6 +36,7 @@ def private_folder(folder: Path) -> Path:
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """A certificate authority of this deployment's own and a server certificate for ``hosts`` (names or addresses).
 
+    The loopback interface is always among them: a SuperLink that listens everywhere starts its server app there.
     Where ``ca.key`` exists already it is kept, so that nodes that know ``ca.crt`` go on trusting the server.
     """
     private_folder(folder)
@@ -54,10 +57,10 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
         )
         _write(ca_key_file, _pem(ca_key), 0o600)
         _write(ca_file, ca.public_bytes(serialization.Encoding.PEM), 0o644)
-    key = ec.generate_private_key(ec.SECP384R1())
+    key, names = ec.generate_private_key(ec.SECP384R1()), [_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])]
     server = (
         _certificate(_name(hosts[0]), ca.subject, key.public_key())
-        .add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(certificate_sign=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

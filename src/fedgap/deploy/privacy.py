@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,12 +16,14 @@ def noised_counts(counts: ArrayLike, epsilon: float, secret: bytes) -> NDArray[n
     it and cost nothing. Where all counts would be 0 the largest noisy one becomes 1, for a histogram needs a sample.
 
     :param counts: samples of each class, shape (classes,); :param epsilon: ε > 0, smaller is more private;
-    :param secret: known to the node alone. One secret gives one noise, so that asking again tells nothing new.
+    :param secret: known to the node alone. With it the same counts and ε have the same noise, so that asking again
+        tells nothing new; others have noise of their own, for the difference of two reports would tell the truth.
     """
     exact = np.asarray(counts, dtype=np.int64)
     if not epsilon > 0.0:
         raise ValueError(f"epsilon must be positive, not {epsilon}")
-    key = int.from_bytes(hashlib.sha256(b"label histogram" + secret).digest(), "little")
+    asked = f"label histogram {exact.tolist()} {float(epsilon)!r}".encode()
+    key = int.from_bytes(hmac.new(secret, asked, hashlib.sha256).digest(), "little")
     noisy = exact + np.random.Generator(np.random.PCG64(key)).laplace(0.0, 1.0 / epsilon, exact.shape)
     result = np.maximum(np.rint(noisy), 0.0).astype(np.int64)
     if not result.any():

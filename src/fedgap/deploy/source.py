@@ -107,12 +107,13 @@ class FileSource:
                                      "device": dict(values["device"])}
 
     def profile(self) -> dict[str, Any]:
-        """Name, device figures and histograms; the training histogram noised where ``epsilon`` says so."""
+        """Name, device figures and histograms; where ``epsilon`` says so the training histogram alone, noised."""
         profile = dict(self._share[2])
         epsilon = self.file.values.get("epsilon")
         if epsilon is not None:
             profile["label_counts"] = noised_counts(profile["label_counts"], float(epsilon), self._secret()).tolist()
             profile["epsilon"] = float(epsilon)
+            profile.pop("target_counts", None)
         return profile
 
     def samples(self) -> tuple[Tensor, Tensor]:
