@@ -60,6 +60,26 @@ def test_figures_are_made_and_gone_on_with(definitions: Path, tmp_path: Path) ->
     assert (out / "runs.jsonl").read_bytes() == before
 
 
+def test_runs_for_another_machine_come_by_turn_and_once(definitions: Path, tmp_path: Path) -> None:
+    """What waits is written too; a run that an earlier turn has is not in a later one."""
+    from fedgap.evidence.bundle import unpack
+    from fedgap.evidence.handover import hand_over
+
+    path = definitions / "fig7" / "config.yaml"
+    path.write_text(path.read_text(encoding="utf-8").replace(
+        "- {title: later, experiment: embedded, status: not yet run}",
+        "- {title: later, experiment: embedded, status: not yet run, turn: 2, modes: [repaired], seeds: [0, 7], "
+        "schemes: [proposed], overrides: [rounds=6, budget.energy_j=3.75, evaluate_every=3, engine.threads=1], "
+        "nominal: 2.25}"), encoding="utf-8")
+    parts = hand_over(["fig7"], Workshop(tmp_path / "out", "quick", workers=1, definitions=definitions), tmp_path / "b")
+    assert [part.folder.name for part in parts] == ["0", "2"]
+    first, later = (unpack(part.folder) for part in parts)
+    assert [part.runs for part in parts] == [len(first), len(later)] == [len(first), 1]
+    assert not first.keys() & later.keys()
+    assert {job.seed for job in later.values()} == {7}
+    assert all(part.gpu_s > 0.0 for part in parts)
+
+
 def test_the_command_without_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "table1", "fig3", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out

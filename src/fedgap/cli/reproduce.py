@@ -52,7 +52,7 @@ def reproduce(
             return
         found = make(names, shop)
     for results in found.values():
-        show(*_tables(results))
+        show(*result_tables(results))
     pictures = sorted(str(path) for name in names for path in (out / name).glob("*.png"))
     show(f"Results are in {out}/FIGURE/results.json, pictures in {', '.join(pictures)}.")
 
@@ -63,9 +63,9 @@ def _hand_over(names: list[str], shop: Workshop, folder: Path) -> None:
 
     parts = hand_over(names, shop, folder)
     sheet = Sheet("runs without a record, in the order in which they are worth training", "turn", "runs",
-                  "estimate, GPU-hours", "panels")
+                  "GPU-hours, estimated", "figures")
     for part in parts:
-        sheet.add_row(part.folder.name, str(part.runs), f"{part.gpu_s / 3600:.2f}", "; ".join(part.panels))
+        sheet.add_row(part.folder.name, str(part.runs), f"{part.gpu_s / 3600:.2f}", ", ".join(part.figures))
     if not parts:
         show("Every run has its record.")
         return
@@ -73,7 +73,8 @@ def _hand_over(names: list[str], shop: Workshop, folder: Path) -> None:
                 f"--out records.jsonl`, then append the records to {shop.out}/runs.jsonl.")
 
 
-def _tables(results: dict[str, Any]) -> list[Sheet | str]:
+def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
+    """A figure's results for a terminal."""
     from fedgap.cli.tables import Sheet
 
     head = f"{results['figure']}: {results['title']}"

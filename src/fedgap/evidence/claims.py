@@ -155,7 +155,8 @@ def _missing(found: Mapping[str, Results | None]) -> str:
             if panel["status"]:
                 lines.append(f"- {name}, {panel['title']}: {panel['status']}.")
             elif panel.get("missing"):
-                lines.append(f"- {name}, {panel['title']}: {panel['missing']} distinct runs are not trained yet; the "
+                parts = " and ".join(f"{n} {mode.replace('_', ' ')}" for mode, n in panel["missing_by_mode"].items())
+                lines.append(f"- {name}, {panel['title']}: distinct runs that are not trained yet: {parts}; the "
                              "comparisons above use the seeds that both schemes have.")
         if results is None:
             lines.append(f"- {name}: not yet run.")

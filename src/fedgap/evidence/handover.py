@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedgap.evidence.bundle import pack
 from fedgap.evidence.cases import Planned
-from fedgap.evidence.definition import Figure, Panel, load_figure
+from fedgap.evidence.definition import Panel, load_figure
 from fedgap.evidence.reproduce import Workshop, plan_panels
 from fedgap.learning.models import build
 from fedgap.learning.sizes import flops_per_sample
@@ -26,7 +26,7 @@ class Part:
     """One turn's bundle."""
 
     folder: Path
-    panels: tuple[str, ...]
+    figures: tuple[str, ...]
     runs: int
     gpu_s: float
 
@@ -54,12 +54,12 @@ def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[Part]:
     taken: set[str] = set()
     parts = []
     for turn in sorted({panel.turn for _, panel in panels}):
-        own = [(figure, replace(panel, status="")) for figure, panel in panels if panel.turn == turn]
+        own = [(figure.name, replace(panel, status="")) for figure, panel in panels if panel.turn == turn]
         jobs = _missing([panel for _, panel in own], shop, taken)
         if jobs:
             taken |= jobs.keys()
             pack(jobs, folder / str(turn))
-            parts.append(Part(folder / str(turn), tuple(_title(*each) for each in own), len(jobs),
+            parts.append(Part(folder / str(turn), tuple(dict.fromkeys(name for name, _ in own)), len(jobs),
                               sum(map(gpu_seconds, jobs.values()))))
     return parts
 
@@ -68,7 +68,3 @@ def _missing(panels: Sequence[Panel], shop: Workshop, taken: set[str]) -> dict[s
     return {each.key: each.job for each in plan_panels(panels, shop).values()
             if isinstance(each, Planned) and each.job is not None and each.key not in shop.store
             and each.key not in taken}
-
-
-def _title(figure: Figure, panel: Panel) -> str:
-    return f"{figure.name} {panel.title}"

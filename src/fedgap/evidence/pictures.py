@@ -52,7 +52,8 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
                 ax.set_visible(False)
                 continue
             (_draw_losses if results["kind"] == "loss" else _draw_accuracies)(ax, panel, mode)
-            missing = f"\n({panel['missing']} distinct runs not trained yet)" if panel.get("missing") else ""
+            few = panel.get("missing_by_mode", {}).get(mode)
+            missing = f"\n({few} distinct runs not trained yet)" if few else ""
             ax.set_title(f"{panel['title']}, {MODES[mode]}{missing}", fontsize=10)
             ax.set_xlabel(results["xlabel"])
             ax.set_axisbelow(True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -126,11 +127,12 @@ def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Wor
             continue
         members = [planned[case] for case in cases(panel)]
         there = [each for each in members if isinstance(each, Planned)]
-        missing = {each.key for each in there if each.key and each.key not in shop.store}
+        missing = {each.key: each.case.mode for each in there if each.key and each.key not in shop.store}
         there = [each for each in there if each.key not in missing]
         panels.append(panel_results(figure, panel, there, shop.store))
         if missing:
             panels[-1]["missing"] = len(missing)
+            panels[-1]["missing_by_mode"] = dict(Counter(missing.values()))
         reasons = [each for each in members if isinstance(each, str)]
         if reasons:
             panels[-1]["without_plan"] = {"cases": len(reasons), "reasons": sorted(set(reasons))[:5]}
