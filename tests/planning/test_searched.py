@@ -1,0 +1,71 @@
+"""Large fleets: the search over selections against all of them, on fleets small enough for both."""
+
+import os
+
+import numpy as np
+import pytest
+
+from fedgap.planning import exact
+from fedgap.planning.groups import groups_of
+from fedgap.planning.large import Searched
+from fedgap.planning.problem import Problem
+from fedgap.planning.schemes import SCHEMES
+from tests.planning.regimes import random_scenario
+
+FULL = os.environ.get("FEDGAP_FULL") == "1"
+PROPOSED = SCHEMES["proposed"]
+
+
+@pytest.fixture
+def both(monkeypatch):
+    """Solve by enumeration, then by search, as a fleet of more than 12 clients would be."""
+
+    def solve(problem):
+        all_of_them = exact.solve(problem, PROPOSED)
+        monkeypatch.setattr("fedgap.planning.groups.ENUMERATED_CLIENTS", 0)
+        assert all(isinstance(group.oracle, Searched) for group in groups_of(problem, PROPOSED))
+        return all_of_them, exact.solve(problem, PROPOSED)
+
+    return solve
+
+
+@pytest.mark.parametrize("seed", range(40 if FULL else 3))
+@pytest.mark.parametrize("aggregation", ["sum", "mean"])
+def test_the_search_s_bound_holds_and_its_plan_is_near(both, aggregation, seed):
+    """In any regime: no bound above the certified optimum, a plan within 0.2 % of it and never below its bound."""
+    rng = np.random.default_rng([seed, len(aggregation)])
+    size, rounds = int(rng.integers(2, 9)), int(rng.choice([40, 200]))
+    problem = Problem.of(random_scenario(rng, size, rounds, aggregation=aggregation))
+    enumerated, searched = both(problem)
+    assert problem.violation(searched.segments) <= 1e-9
+    assert searched.lower_bound <= enumerated.cost * (1 + 1e-9)
+    assert enumerated.lower_bound * (1 - 1e-9) <= searched.cost <= enumerated.cost * (1 + 2e-3)
+
+
+@pytest.mark.parametrize("aggregation", ["sum", "mean"])
+def test_the_search_s_gap_is_small_where_budgets_leave_room(both, aggregation):
+    """2 %: its bound is exact up to a fraction of one client, which is more of few clients than of many."""
+    rng = np.random.default_rng(11)
+    problem = Problem.of(
+        random_scenario(
+            rng, 6, 60, aggregation=aggregation, near=3.0, spread=1.5, weights="both", loud=1e-5, dense_first=False
+        )
+    )
+    enumerated, searched = both(problem)
+    assert searched.cost - searched.lower_bound <= 2e-2 * searched.cost
+    assert searched.cost <= enumerated.cost * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("seed", range(20 if FULL else 1))
+def test_a_mixture_is_never_worse_than_the_mean_s_plan_and_claims_no_bound(both, seed):
+    problem = Problem.of(
+        random_scenario(np.random.default_rng(seed), 4, 20, aggregation="mixture", spread=1.5, hopeless=False)
+    )
+    by_mean = exact.solve(Problem(**(vars(problem) | {"aggregation": "mean"})), PROPOSED)
+    enumerated, searched = both(problem)
+    theta, alpha = problem.objective(by_mean.segments).theta, problem.constants.alpha
+    assert searched.lower_bound is None
+    assert not searched.proven
+    assert problem.violation(searched.segments) <= 1e-9
+    assert searched.cost <= (theta - alpha) * (1 + 1e-6)
+    assert searched.cost >= enumerated.lower_bound * (1 - 1e-9)
