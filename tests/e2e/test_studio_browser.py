@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -115,6 +117,11 @@ def test_a_slider_moves_the_plan_and_the_address_brings_it_back(page: Page) -> N
     page.goto(address)
     planned(page)
     assert fact(page, "bound θ") == after
+    page.locator("#segments input").first.check()  # which rounds the charts show is part of the state, too
+    page.reload()
+    planned(page)
+    expect(page.locator("#segments input").first).to_be_checked()
+    assert not page.locator(".modebar-btn[data-title*='Share']").count()  # nothing that leads to another host
     expect(page.locator("#frontier-stage")).to_have_text(re.compile(r"(pending, \d+ of 49|all solved)"))
     page.wait_for_timeout(500)
     heat, *_, here = page.evaluate("document.getElementById('chart-frontier').data")
@@ -144,12 +151,31 @@ def test_budgets_that_do_not_fit_are_advice(page: Page) -> None:
     expect(page.locator("#plan-stage")).to_have_text("does not fit")
     expect(page.locator("#advice")).to_contain_text(re.compile(r"needs 105\.6 s"))
     expect(page.locator("#chart-clients")).to_be_hidden()
+    expect(page.locator("#chart-frontier .main-svg").first).to_be_visible()
     shoot(page, "infeasible")
     page.fill("[data-key='budget.delay_s']", "200")
     page.keyboard.press("Enter")
     planned(page)
     expect(page.locator("#advice")).to_be_hidden()
     expect(page.locator("#chart-clients")).to_be_visible()
+
+
+def test_advice_does_not_wait_for_the_solver(page: Page) -> None:
+    page.select_option("#preset", "city")
+    page.select_option("#scheme", "no_pruning")  # is planned again with fewer rounds, which takes seconds
+    planned(page)
+    page.evaluate("""window.seen = [];
+        new MutationObserver(() => {
+          const chart = document.getElementById('chart-clients');
+          seen.push([document.getElementById('plan-stage').textContent, document.getElementById('advice').textContent,
+                     chart.classList.contains('past'), chart.querySelectorAll('.main-svg').length]);
+        }).observe(document.getElementById('plan-stage'), { childList: true });""")
+    page.fill("[data-key='budget.energy_j']", "200")
+    page.keyboard.press("Enter")
+    expect(page.locator("#advice")).to_contain_text(re.compile(r"needs 339\.1 J"))
+    pending = [row for row in page.evaluate("seen") if row[0] == "does not fit; last word pending"]
+    assert pending  # before the solver has given up
+    assert all(charts > 0 for *_, charts in pending)  # the last plan, dimmed, and no empty chart
 
 
 def test_what_is_wrong_is_said_at_the_field(page: Page, tmp_path: Path) -> None:
@@ -216,6 +242,67 @@ def test_the_fleet_is_edited_and_goes_out_and_in(page: Page, tmp_path: Path) -> 
     planned(page)
     assert fact(page, "bound θ") == theta
     assert page.locator("main b:text('phone')").count() == 0
+    page.click("#copy-command")  # what is copied for an edited fleet runs beside the downloaded file
+    command = page.evaluate("navigator.clipboard.readText()")
+    assert command == "fedgap plan scenario.yaml"
+    ran = subprocess.run([sys.executable, "-m", *command.split(), "--json"], cwd=tmp_path, capture_output=True,
+                         text=True, check=True)
+    assert json.loads(ran.stdout)["theta"] == pytest.approx(float(theta), rel=1e-4)
+
+
+def test_labels_are_edited_where_the_plan_pools_them(page: Page) -> None:
+    planned(page)
+    before = fact(page, "bound θ")
+    assert not page.locator("[data-cell='clients[0].phi']").is_editable()
+    expect(page.locator("#phi-note")).to_contain_text("shown, not set")
+    assert "phi-note" in (page.locator("[data-cell='clients[0].phi']").get_attribute("aria-describedby") or "")
+    labels = page.locator("[data-cell='clients[4].label_counts']")
+    labels.fill("100;100;100;100;100;100;100;100;100;a few")
+    labels.press("Tab")
+    expect(page.locator("#fleet-error")).to_contain_text("clients[4].label_counts")
+    expect(labels).to_have_attribute("aria-invalid", "true")
+    labels.fill(";".join(["100"] * 10))
+    labels.press("Tab")
+    expect(page.locator("#numbers dt:text-is('bound θ') + dd")).not_to_have_text(before)
+    planned(page)
+    assert float(fact(page, "bound θ")) < float(before)
+    page.select_option("#mode", "as_printed")
+    expect(page.locator("[data-cell='clients[0].phi']")).to_be_editable()
+    expect(page.locator("#phi-note")).to_contain_text("typed in")
+
+
+def test_the_keyboard_keeps_its_place_in_the_fleet(page: Page) -> None:
+    planned(page)
+    page.locator("[data-cell='clients[1].bandwidth_hz']").fill("200000")
+    page.keyboard.press("Tab")
+    expect(page.locator("[data-cell='clients[1].bandwidth_hz']")).to_have_attribute("data-shown", "200000")
+    assert page.evaluate("document.activeElement.dataset.cell") == "clients[1].max_power_w"
+    page.keyboard.type("0.4")
+    page.locator("[data-slider='budget.delay_s']").evaluate("(e) => e.dispatchEvent(new Event('input'))")
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.activeElement.value").startswith("0.")  # half-typed, and kept
+    cell = page.locator("[data-cell='clients[1].bandwidth_hz']")
+    for wrong in ("none", "-3"):
+        cell.fill(wrong)
+        cell.press("Tab")
+        expect(cell).to_have_attribute("aria-invalid", "true")
+    cell.fill("200000")  # back to what was accepted, not to the file's
+    cell.press("Tab")
+    planned(page)
+    assert "bandwidth_hz%3D200000" in page.url
+
+
+def test_clients_with_names_alike_have_bars_of_their_own(page: Page) -> None:
+    planned(page)
+    for n in range(2):
+        name = page.locator(f"[data-cell='clients[{n}].name']")
+        name.fill(f"a-rather-long-name-{n}")
+        name.press("Tab")
+    planned(page)
+    page.wait_for_timeout(500)
+    assert page.evaluate("new Set(document.getElementById('chart-energy').data[0].x).size") == 11
+    texts = page.evaluate("document.getElementById('chart-energy').layout.xaxis.ticktext")
+    assert texts[:2] == ["a-rather-lo…"] * 2
 
 
 def test_what_is_copied_runs(page: Page) -> None:
@@ -292,6 +379,44 @@ def test_a_run_is_started_watched_stopped_resumed_and_compared(page: Page, studi
     assert json.loads((studio.runs / "embedded-proposed-seed1" / "summary.json").read_text())["rounds"] == 12
 
 
+def test_a_watched_run_goes_on_through_a_restart(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    with Studio(tmp_path / "runs") as first:
+        port = first.port
+        page.goto(first.url)
+        page.click("nav a[data-view=run]")
+        start(page, 0, 400)
+        seen = grown(page, "chart-loss", 3)
+        first.process.kill()
+        first.process.wait()
+    expect(page.locator("#notice")).to_contain_text("does not answer")
+    with Studio(tmp_path / "runs", port) as second:
+        expect(page.locator("#notice")).to_be_hidden()
+        more = grown(page, "chart-loss", seen + 1)  # without a reload
+        numbers = page.evaluate("document.getElementById('chart-loss').data[0].x")
+        assert numbers[:more] == list(range(1, more + 1))  # none twice, none left out
+        page.click("#stop")  # with the token of the server that is gone
+        expect(page.locator("#watch-message")).to_contain_text("token")
+        page.goto(second.url)
+        page.click("nav a[data-view=run]")
+        page.click("[data-run=embedded-proposed-seed0]")
+        expect(page.locator("#watch-title")).to_be_focused()
+        page.click("#stop")
+        expect(page.locator("#watch-state")).to_have_text("stopped")
+    context.close()
+
+
+def test_an_address_that_was_cut_off_says_so(page: Page) -> None:
+    planned(page)
+    page.evaluate("location.hash = '#/plan?doc=abc'")
+    expect(page.locator("#notice")).to_contain_text("cut off")
+    planned(page)
+    page.evaluate("location.hash = '#/compare?runs=gone'")
+    expect(page.locator("#notice")).to_contain_text("no run gone")
+
+
 def test_without_the_token_one_may_look_but_not_start(browser: Browser, studio: Studio) -> None:
     context = browser.new_context()
     page = context.new_page()
@@ -304,7 +429,7 @@ def test_without_the_token_one_may_look_but_not_start(browser: Browser, studio: 
 
 def test_controls_have_names_and_the_keyboard_reaches_them(page: Page) -> None:
     planned(page)
-    nameless = page.evaluate("""[...document.querySelectorAll('input, select, button, a, [role=img], [role=region]')]
+    nameless = page.evaluate("""[...document.querySelectorAll('input, select, button, a, [role=figure], [role=region]')]
         .filter((e) => e.offsetParent && !(e.ariaLabel || e.labels?.length || e.textContent.trim()
                        || e.getAttribute('aria-labelledby')))
         .map((e) => e.outerHTML.slice(0, 120))""")
@@ -316,4 +441,4 @@ def test_controls_have_names_and_the_keyboard_reaches_them(page: Page) -> None:
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#view-run")).to_be_visible()
-    assert page.locator("nav a[aria-current]").inner_text() == "Run"
+    assert page.locator("nav a[aria-current=page]").inner_text() == "Run"

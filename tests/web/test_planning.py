@@ -59,9 +59,10 @@ def test_a_drawn_plan_adds_up(studio: Studio) -> None:
 
 def test_budgets_that_do_not_fit_come_with_advice(studio: Studio) -> None:
     stages = until(studio.stages(preset="paper-mnist", overrides=["budget.delay_s=60"]), "plan")
-    assert stages[0] == {"stage": "draft", "plan": None}
-    plan = stages[1]["plan"]
-    assert plan["status"] == "infeasible"
+    first, plan = (stage["plan"] for stage in stages)
+    assert plan["status"] == first["status"] == "infeasible"
+    assert plan["segments"] == first["segments"] == []
+    assert (plan["reason"], plan["least_budget"]) == (first["reason"], first["least_budget"])  # said at once
     enough = plan["least_budget"]["delay_s"]
     again = until(studio.stages(preset="paper-mnist", overrides=[f"budget.delay_s={enough!r}"]), "plan")[-1]["plan"]
     assert again["status"] != "infeasible"

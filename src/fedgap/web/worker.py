@@ -21,7 +21,9 @@ from typing import Any
 from fedgap.config import Scenario
 from fedgap.errors import FedgapError
 from fedgap.planning import PAPER_SCHEMES, SCHEMES, plan
+from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
+from fedgap.planning.solve import infeasible
 from fedgap.web.answers import brief, drawn
 from fedgap.web.documents import open_scenario
 from fedgap.web.draft import draft
@@ -60,6 +62,8 @@ def quick(job: Event, solved: Solved) -> Iterator[Event]:
     scenario = open_scenario(job["document"], job["overrides"])
     problem, scheme = Problem.of(scenario), SCHEMES[job["scheme"]]
     first = draft(problem, scheme)
+    if first is None and not feasible(problem, scheme):
+        first = infeasible(problem, scheme, "exact")  # what would do is known long before the solver has given up
     yield {"stage": "draft", "plan": None if first is None else drawn(first, problem)}
     yield {"stage": "plan", "plan": drawn(plan(scenario, scheme=scheme.name), problem)}
 

@@ -1,14 +1,17 @@
 // What the Plan view shows of an answer: numbers, charts, schemes, frontier, and advice where nothing fits.
 import { $, badge, el, facts, fill, number, percent, si, table } from "./dom.js";
-import { axis, colours, dark, draw, tone } from "./charts.js";
-import { SCHEMES, state } from "./scenario.js";
+import { axis, clientAxis, colours, dark, draw, tone } from "./charts.js";
+import { PAPER_SCHEMES, SCHEMES, address, state } from "./scenario.js";
 import * as fleet from "./fleet.js";
 
 let plan = null, segment = 0, schemes = new Map(), grid = null, points = new Map(), pick = null, certified = false;
 
+const CHARTS = ["chart-clients", "chart-time", "chart-energy", "chart-terms"];
+const dim = (yes) => { for (const id of ["numbers", ...CHARTS]) $(id).classList.toggle("past", yes); };
+
 export function prepare(chooseScheme) {
   pick = chooseScheme;
-  for (const id of ["chart-clients", "chart-time", "chart-energy", "chart-terms"]) seen.observe($(id));
+  for (const id of CHARTS) seen.observe($(id));
 }
 
 export function begin() {
@@ -20,6 +23,7 @@ export function begin() {
 
 export function stale() {
   for (const id of ["plan-stage", "schemes-stage", "frontier-stage"]) badge($(id), "not for these inputs", "bad");
+  dim(true);
 }
 
 export function take(event) {
@@ -34,7 +38,7 @@ export function take(event) {
   } else if (event.stage === "scheme") {
     schemes.set(event.plan.scheme, event.plan);
     drawSchemes();
-    if (schemes.size === Object.keys(SCHEMES).length) badge($("schemes-stage"), "all solved", "good");
+    if (schemes.size === PAPER_SCHEMES.length) badge($("schemes-stage"), "all solved", "good");
   } else if (event.stage === "grid") {
     const same = grid && JSON.stringify([grid.energy_j, grid.delay_s]) === JSON.stringify([event.energy_j, event.delay_s]);
     grid = event;
@@ -65,21 +69,26 @@ export function redraw() {
   drawFrontier();
 }
 
+// No plan with one selection fits, but some mix of them does: until it is found, the last plan stays, as the last.
 function searching() {
-  badge($("plan-stage"), "nothing yet; working out what would do", "pending");
+  badge($("plan-stage"), "pending: looking for a mix of selections that fits", "pending");
+  dim(true);
 }
 
 function show(answer, force = false) {
   plan = answer;
   const some = answer.segments.length > 0;
   const longest = answer.segments.reduce((best, one, i) => (one.rounds > answer.segments[best].rounds ? i : best), 0);
-  segment = longest;
-  if (!certified) badge($("plan-stage"), "draft; certificate pending", "pending");
+  segment = state.segment !== null && state.segment < answer.segments.length ? state.segment : longest;
+  if (!certified && !some) badge($("plan-stage"), "does not fit; last word pending", "pending");
+  else if (!certified) badge($("plan-stage"), "draft; certificate pending", "pending");
   else if (answer.status === "optimal") badge($("plan-stage"), "certified optimal", "good");
   else if (answer.status === "feasible") badge($("plan-stage"), "feasible", "good");
   else badge($("plan-stage"), "does not fit", "bad");
   advice(answer);
-  for (const id of ["chart-clients", "chart-time", "chart-energy", "chart-terms"]) $(id).closest(".card").hidden = !some;
+  if (some || certified) for (const id of CHARTS) $(id).closest(".card").hidden = !some;
+  dim(false);
+  if (!some && !certified) for (const id of CHARTS) $(id).classList.add("past");
   const { energy_j: energy, delay_s: delay } = answer.budget;
   facts($("numbers"), some ? [
     ["bound θ", number(answer.theta, 5)],
@@ -89,7 +98,7 @@ function show(answer, force = false) {
     ["clients a round", [...new Set(answer.segments.map((one) => one.clients.filter((c) => c.selected).length))].join(", "), `of ${fleet.names().length || answer.clients.rounds.length}`],
     ["rounds", String(answer.rounds), answer.rounds < answer.budget.rounds ? `of ${answer.budget.rounds}` : ""],
   ] : [["energy budget", `${number(energy)} J`], ["delay budget", `${number(delay)} s`], ["rounds", String(answer.budget.rounds)]]);
-  const figure = JSON.stringify([answer.segments, answer.budget, answer.terms]);
+  const figure = JSON.stringify([answer.segments, answer.budget, answer.terms, certified || some]);
   if (figure === drawn && !force) { drawGap(); return; }  // the certificate confirmed the draft: nothing moves
   drawn = figure;
   drawSegments();
@@ -135,12 +144,14 @@ function advice(answer) {
 function drawSegments() {
   const kinds = plan.segments;
   fill($("segments"), ...(kinds.length < 2 ? [] : kinds.map((one, i) => el("label", {}, el("input", { type: "radio", name: "segment", checked: i === segment,
-    onchange: () => { segment = i; drawPlan(); drawTable(); } }), ` ${one.rounds} ${one.rounds === 1 ? "round" : "rounds"} with ${one.clients.filter((c) => c.selected).length}`))));
+    onchange: () => { segment = state.segment = i; history.replaceState(null, "", address()); drawPlan(); drawTable(); } }), ` ${one.rounds} ${one.rounds === 1 ? "round" : "rounds"} with ${one.clients.filter((c) => c.selected).length}`))));
 }
 
-const CATEGORY = { type: "category", tickfont: { size: 11 } };
-const label = (name) => (name.length > 12 ? `${name.slice(0, 11)}…` : name);
-const ids = () => plan.clients.rounds.map((_, n) => label(fleet.names()[n] ?? `client ${n}`).replace(/^client /, ""));
+// Bars stand at a client's number, for names may be equal once they are cut to fit.
+const full = (n) => fleet.names()[n] ?? `client ${n}`;
+const short = (n) => { const name = full(n).replace(/^client /, ""); return name.length > 12 ? `${name.slice(0, 11)}…` : name; };
+const places = (numbers, chart, last) => clientAxis(numbers.map(String), numbers.map(short), $(chart), last);
+const everybody = () => plan.clients.rounds.map((_, n) => n);
 
 const MARGIN = { l: 52, r: 8, t: 6, b: 38 };
 
@@ -152,48 +163,47 @@ function drawPlan() {
 }
 
 function drawClients() {
-  const one = plan.segments[segment], [blue, orange, green] = colours(), x = ids(), on = one.clients.map((c) => c.selected);
-  const only = (values) => values.map((value, n) => (on[n] ? value : null));
-  const chosen = x.filter((_, n) => on[n]);
-  const bar = (y, name, colour, text, more = {}) => ({ type: "bar", x, y, name, marker: { color: colour }, hovertext: text, hoverinfo: "x+name+text", ...more });
+  const one = plan.segments[segment], [blue, orange, green] = colours(), all = everybody(), x = all.map(String), on = one.clients.map((c) => c.selected);
+  const only = (values) => values.map((value, n) => (on[n] ? value : null)), { room, ...across } = places(all, "chart-clients");
+  const chosen = all.filter((n) => on[n]);
+  const bar = (y, name, colour, text, more = {}) => ({ type: "bar", x, y, marker: { color: colour }, hovertext: text.map((value, n) => `${full(n)}: ${name} ${value}`), hoverinfo: "text", ...more });
   const unpruned = Math.max(...one.clients.map((c) => c.pruning_ratio)) < 1e-9;
   draw($("chart-clients"), [
-    { type: "scatter", mode: "markers", x, y: x.map(() => "selected"), yaxis: "y4", hoverinfo: "skip", marker: { size: 12, color: on.map((yes) => (yes ? blue : "rgba(0,0,0,0)")), line: { width: 1.5, color: on.map((yes) => (yes ? blue : tone("soft"))) } } },
+    { type: "scatter", mode: "markers", x, y: x.map(() => "selected"), yaxis: "y4", hoverinfo: "skip", marker: { size: Math.max(3, Math.min(11, (0.75 * ($("chart-clients").clientWidth - 80)) / all.length)), color: on.map((yes) => (yes ? blue : "rgba(0,0,0,0)")), line: { width: 1.5, color: on.map((yes) => (yes ? blue : tone("soft"))) } } },
     bar(only(one.clients.map((c) => c.pruning_ratio)), "pruning λ", blue, one.clients.map((c) => percent(c.pruning_ratio)), { yaxis: "y3" }),
     bar(only(one.clients.map((c) => c.power_w * 1e3)), "power", orange, one.clients.map((c) => si(c.power_w, "W")), { yaxis: "y2" }),
     bar(only(one.clients.map((c) => c.frequency_hz / 1e6)), "frequency", green, one.clients.map((c) => si(c.frequency_hz, "Hz"))),
   ], {
-    xaxis: axis("client", { ...CATEGORY, anchor: "y" }), yaxis: axis("f, MHz", { domain: [0, 0.27], nticks: 4 }), yaxis2: axis("p, mW", { domain: [0.32, 0.58], nticks: 4, rangemode: "tozero" }),
+    xaxis: { ...across, anchor: "y" }, yaxis: axis("f, MHz", { domain: [0, 0.27], nticks: 4, rangemode: "tozero" }), yaxis2: axis("p, mW", { domain: [0.32, 0.58], nticks: 4, rangemode: "tozero" }),
     yaxis3: axis("λ", { domain: [0.63, 0.89], nticks: 4, rangemode: "tozero", ...(unpruned ? { range: [0, 0.1] } : {}) }),
-    yaxis4: axis("", { domain: [0.93, 1], showgrid: false, zeroline: false, tickfont: { size: 11 } }), margin: { ...MARGIN, l: 66 }, bargap: 0.35,
-  }, `${chosen.length} of ${x.length} clients are selected: ${chosen.join(", ")}. Their pruning ratio, power and frequency are in the table below.`);
+    yaxis4: axis("", { domain: [0.93, 1], showgrid: false, zeroline: false, tickfont: { size: 11 } }), margin: { ...MARGIN, l: 66, b: room }, bargap: 0.35,
+  }, `${chosen.length} of ${x.length} clients are selected: ${chosen.map(full).join(", ")}. Their pruning ratio, power and frequency are in the table below.`);
 }
 
 function drawTime() {
-  const one = plan.segments[segment], [blue, orange, green] = colours(), x = ids(), on = one.clients.map((c) => c.selected);
-  const cost = one.cost, last = new Set(cost.stragglers), chosen = x.filter((_, n) => on[n]);
-  const seconds = (values, name, colour) => ({ type: "bar", x: chosen, y: values.filter((_, n) => on[n]).map((v) => v * 1e3), name, marker: { color: colour }, hovertemplate: `%{y:.4g} ms<extra>%{x} ${name}</extra>` });
-  const ends = x.map((name, n) => [name, (cost.compute_s[n] + cost.upload_s[n] + cost.download_s[n]) * 1e3, n]).filter(([, , n]) => last.has(n));
+  const one = plan.segments[segment], [blue, orange, green] = colours(), chosen = everybody().filter((n) => one.clients[n].selected), x = chosen.map(String);
+  const cost = one.cost, last = cost.stragglers, { room, ...across } = places(chosen, "chart-time");
+  const seconds = (values, name, colour) => ({ type: "bar", x, y: chosen.map((n) => values[n] * 1e3), customdata: chosen.map(full), marker: { color: colour }, hovertemplate: `%{customdata}: ${name} %{y:.4g} ms<extra></extra>` });
   draw($("chart-time"), [seconds(cost.download_s, "download", green), seconds(cost.compute_s, "compute", blue), seconds(cost.upload_s, "upload", orange),
-    { type: "scatter", mode: "markers", name: "straggler", x: ends.map(([name]) => name), y: ends.map(([, y]) => y), marker: { symbol: "triangle-down", size: 11, color: tone("bad"), line: { width: 1, color: tone("card") } }, hovertemplate: "ends last: %{y:.4g} ms<extra>%{x}</extra>", cliponaxis: false }],
-  { barmode: "stack", xaxis: axis("client", CATEGORY), yaxis: axis("ms"), margin: MARGIN },
-  `A round takes ${number(cost.delay_s * 1e3)} ms. Ending last: ${ends.map(([name]) => name).join(", ")}.`);
+    { type: "scatter", mode: "markers", x: last.map(String), y: last.map((n) => (cost.compute_s[n] + cost.upload_s[n] + cost.download_s[n]) * 1e3), customdata: last.map(full), marker: { symbol: "triangle-down", size: 11, color: tone("bad"), line: { width: 1, color: tone("card") } }, hovertemplate: "%{customdata} ends last: %{y:.4g} ms<extra></extra>", cliponaxis: false }],
+  { barmode: "stack", xaxis: across, yaxis: axis("ms"), margin: { ...MARGIN, b: room } },
+  `A round takes ${number(cost.delay_s * 1e3)} ms. Ending last: ${last.map(full).join(", ")}.`);
 }
 
 function drawEnergy() {
-  const [blue, orange, green] = colours(), x = [...ids(), "server"], all = plan.clients;
-  const joules = (y, name, colour) => ({ type: "bar", x, y, name, marker: { color: colour }, hovertemplate: `%{y:.4g} J<extra>%{x} ${name}</extra>` });
+  const [blue, orange, green] = colours(), numbers = everybody(), x = [...numbers.map(String), "server"], all = plan.clients, { room, ...across } = places(numbers, "chart-energy", ["server"]);
+  const joules = (y, name, colour) => ({ type: "bar", x, y, customdata: [...numbers.map(full), "server"], marker: { color: colour }, hovertemplate: `%{customdata}: ${name} %{y:.4g} J<extra></extra>` });
   draw($("chart-energy"), [joules([...all.compute_j, 0], "compute", blue), joules([...all.upload_j, 0], "upload", orange), joules([...all.upload_j.map(() => 0), all.broadcast_j], "broadcast", green)],
-    { barmode: "stack", xaxis: axis("client", CATEGORY), yaxis: axis("J"), margin: MARGIN },
+    { barmode: "stack", xaxis: across, yaxis: axis("J"), margin: { ...MARGIN, r: 22, b: room } },
     `Energy ${number(plan.energy_j)} J of ${number(plan.budget.energy_j)} J; the server's broadcasts take ${number(all.broadcast_j)} J.`);
 }
 
 function drawTerms() {
   const words = { alpha: "start α", clients: "few clients", generalization: "generalization", pruning: "pruning" };
-  const names = Object.keys(words).filter((key) => plan.terms[key] !== null), total = plan.theta ?? names.reduce((sum, key) => sum + plan.terms[key], 0);
-  draw($("chart-terms"), [{ type: "bar", orientation: "h", y: names.map((key) => words[key]), x: names.map((key) => plan.terms[key]), marker: { color: colours().slice(0, 4) },
-    text: names.map((key) => `${number(plan.terms[key], 4)} (${percent(plan.terms[key] / total, 1)})`), textposition: "auto", hoverinfo: "y+text", cliponaxis: false }],
-  { xaxis: axis(""), yaxis: axis("", { autorange: "reversed" }), margin: { l: 100, r: 20, t: 4, b: 26 } },
+  const names = Object.keys(words).filter((key) => plan.terms[key] !== null), values = names.map((key) => plan.terms[key]), total = plan.theta ?? values.reduce((sum, value) => sum + value, 0), most = Math.max(...values);
+  draw($("chart-terms"), [{ type: "bar", orientation: "h", y: names.map((key) => words[key]), x: values, marker: { color: colours().slice(0, 4) },
+    text: values.map((value) => `${number(value, 4)} (${percent(value / total, 1)})`), textposition: values.map((value) => (value > 0.55 * most ? "inside" : "outside")), insidetextfont: { color: tone("card") }, hoverinfo: "y+text", cliponaxis: false }],
+  { xaxis: axis("", { nticks: 6 }), yaxis: axis("", { autorange: "reversed" }), margin: { l: 100, r: 20, t: 4, b: 26 } },
   `θ is ${number(plan.theta, 5)}: ${names.map((key) => `${words[key]} ${number(plan.terms[key])}`).join(", ")}.`);
   drawGap();
 }
@@ -215,31 +225,40 @@ function drawTable() {
 
 function drawSchemes() {
   const thetas = [...schemes.values()].map((one) => one.theta).filter((value) => value !== null), best = Math.min(...thetas);
-  const rows = Object.entries(SCHEMES).map(([key, name]) => {
-    const one = schemes.get(key);
+  const rows = PAPER_SCHEMES.map((key) => {
+    const one = schemes.get(key), name = SCHEMES[key];
     const button = el("button", { type: "button", class: "link", onclick: () => pick(key), "aria-pressed": String(key === state.scheme) }, name);
     const cells = !one ? ["pending", "", "", "", ""] : [one.theta === null ? "∞" : number(one.theta, 5), one.theta === null ? "–" : one.theta <= best * (1 + 1e-9) ? "best" : `+${percent(one.theta / best - 1)}`,
       one.rounds ? `${number(one.energy_j)} J` : "–", one.rounds ? `${number(one.delay_s)} s` : "–", one.rounds ? [...new Set(one.selected)].join(", ") : "–"];
     const row = [el("tr", key === state.scheme ? { class: "chosen" } : {}, el("td", {}, button), ...cells.map((text) => el("td", {}, text)))];
-    if (one && one.theta === null) row.push(el("tr", { class: "dim" }, el("td", { colspan: "6", class: "words" }, one.reason)));
+    if (one && one.theta === null) row.push(el("tr", { class: "dim" }, el("td", { colspan: "6", class: "words" }, el("div", {}, one.reason))));
     return row;
   }).flat();
   table($("schemes"), ["scheme", "θ", "to the best", "energy", "delay", "clients"], rows, "The six schemes");
+}
+
+// The grid's own span and the current pair, so that the picture stands still while it fills in.
+function span(budgets, here) {
+  const step = Math.sqrt(budgets[1] / budgets[0]), all = [budgets[0] / step, budgets.at(-1) * step, here / 1.1, here * 1.1].map(Math.log10);
+  return [Math.min(...all), Math.max(...all)];
 }
 
 function drawFrontier() {
   if (!grid || !plan) return;
   const z = grid.energy_j.map((e) => grid.delay_s.map((d) => points.get(`${e} ${d}`)?.theta ?? null));
   const none = [...points.values()].filter((point) => point.theta === null), values = z.flat().filter((value) => value !== null);
-  const here = { x: [plan.budget.delay_s], y: [plan.budget.energy_j] };
+  const { delay_s: delay, energy_j: energy } = plan.budget, wide = $("chart-frontier").clientWidth > 420;
   const traces = [{ type: "heatmap", x: grid.delay_s, y: grid.energy_j, z, colorscale: dark() ? [[0, "#7cc8a4"], [0.5, "#3b7f9e"], [1, "#2b3a55"]] : [[0, "#0b6b57"], [0.5, "#6fb3c8"], [1, "#e3edf5"]],
-    colorbar: { title: { text: "θ" }, thickness: 12, outlinewidth: 0 }, hovertemplate: "%{x:.4g} s, %{y:.4g} J: θ %{z:.5g}<extra></extra>", hoverongaps: false, zsmooth: false }];
+    colorbar: { title: { text: "θ" }, thickness: wide ? 12 : 8, outlinewidth: 0, nticks: 5 }, showscale: values.length > 0, hovertemplate: "%{x:.4g} s, %{y:.4g} J: θ %{z:.5g}<extra></extra>", hoverongaps: false, zsmooth: false }];
   if (plan.theta !== null && values.some((v) => v > plan.theta) && values.some((v) => v < plan.theta)) {
-    traces.push({ type: "contour", x: grid.delay_s, y: grid.energy_j, z, showscale: false, hoverinfo: "skip", connectgaps: false,
-      contours: { coloring: "none", start: plan.theta, end: plan.theta, size: 1 }, line: { color: tone("bad"), width: 2.5, dash: "dot" } });
+    const contours = { coloring: "none", start: plan.theta, end: plan.theta, size: 1 };
+    for (const line of [{ color: tone("card"), width: 5 }, { color: tone("ink"), width: 2, dash: "dash" }])  // seen on any colour
+      traces.push({ type: "contour", x: grid.delay_s, y: grid.energy_j, z, showscale: false, hoverinfo: "skip", connectgaps: false, contours, line });
   }
   traces.push({ type: "scatter", mode: "markers", x: none.map((p) => p.delay_s), y: none.map((p) => p.energy_j), marker: { symbol: "x-thin", size: 8, line: { width: 1.5, color: tone("soft") } }, hovertemplate: "%{x:.4g} s, %{y:.4g} J: no plan fits<extra></extra>" },
-    { type: "scatter", mode: "markers", ...here, marker: { symbol: "star", size: 17, color: colours()[1], line: { width: 1.5, color: tone("ink") } }, hovertemplate: "these budgets: %{x:.4g} s, %{y:.4g} J<extra></extra>" });
-  draw($("chart-frontier"), traces, { xaxis: axis("delay budget, s", { type: "log" }), yaxis: axis("energy budget, J", { type: "log", title: { text: "energy budget, J", standoff: 12, font: { size: 12 } } }), margin: { l: 68, r: 8, t: 8, b: 44 } },
-    `θ over ${points.size} pairs of budgets, ${none.length} of which no plan fits. The current pair is ${number(here.x[0])} s and ${number(here.y[0])} J.`);
+    { type: "scatter", mode: "markers", x: [delay], y: [energy], marker: { symbol: "star", size: 17, color: colours()[1], line: { width: 1.5, color: tone("ink") } }, hovertemplate: "these budgets: %{x:.4g} s, %{y:.4g} J<extra></extra>" });
+  const side = (title, budgets, here) => axis(title, { type: "log", range: span(budgets, here), tickvals: budgets.filter((_, i) => i % 3 === 0), ticktext: budgets.filter((_, i) => i % 3 === 0).map((value) => number(value, 3)), title: { text: title, standoff: 8, font: { size: 12 } } });
+  draw($("chart-frontier"), traces, { xaxis: side("delay budget, s", grid.delay_s, delay), yaxis: side("energy budget, J", grid.energy_j, energy), margin: { l: 68, r: 8, t: 8, b: 44 },
+    annotations: points.size ? [] : [{ text: "pending", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.8, font: { color: tone("soft"), size: 13 } }] },
+    `θ over ${points.size} pairs of budgets, ${none.length} of which no plan fits. The current pair is ${number(delay)} s and ${number(energy)} J.`);
 }

@@ -18,13 +18,28 @@ export function axis(title, more = {}) {
            ...more };
 }
 
-const SETTINGS = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+// Labels of clients under bars: all of them where they fit, aslant where that helps, otherwise every k-th.
+export function clientAxis(keys, names, element, last = []) {
+  const room = Math.max(120, element.clientWidth - 74 - 46 * last.length), longest = Math.max(1, ...names.map((name) => name.length)), wide = 7 * longest + 8;
+  const level = longest <= 4 || names.length * wide <= room, every = Math.ceil((names.length * (level ? wide : 15)) / room);
+  const clear = last.length ? (24 + 3.5 * longest) / (room / names.length) : 0;  // places before the last label that stay empty
+  const shown = keys.map((_, n) => n).filter((n) => n % every === 0 && names.length - n >= clear);
+  return { ...axis("client", { type: "category", tickfont: { size: 11 }, tickangle: level ? 0 : -60 }), tickvals: [...shown.map((n) => keys[n]), ...last], ticktext: [...shown.map((n) => names[n]), ...last],
+           room: level ? 38 : 44 + 5.5 * longest };
+}
+
+// Plotly's own choice of buttons has one that opens its company's site with the chart; these stay here.
+const BUTTONS = [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]];
+// Under a finger the page scrolls and the buttons, which nothing would hide again, are left out.
+const touch = matchMedia("(hover: none)").matches;
+const SETTINGS = { displaylogo: false, responsive: true, modeBarButtons: BUTTONS, plotlyServerURL: "", showTips: false, ...(touch ? { displayModeBar: false } : {}) };
 
 export function draw(element, traces, layout, summary) {
-  element.setAttribute("role", "img");
+  element.setAttribute("role", "figure");  // not img: Plotly's buttons inside can be reached
   element.setAttribute("aria-label", summary);
   const base = { margin: { l: 48, r: 10, t: 8, b: 36 }, paper_bgcolor: tones.card, plot_bgcolor: tones.card, colorway: colours(),
                  font: { color: tones.ink, size: 12, family: "system-ui, sans-serif" }, hoverlabel: { font: { size: 12 } },
-                 legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, showlegend: false };
-  return Plotly.react(element, traces, { ...base, ...layout }, SETTINGS);
+                 legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, showlegend: false, dragmode: touch ? false : "zoom" };
+  Plotly.react(element, traces, { ...base, ...layout }, SETTINGS);
+  for (const svg of element.querySelectorAll("svg.main-svg")) svg.setAttribute("aria-hidden", "true");  // the summary says it
 }

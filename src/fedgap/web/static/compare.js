@@ -28,9 +28,10 @@ export async function enter(query) {
   document.querySelector(`[name=against][value=${against}]`).checked = true;
   try {
     all = await get("/api/runs");
-    chosen = chosen.filter((name) => all.some((one) => one.name === name));
+    const gone = chosen.filter((name) => !all.some((one) => one.name === name));
+    chosen = chosen.filter((name) => !gone.includes(name));
     for (const name of chosen) history_.set(name, await get(`/api/runs/${encodeURIComponent(name)}/rounds`));
-    notice("");
+    notice(gone.length ? `There is no run ${gone.join(", ")} here.` : "");
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     notice(error.message);
@@ -61,20 +62,31 @@ export const redraw = () => render();
 
 const position = (one) => (against === "round" ? one.round + 1 : one[against]);
 
+// A legend's line has room for so many letters; the table below has the whole name.
+const letters = () => Math.max(12, Math.floor(($("compare-loss").clientWidth - 110) / 6.6));
+const cut = (name) => { const most = letters(); return name.length <= most ? name : `${name.slice(0, Math.ceil(most / 2) - 1)}…${name.slice(-Math.floor(most / 2))}`; };
+
+function legendRows(names, width) {
+  const widest = Math.max(...names.map((name) => 6.6 * name.length + 50));
+  return names.reduce((sum, name) => sum + 6.6 * name.length + 50, 0) <= width ? 1 : Math.ceil(names.length / Math.max(1, Math.floor(width / widest)));
+}
+
 function curves(key) {
   return chosen.flatMap((name, i) => {
     const colour = colours()[i % 8], rows = history_.get(name).filter((one) => one[key] !== undefined && one[key] !== null);
-    return [{ type: "scatter", mode: key === "train_loss" ? "lines" : "lines+markers", x: rows.map(position), y: rows.map((one) => (key === "test_accuracy" ? 100 * one[key] : one[key])), name: key === "train_loss" ? `${name}, training` : name,
-      line: { color: colour, width: key === "train_loss" ? 1 : 2, dash: DASHES[Math.floor(i / 8) % 4] }, opacity: key === "train_loss" ? 0.55 : 1, showlegend: key !== "train_loss", marker: { size: 5 } }];
+    return [{ type: "scatter", mode: key === "train_loss" ? "lines" : "lines+markers", x: rows.map(position), y: rows.map((one) => (key === "test_accuracy" ? 100 * one[key] : one[key])), name: cut(name), meta: name,
+      line: { color: colour, width: key === "train_loss" ? 1 : 2.2, dash: DASHES[i % 4] }, opacity: key === "train_loss" ? 0.55 : 1, showlegend: key !== "train_loss", marker: { size: 5 } }];
   });
 }
+
+const margin = (width, name) => ({ l: 54, r: 10, t: 12 + 19 * legendRows(chosen.map(name), width - 70), b: 40 });
 
 function render() {
   $("nothing").hidden = chosen.length > 0;
   for (const id of ["compare-loss", "compare-accuracy", "outcomes"]) $(id).closest(".card").hidden = chosen.length === 0;
   for (const id of ["export-png", "export-svg", "export-csv"]) $(id).disabled = chosen.length === 0;
   if (!chosen.length) return;
-  const x = axis(AGAINST[against], { rangemode: "tozero" }), layout = { xaxis: x, showlegend: true, margin: { l: 54, r: 10, t: 10 + 18 * chosen.length, b: 40 } };
+  const x = axis(AGAINST[against], { rangemode: "tozero" }), layout = { xaxis: x, showlegend: true, margin: margin($("compare-loss").clientWidth, cut) };
   draw($("compare-loss"), [...curves("train_loss"), ...curves("test_loss")], { ...layout, yaxis: axis("loss (test; thin: training)", { rangemode: "tozero" }) }, `Loss of ${chosen.join(", ")} against ${AGAINST[against]}; the table has the last values.`);
   draw($("compare-accuracy"), curves("test_accuracy"), { ...layout, yaxis: axis("accuracy, %") }, `Accuracy of ${chosen.join(", ")} against ${AGAINST[against]}; the table has the last values.`);
   const rows = chosen.map((name) => all.find((one) => one.name === name));
@@ -84,7 +96,10 @@ function render() {
 }
 
 async function overSeeds() {
+  const asked = chosen.join(" ");
+  fill($("over-seeds"), chosen.length > 1 ? el("caption", {}, "Means over seeds are pending.") : null);
   const groups = await get(`/api/seeds?${new URLSearchParams(chosen.map((name) => ["run", name]))}`).catch(() => []);
+  if (asked !== chosen.join(" ")) return;
   const several = groups.filter((group) => group.runs.length > 1), plus = (value, scale, unit) => (value.mean === null ? "–" : `${number(value.mean * scale)}${value.ci95 === null ? "" : ` ± ${number(value.ci95 * scale, 2)}`}${unit}`);
   if (!several.length) { fill($("over-seeds")); return; }
   table($("over-seeds"), ["over seeds", "scheme", "seeds", "accuracy", "test loss", "energy", "delay"], several.map((group) => el("tr", {}, ...[group.runs.join(", "), SCHEMES[group.scheme] ?? "–", String(group.runs.length),
@@ -95,7 +110,9 @@ async function overSeeds() {
 
 async function exportPicture(format) {
   for (const [id, name] of [["compare-loss", "loss"], ["compare-accuracy", "accuracy"]]) {
-    const url = await Plotly.toImage($(id), { format, width: 1000, height: 520, scale: format === "png" ? 2 : 1 });
+    const { data, layout } = $(id), whole = data.map((trace) => ({ ...trace, name: trace.meta }));
+    const wide = { ...layout, margin: margin(1000, (own) => own), autosize: false };
+    const url = await Plotly.toImage({ data: whole, layout: wide }, { format, width: 1000, height: 520, scale: format === "png" ? 2 : 1 });
     save(`fedgap-${name}.${format}`, format === "svg" ? new Blob([decodeURIComponent(url.slice(url.indexOf(",") + 1))], { type: "image/svg+xml" }) : blobOf(url));
   }
   $("export-done").textContent = `Saved fedgap-loss.${format} and fedgap-accuracy.${format}.`;

@@ -43,6 +43,17 @@ export function badge(element, text, kind) {
   element.className = `badge ${kind}`;
 }
 
+// What is wrong is said at its field, to eyes and to screen readers; false where the form has no such field.
+export function flag(form, error) {
+  for (const text of form.querySelectorAll("[data-error]")) text.textContent = "";
+  for (const box of form.querySelectorAll("[aria-invalid]")) box.removeAttribute("aria-invalid");
+  const place = error && form.querySelector(`[data-error="${CSS.escape(error.key)}"]`);
+  if (!place) return false;
+  place.textContent = error.message.replace(/ \(override .*\)$/, "");
+  form.querySelector(`[data-key="${CSS.escape(error.key)}"]`)?.setAttribute("aria-invalid", "true");
+  return true;
+}
+
 export function table(element, heads, rows, caption) {
   const head = el("tr", {}, ...heads.map((text) => el("th", { scope: "col" }, text)));
   fill(element, caption ? el("caption", { class: "quiet" }, caption) : null, el("thead", {}, head), el("tbody", {}, ...rows));

@@ -5,9 +5,10 @@ import { adopt, change, source, state } from "./scenario.js";
 
 const COLUMNS = [["name", "name", ""], ["phi", "φ", ""], ["uplink_gain", "uplink gain", ""], ["downlink_gain", "downlink gain", ""], ["bandwidth_hz", "bandwidth", "Hz"],
   ["max_power_w", "max power", "W"], ["max_frequency_hz", "max frequency", "Hz"], ["flops_per_cycle", "FLOP/cycle", ""], ["pue", "PUE", ""], ["capacitance", "capacitance", "F"]];
+const LABELS = ["label_counts", "label counts", ""];
 const PAGE = 50;
 const LARGEST = 8_000_000;
-let known = null, page = 0, hooks = null, asked = 0;
+let known = null, accepted = new Map(), page = 0, hooks = null, asked = 0;  // accepted: the changes that known has in it
 
 export const names = () => known?.names ?? [];
 export const scenario = () => known;
@@ -24,11 +25,12 @@ export function prepare(given) {
 }
 
 export async function refresh(problem) {
-  const own = ++asked;
+  const own = ++asked, changes = new Map(state.overrides);
   try {
     const answer = await post("/api/scenario", source());
     if (own !== asked) return;
     known = answer;
+    accepted = changes;
     render();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
@@ -36,30 +38,68 @@ export async function refresh(problem) {
   }
 }
 
+const columns = () => (known.scenario.clients.some((client) => client.label_counts) ? [...COLUMNS, LABELS] : COLUMNS);
+// Where labels are pooled over whoever is selected, the plan asks for no client's own φ.
+const pooled = () => known.scenario.bound.aggregation === "mixture";
+let shape = "";
+
 function render() {
   const clients = known.scenario.clients, last = Math.max(0, Math.ceil(clients.length / PAGE) - 1);
   page = Math.min(page, last);
-  const rows = clients.slice(page * PAGE, (page + 1) * PAGE).map((client, i) => row(client, page * PAGE + i));
-  table($("fleet"), [...COLUMNS.map(([, text, unit]) => (unit ? `${text}, ${unit}` : text)), ""], rows, "The clients; every cell can be edited");
+  const now = JSON.stringify([page, clients.length, columns().length]);
+  if (now !== shape) {
+    const rows = clients.slice(page * PAGE, (page + 1) * PAGE).map((_, i) => row(page * PAGE + i));
+    table($("fleet"), [...columns().map(([, text, unit]) => (unit ? `${text}, ${unit}` : text)), el("span", { class: "quiet" }, "remove")], rows, "The clients; every cell can be edited");
+    shape = now;
+  }
+  write();
+  $("phi-note").textContent = pooled() ? "φ is shown, not set: this scenario pools the label counts of whoever is selected (bound.aggregation: mixture). To change what a client is worth, change its label counts or σ."
+    : "A φ that is typed in takes the place of the one that follows from the label counts.";
   fill($("pages"), ...(last ? [el("button", { type: "button", disabled: page === 0, onclick: () => { page -= 1; render(); } }, "Previous"),
     el("span", { class: "note" }, `${page * PAGE + 1}–${Math.min(clients.length, (page + 1) * PAGE)} of ${clients.length}`),
     el("button", { type: "button", disabled: page === last, onclick: () => { page += 1; render(); } }, "Next")] : []));
 }
 
-function row(client, n) {
-  const cells = COLUMNS.map(([key, text]) => {
-    const value = key === "phi" ? client.phi ?? known.phi[n] : key === "name" ? known.names[n] : client[key];
-    const shown = typeof value === "number" ? (Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? shortest(value) : key === "phi" ? number(value, 5) : String(value)) : value ?? "";
-    const box = el("input", { "aria-label": `${text} of ${known.names[n]}`, "data-cell": `clients[${n}].${key}`, "aria-describedby": "fleet-error" });
-    box.value = shown;
+// Values are written into the boxes there are, so that the keyboard keeps its place and nothing half-typed is lost.
+function write() {
+  for (const box of $("fleet").querySelectorAll("input")) {
+    const n = Number(box.dataset.client), key = box.dataset.column, shown = text(n, key);
+    if (box !== document.activeElement || box.value === box.dataset.shown) box.value = shown;
+    box.dataset.shown = shown;
+    box.setAttribute("aria-label", `${columns().find(([own]) => own === key)[1]} of ${known.names[n]}`);
+    if (key === "phi") box.readOnly = pooled();
+  }
+  for (const button of $("fleet").querySelectorAll("button")) {
+    button.setAttribute("aria-label", `Remove ${known.names[Number(button.dataset.client)]}`);
+    button.disabled = known.scenario.clients.length < 2;
+  }
+}
+
+function text(n, key) {
+  const client = known.scenario.clients[n], value = key === "phi" ? client.phi ?? known.phi[n] : key === "name" ? known.names[n] : client[key];
+  if (Array.isArray(value)) return value.join(";");
+  if (typeof value !== "number") return value ?? "";
+  if (Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3)) return shortest(value);
+  return key === "phi" ? number(value, 5) : String(value);
+}
+
+// As the command line writes it.
+function override(key, written) {
+  if (key === "name") return JSON.stringify(written);
+  return key === "label_counts" ? `[${written.split(/[\s;,]+/).filter(Boolean).join(",")}]` : written.trim();
+}
+
+function row(n) {
+  const cells = columns().map(([key]) => {
+    const box = el("input", { "data-client": String(n), "data-column": key, "data-cell": `clients[${n}].${key}`, "aria-describedby": key === "phi" ? "fleet-error phi-note" : "fleet-error" });
     box.addEventListener("change", () => {
-      change(`clients[${n}].${key}`, box.value.trim() === "" || box.value === shown ? null : key === "name" ? JSON.stringify(box.value) : box.value.trim());
+      const path = `clients[${n}].${key}`, same = box.value === box.dataset.shown;
+      change(path, same ? accepted.get(path) ?? null : box.value.trim() === "" ? null : override(key, box.value));
       hooks.changed();
     });
     return el("td", {}, box);
   });
-  const remove = el("button", { type: "button", "aria-label": `Remove ${known.names[n]}`, disabled: known.scenario.clients.length < 2,
-    onclick: () => reshape((clients) => clients.filter((_, i) => i !== n)) }, "✕");
+  const remove = el("button", { type: "button", "data-client": String(n), onclick: () => reshape((clients) => clients.filter((_, i) => i !== n)) }, "✕");
   return el("tr", {}, ...cells, el("td", {}, remove));
 }
 
@@ -105,6 +145,7 @@ export function problem(error) {
   $("fleet-error").textContent = "";
   if (error === null || !error.key.startsWith("clients")) return false;
   $("fleet-error").textContent = error.message.replace(/ \(override .*\)$/, "");
-  $("fleet").querySelector(`[data-cell="${CSS.escape(error.key)}"]`)?.setAttribute("aria-invalid", "true");
+  const cell = error.key.replace(/(\.\w+)\[\d+\]$/, "$1");
+  $("fleet").querySelector(`[data-cell="${CSS.escape(cell)}"]`)?.setAttribute("aria-invalid", "true");
   return true;
 }

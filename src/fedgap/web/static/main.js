@@ -22,7 +22,9 @@ async function route() {
   const name = path.slice(1) in VIEWS ? path.slice(1) : "plan";
   for (const view of Object.keys(VIEWS)) {
     $(`view-${view}`).hidden = view !== name;
-    document.querySelector(`nav a[data-view=${view}]`).toggleAttribute("aria-current", view === name);
+    const link = document.querySelector(`nav a[data-view=${view}]`);
+    if (view === name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
   document.title = `${name[0].toUpperCase()}${name.slice(1)} · fedgap studio`;
   if (shown && shown !== name) VIEWS[shown].leave?.();

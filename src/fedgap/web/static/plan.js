@@ -1,7 +1,7 @@
 // The Plan view: fields and sliders, and the stream of answers that follows every change.
-import { $, el, fill } from "./dom.js";
+import { $, el, fill, flag } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
-import { PRESETS, SCHEMES, address, asCommand, asPython, change, restore, source, state, usePreset } from "./scenario.js";
+import { PRESETS, SCHEMES, address, asCommand, asPython, change, restore, source, state, usePreset, useScheme } from "./scenario.js";
 import * as board from "./board.js";
 import * as fleet from "./fleet.js";
 
@@ -28,14 +28,14 @@ export async function prepare() {
   fill($("scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
   fill($("fields"), ...FIELDS.map(makeField));
   $("preset").addEventListener("change", (event) => { usePreset(event.target.value); load(); });
-  $("scheme").addEventListener("change", (event) => { state.scheme = event.target.value; solve(); });
+  $("scheme").addEventListener("change", (event) => { useScheme(event.target.value); solve(); });
   $("mode").addEventListener("change", (event) => { change("mode", event.target.value || null); solve(true); });
-  $("reset").addEventListener("click", () => { state.overrides.clear(); state.scheme = "proposed"; load(); });
+  $("reset").addEventListener("click", () => { state.overrides.clear(); useScheme("proposed"); load(); });
   $("plan-form").addEventListener("submit", (event) => event.preventDefault());
   $("copy-command").addEventListener("click", () => copy(asCommand()));
   $("copy-python").addEventListener("click", () => copy(asPython()));
-  board.prepare((scheme) => { state.scheme = scheme; $("scheme").value = scheme; solve(); });
-  fleet.prepare({ changed: () => solve(true), replaced: load });
+  board.prepare((scheme) => { useScheme(scheme); $("scheme").value = scheme; solve(); });
+  fleet.prepare({ changed: () => solve(true), replaced: () => load() });
 }
 
 function makeField(field) {
@@ -80,12 +80,13 @@ function show(field) {
 export async function enter(query, entered) {
   if (!entered && `#/plan?${query}` === address() && base) return;
   if ([...query.keys()].length || !base) {
+    let trouble = "";
     try {
       await restore(query);
     } catch {
-      notice("This address holds no scenario; it was cut off, perhaps.");
+      trouble = "This address holds no scenario; it was cut off, perhaps.";
     }
-    await load();
+    await load(trouble);
   } else {
     history.replaceState(null, "", address());
   }
@@ -94,7 +95,7 @@ export async function enter(query, entered) {
 export function leave() { current?.abort(); waiting = false; }
 export const redraw = () => { board.redraw(); };
 
-async function load() {
+async function load(trouble = "") {
   try {
     base = await post("/api/scenario", { ...source(), overrides: [] });
   } catch (error) {
@@ -102,7 +103,7 @@ async function load() {
     notice(error.message);
     return;
   }
-  notice("");
+  notice(trouble);
   $("preset").value = state.document ? "" : state.preset;
   const mode = base.document.mode;
   fill($("mode"), ...(mode ? [] : [el("option", { value: "" }, "as the file says")]), ...["repaired", "as_printed"].map((name) => el("option", { value: name }, name.replace("_", " "))));
@@ -158,17 +159,12 @@ function measure(began) {
 
 // A refusal is shown where its cause is: at the field, in the fleet's cell, or above the charts.
 function problem(error) {
-  for (const text of document.querySelectorAll("#plan-form .error")) text.textContent = "";
-  for (const box of document.querySelectorAll("#plan-form [aria-invalid]")) box.removeAttribute("aria-invalid");
+  const placed = flag($("plan-form"), error);
   fleet.problem(null);
   $("plan-error").hidden = true;
   if (error === null) return;
   board.stale();
-  const place = document.querySelector(`#plan-form [data-error="${CSS.escape(error.key)}"]`);
-  if (place) {
-    place.textContent = error.message.replace(/ \(override .*\)$/, "");
-    document.querySelector(`#plan-form [data-key="${CSS.escape(error.key)}"]`)?.setAttribute("aria-invalid", "true");
-  } else if (!fleet.problem(error)) {
+  if (!placed && !fleet.problem(error)) {
     $("plan-error").textContent = error.message;
     $("plan-error").hidden = false;
   }

@@ -1,9 +1,10 @@
 // The Run view: start, stop, resume, and watch a run as its rounds come in.
-import { $, badge, el, facts, fill, number, percent, table } from "./dom.js";
+import { $, badge, el, facts, fill, flag, number, percent, table } from "./dom.js";
 import { Refused, get, post } from "./server.js";
-import { axis, colours, draw, tone } from "./charts.js";
+import { axis, clientAxis, colours, draw, tone } from "./charts.js";
 import { SCHEMES, source, state, title } from "./scenario.js";
 import { notice } from "./plan.js";
+import { scenario } from "./fleet.js";
 
 const KINDS = { finished: "good", failed: "bad", running: "pending", preparing: "pending", stopping: "pending", stopped: "" };
 let watched = null, info = null, rounds = [], events = null, ticker = null, due = null;
@@ -21,13 +22,16 @@ export async function prepare() {
 export async function enter(query, entered) {
   $("run-scenario").textContent = title();
   $("run-scheme").value = state.scheme;
-  if (entered) $("run-rounds").value = state.overrides.get("rounds") ?? "";
+  if (entered) {
+    $("run-rounds").value = state.overrides.get("rounds") ?? "";
+    $("run-concentration").value = state.overrides.get("labels.concentration") ?? scenario()?.document.labels?.concentration ?? 5;
+  }
   $("run-rounds").placeholder = "as planned";
-  const wanted = query.get("run") ?? (entered ? watched : null);
+  const asked = query.get("run") ?? (entered ? watched : null);
   await list();
   clearInterval(ticker);
   ticker = setInterval(list, 3000);
-  if (wanted) await watch(wanted);
+  if (asked) await watch(asked);
 }
 
 export function leave() {
@@ -49,15 +53,31 @@ async function list() {
   notice("");
   const focused = document.activeElement?.dataset?.run;
   table($("runs"), ["run", "state", "rounds", "accuracy", "energy", "delay"], runs.map((one) => el("tr", one.name === watched ? { class: "chosen" } : {},
-    el("td", {}, el("button", { type: "button", class: "link", "data-run": one.name, onclick: () => { location.hash = `#/run?run=${encodeURIComponent(one.name)}`; } }, one.name)),
+    el("td", {}, el("button", { type: "button", class: "link", "data-run": one.name, onclick: () => follow(one.name) }, one.name)),
     ...[one.state, `${one.rounds}${one.rounds_planned ? ` of ${one.rounds_planned}` : ""}`, percent(one.test_accuracy), one.energy_j === null ? "–" : `${number(one.energy_j)} J`,
       one.delay_s === null ? "–" : `${number(one.delay_s)} s`].map((text) => el("td", {}, text)))), "All runs, the newest first");
   if (!runs.length) fill($("runs"), el("caption", {}, "No runs yet."));
   if (focused) document.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
 }
 
+// What was asked for is brought before eyes and screen reader; on a phone it lies below the fold.
+let wanted = null;
+function follow(name) {
+  wanted = name;
+  const there = address() === `#/run?run=${encodeURIComponent(name)}`;
+  location.hash = `#/run?run=${encodeURIComponent(name)}`;
+  if (there) present();
+}
+
+function present() {
+  wanted = null;
+  $("watch").scrollIntoView({ block: "nearest" });
+  $("watch-title").focus({ preventScroll: true });
+}
+
 async function start() {
-  for (const text of document.querySelectorAll("#run-form .error")) text.textContent = "";
+  flag($("run-form"), null);
+  $("run-error").textContent = "";
   const { overrides, ...from } = source();
   const own = $("run-rounds").value.trim();
   const kept = overrides.filter((text) => !own || !text.startsWith("rounds="));
@@ -66,11 +86,10 @@ async function start() {
                  concentration: Number(value("concentration") || 5), evaluate_every: Number(value("evaluate_every") || 10), name: value("name") || null };
   try {
     const { name } = await post("/api/runs", body);
-    location.hash = `#/run?run=${encodeURIComponent(name)}`;
+    follow(name);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    const place = document.querySelector(`#run-form [data-error="${CSS.escape(error.key)}"]`) ?? $("run-error");
-    place.textContent = error.message;
+    if (!flag($("run-form"), error)) $("run-error").textContent = error.message;
   }
 }
 
@@ -102,20 +121,27 @@ async function watch(name) {
   $("watch-title").textContent = name;
   showState(info.state, info.message);
   drawAll();
+  if (wanted === name) present();
   events = new EventSource(`/api/runs/${encodeURIComponent(name)}/events`);
   events.addEventListener("rounds", async (event) => {
     rounds.push(...JSON.parse(event.data));
-    if (!info.clients.length || !info.energy_budget_j) info = await get(`/api/runs/${encodeURIComponent(name)}`);
+    if (!info.clients.length || !info.energy_budget_j) await inform(name);
     due ??= setTimeout(() => { due = null; drawAll(); }, 200);
   });
   events.addEventListener("reset", () => { rounds = []; });
   events.addEventListener("state", async (event) => {
     const now = JSON.parse(event.data);
-    info = await get(`/api/runs/${encodeURIComponent(name)}`).catch(() => info);
+    await inform(name);
+    if (watched !== name) return;
     showState(now.state, now.message);
     drawAll();
     list();
   });
+}
+
+async function inform(name) {
+  const news = await get(`/api/runs/${encodeURIComponent(name)}`).catch(() => null);
+  if (news && watched === name) info = news;
 }
 
 function showState(name, message) {
@@ -145,9 +171,10 @@ function drawAll() {
   budget("chart-seconds", "delay_total_s", info.delay_budget_s, "s");
   const times = info.clients.map(() => 0);
   for (const one of rounds) for (const n of one.clients) times[n] = (times[n] ?? 0) + 1;
-  const names = times.map((_, n) => (info.clients[n] ?? `${n}`).replace(/^client /, ""));
-  draw($("chart-participation"), [{ type: "bar", x: names, y: times, marker: { color: blue }, hovertemplate: "%{y} rounds<extra>%{x}</extra>" }],
-    { xaxis: axis("client", { type: "category" }), yaxis: axis("rounds", { rangemode: "tozero" }), margin }, `Rounds each client took part in: ${names.map((name, n) => `${name} ${times[n]}`).join(", ")}.`);
+  const names = times.map((_, n) => (info.clients[n] ?? `${n}`).replace(/^client /, "")), keys = names.map((_, n) => String(n));
+  const { room, ...places } = clientAxis(keys, names.map((name) => (name.length > 12 ? `${name.slice(0, 11)}…` : name)), $("chart-participation"));
+  draw($("chart-participation"), [{ type: "bar", x: keys, y: times, customdata: names, marker: { color: blue }, hovertemplate: "%{customdata}: %{y} rounds<extra></extra>" }],
+    { xaxis: places, yaxis: axis("rounds", { rangemode: "tozero" }), margin: { ...margin, b: room } }, `Rounds each client took part in: ${names.map((name, n) => `${name} ${times[n]}`).join(", ")}.`);
 
   function budget(id, key, most, unit) {
     const used = rounds.map((one) => one[key]);

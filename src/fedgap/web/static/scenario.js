@@ -3,9 +3,10 @@ import { pack, unpack } from "./server.js";
 
 export const PRESETS = ["paper-mnist", "paper-cifar10", "city"];
 export const SCHEMES = { proposed: "proposed", no_pruning: "no pruning", all_clients: "all clients", no_generalization: "no generalization",
-                         fixed_power: "fixed power", fixed_frequency: "fixed frequency" };
+                         fixed_power: "fixed power", fixed_frequency: "fixed frequency", measured: "measured guide" };
+export const PAPER_SCHEMES = Object.keys(SCHEMES).slice(0, 6);
 
-export const state = { preset: "paper-mnist", document: null, packed: null, overrides: new Map(), scheme: "proposed" };
+export const state = { preset: "paper-mnist", document: null, packed: null, overrides: new Map(), scheme: "proposed", segment: null };
 
 export const source = () => ({ ...(state.document ? { document: state.document } : { preset: state.preset }),
                                overrides: [...state.overrides].map(([key, value]) => `${key}=${value}`) });
@@ -18,6 +19,7 @@ export function address() {
   else query.set("preset", state.preset);
   for (const [key, value] of state.overrides) query.append("set", `${key}=${value}`);
   if (state.scheme !== "proposed") query.set("scheme", state.scheme);
+  if (state.segment !== null) query.set("show", state.segment);
   return `#/plan?${query}`;
 }
 
@@ -32,19 +34,26 @@ export async function restore(query) {
   }
   state.overrides = new Map(query.getAll("set").map((text) => [text.slice(0, text.indexOf("=")), text.slice(text.indexOf("=") + 1)]));
   state.scheme = query.get("scheme") in SCHEMES ? query.get("scheme") : "proposed";
+  state.segment = /^\d{1,4}$/.test(query.get("show") ?? "") ? Number(query.get("show")) : null;
 }
 
 export async function adopt(document) {
   state.document = document;
   state.packed = await pack(document);
   state.overrides = new Map();
+  state.segment = null;
 }
 
 export function usePreset(name) {
-  Object.assign(state, { preset: name, document: null, packed: null, overrides: new Map() });
+  Object.assign(state, { preset: name, document: null, packed: null, overrides: new Map(), segment: null });
+}
+
+export function useScheme(name) {
+  Object.assign(state, { scheme: name, segment: null });
 }
 
 export function change(key, value) {
+  state.segment = null;
   state.overrides.delete(key);
   if (value !== null) state.overrides.set(key, value);
 }
