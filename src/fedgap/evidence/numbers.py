@@ -81,6 +81,14 @@ def noise() -> str:
     return "\n".join(["", *lines, ""])
 
 
+def versus(figure: str, value: str, baseline: str) -> str:
+    """The proposed scheme less a baseline in points of accuracy, repaired, in a figure's first panel."""
+    for c in _data(f"experiments/{figure}/results.json")["panels"][0]["comparisons"]:
+        if (c["mode"], c["value"], c["baseline"]) == ("repaired", float(value), baseline):
+            return f"{100 * c['difference']:+.1f} ± {100 * c['half']:.1f}"
+    return ABSENT
+
+
 def measured(panel: str, value: str, other: str) -> str:
     """The scheme ``measured`` less another in points of accuracy, on seeds that did not choose it."""
     results = _data("experiments/measured/results.json")
@@ -117,7 +125,7 @@ def trained() -> str:
 
 WRITERS: dict[str, Callable[..., str]] = {
     writer.__name__: writer
-    for writer in (guide, missed, planning, pruning, noise, measured, machines, gpu_hours, trained)
+    for writer in (guide, missed, planning, pruning, noise, versus, measured, machines, gpu_hours, trained)
 }
 
 

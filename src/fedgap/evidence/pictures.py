@@ -78,10 +78,13 @@ def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     own = [curve for curve in panel["curves"] if curve["mode"] == mode]
+    shaded: list[Any] = []  # schemes that trained the same models share one band
     for position, curve in enumerate(own):
         name, x, mean = curve["scheme"], np.array(curve["x"]), np.array(curve["mean"])
         half = np.zeros(len(x)) if curve["half"] is None else np.array(curve["half"])
-        ax.fill_between(x, mean - half, mean + half, color=COLOURS[name], alpha=0.15, linewidth=0)
+        if curve["mean"] not in shaded:
+            ax.fill_between(x, mean - half, mean + half, color=COLOURS[name], alpha=0.13, linewidth=0)
+            shaded.append(curve["mean"])
         ax.plot(x, mean, linestyle=DASHES[name], color=COLOURS[name], marker=MARKS[name], markersize=5,
                 markevery=(position, 8), linewidth=1.4)
     ax.set_yscale("log")
