@@ -11,13 +11,13 @@ from fedgap.config import Scenario
 from fedgap.planning import exact, plan
 from fedgap.planning.diagnosis import Cheapest, feasible, least_budget, most_rounds
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import SCHEMES, Scheme
+from fedgap.planning.schemes import PAPER_SCHEMES, SCHEMES, Scheme
 from tests.oracle.brute_force import brute_force
 from tests.oracle.scenarios import pencil_problem
 from tests.planning.regimes import random_scenario
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
-NAMES = list(SCHEMES)
+NAMES = list(PAPER_SCHEMES)
 
 
 def solved(problem: Problem, scheme: Scheme) -> bool:

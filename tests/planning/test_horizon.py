@@ -52,7 +52,6 @@ def test_ctrl_c_keeps_the_best_plan_so_far(when):
     assert Problem.of(CASE).violation(answer.segments) <= 1e-9
 
 
-@pytest.mark.xfail(strict=True, reason="the horizon's search does not catch Ctrl-C")
 def test_ctrl_c_keeps_the_best_number_of_rounds_so_far():
     answer, reports = pressed(CASE, 2, horizon=True)
     assert reports == 2
@@ -61,7 +60,6 @@ def test_ctrl_c_keeps_the_best_number_of_rounds_so_far():
     assert answer.feasible
 
 
-@pytest.mark.xfail(strict=True, reason="Ctrl-C in the plan by mean is not passed on to the plan by mixture")
 def test_ctrl_c_ends_the_search_over_a_large_mixture(monkeypatch):
     scenario = Scenario.load("city", ["fleet.count=4", "bound.aggregation=mixture", "rounds=8", "budget.delay_s=24"])
     monkeypatch.setattr("fedgap.planning.groups.ENUMERATED_CLIENTS", 0)
@@ -70,7 +68,6 @@ def test_ctrl_c_ends_the_search_over_a_large_mixture(monkeypatch):
     assert answer.reason.startswith("interrupted")
 
 
-@pytest.mark.xfail(strict=True, reason="Ctrl-C before Algorithm 1's first point is called an infeasible start")
 def test_ctrl_c_before_the_first_point_is_no_infeasible_start(monkeypatch):
     def press(*_):
         raise KeyboardInterrupt

@@ -55,7 +55,8 @@ def planning(alpha: float, *, quiet: bool = False) -> Iterator[Callable[[str, in
                 parts.append(f"bound {bound + alpha:.6g}")
             if math.isfinite(best) and math.isfinite(bound) and best > 0.0:
                 parts.append(f"gap {max(0.0, best - bound) / best:.2%}")
-            status.update(" · ".join(parts) + "   (Ctrl-C keeps the best so far)")
+            kept = "keeps the best so far" if math.isfinite(best) else "ends with whatever fits"
+            status.update(" · ".join(parts) + f"   (Ctrl-C {kept})")
 
         yield update
 

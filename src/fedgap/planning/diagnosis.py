@@ -39,13 +39,6 @@ class Mix:
     energy_j: float
     delay_s: float
 
-    def composition(self, kinds: int) -> tuple[tuple[int, bytes, int], ...]:
-        """The mix as (kind of round, selection, rounds), for the solver to start from."""
-        return tuple(
-            (0 if dense else kinds - 1, row.tobytes(), int(r))
-            for row, r, dense in zip(self.selected, self.rounds, self.dense, strict=True)
-        )
-
 
 class Cheapest:
     """The cheapest rounds of a problem under a scheme, ignoring θ."""

@@ -16,7 +16,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fedgap.planning.composition import Composed, Part, compose
 from fedgap.planning.diagnosis import Cheapest
+from fedgap.planning.enumeration import Composition
 from fedgap.planning.groups import Group, groups_of
 from fedgap.planning.large import Searched
 from fedgap.planning.master import Master, Progress
@@ -52,58 +54,92 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
 
     :param problem: in the scheme's own objective (``no_generalization`` has γ₁ = 0 there).
     """
-    groups = groups_of(problem, scheme)
     nothing = Solution((), None, np.inf, True, 0.0, 0.0)
-    if any(not group.oracle.some for group in groups) or Cheapest(problem, scheme).impossible():
-        return nothing
-    hints = _mean_segments(problem, scheme, groups, progress)
-    master = Master(
-        np.array([group.rounds for group in groups]) / problem.rounds,
-        problem.energy_j / problem.rounds,
-        problem.delay_s / problem.rounds,
-        lambda mu, nu, tolerance: [group.oracle.price(mu, nu, tolerance) for group in groups],
-        max(group.oracle.tolerance for group in groups),
-    )
-    rounder = Rounder(problem, groups, master)
+    search: _Search | None = None
     interrupted = False
     try:
-        rounder.start([composition_of(hints, groups)] if hints else [])
-        master.run(progress, rounder.best_prices)
-        if not master.infeasible:
-            rounder.run(progress)
-        if rounder.best is None:
-            mix = Cheapest(problem, scheme).least_delay(problem.energy_j)
-            if mix is not None:  # rounding found no way to keep tight budgets, but there is one
-                rounder.try_all([mix.composition(len(groups))])
+        if Cheapest(problem, scheme).impossible():
+            return nothing
+        groups = groups_of(problem, scheme)
+        if any(not group.oracle.some for group in groups):
+            return nothing
+        hints = _mean_solution(problem, scheme, groups, progress)
+        if hints is not None and hints.interrupted:
+            cost = problem.objective(hints.segments).theta - problem.constants.alpha
+            return Solution(hints.segments, None, cost, False, 0.0, 0.0, interrupted=True)
+        search = _Search(problem, groups)
+        search.run([composition_of(hints.segments, groups)] if hints is not None and hints.segments else [], progress)
     except KeyboardInterrupt:
         interrupted = True
-        if rounder.best is None and not rounder.rescue():
-            raise
-    if rounder.best is None:
+        if search is not None and search.rounder.best is None:
+            search.rounder.rescue()
+    found = search.rounder.best if search is not None else None
+    best = found.plan if found is not None else _cheapest(problem, scheme)
+    if best is None:
+        if interrupted:
+            raise KeyboardInterrupt
         return nothing
-    best = rounder.best
+    bound = search.master.lower_bound if search is not None else -np.inf
     return Solution(
-        segments=best.plan.segments,
-        lower_bound=master.lower_bound if np.isfinite(master.lower_bound) else None,
+        segments=best.segments,
+        lower_bound=bound if np.isfinite(bound) else None,
         cost=best.cost,
-        proven=rounder.proven and not interrupted,
-        energy_price=best.plan.energy_price,
-        delay_price=best.plan.delay_price,
+        proven=search is not None and search.rounder.proven and not interrupted,
+        energy_price=best.energy_price,
+        delay_price=best.delay_price,
         interrupted=interrupted,
     )
 
 
-def _mean_segments(
+class _Search:
+    """Prices, program and rounding of one problem."""
+
+    def __init__(self, problem: Problem, groups: list[Group]) -> None:
+        self.master = Master(
+            np.array([group.rounds for group in groups]) / problem.rounds,
+            problem.energy_j / problem.rounds,
+            problem.delay_s / problem.rounds,
+            lambda mu, nu, tolerance: [group.oracle.price(mu, nu, tolerance) for group in groups],
+            max(group.oracle.tolerance for group in groups),
+        )
+        self.rounder = Rounder(problem, groups, self.master)
+
+    def run(self, hints: list[Composition], progress: Progress | None) -> None:
+        """Until nothing better is left, or worth looking for."""
+
+        def pricing(what: str, step: int, objective: float, bound: float) -> None:
+            # The program's value is of fractions of rounds: no plan yet.
+            if progress is not None:
+                progress(what, step, self.rounder.best.cost if self.rounder.best else np.inf, bound)
+
+        self.rounder.start(hints)
+        self.master.run(pricing, self.rounder.best_prices)
+        if not self.master.infeasible:
+            self.rounder.run(progress)
+
+
+def _cheapest(problem: Problem, scheme: Scheme) -> Composed | None:
+    """Where rounding found no way to keep tight budgets, or no time to: the plan of least delay, if it fits."""
+    cheapest = Cheapest(problem, scheme)
+    mix = cheapest.least_delay(problem.energy_j)
+    if mix is None or mix.delay_s > problem.delay_s * (1.0 + 1e-12):
+        return None
+    units = [cheapest.kinds[0 if dense else -1][1] for dense in mix.dense]
+    parts = [Part(*each) for each in zip(units, mix.selected, mix.rounds.astype(int).tolist(), strict=True)]
+    return compose(problem, parts)
+
+
+def _mean_solution(
     problem: Problem, scheme: Scheme, groups: list[Group], progress: Progress | None
-) -> tuple[Segment, ...]:
+) -> Solution | None:
     """For ``mixture`` over a large fleet: the plan by ``mean``, to start from and never to fall behind.
 
-    Its selections also become seeds of the pricing. Empty where selections are enumerated anyway.
+    Its selections also become seeds of the pricing. None where selections are enumerated anyway.
     """
     searched = [group.oracle for group in groups if isinstance(group.oracle, Searched)]
     if problem.aggregation != "mixture" or not searched:
-        return ()
+        return None
     solution = solve(replace(problem, aggregation="mean"), scheme, progress)
     for oracle in searched:
         oracle.seeds = [segment.selected for segment in solution.segments]
-    return solution.segments
+    return solution

@@ -99,8 +99,12 @@ def _alternating(
         raise InputError("options: must be an AlternatingOptions")
     result = alternate(own, scheme, options, progress)
     if not result.feasible:
-        answer = infeasible(problem, scheme, "alternating")
-        return replace(answer, reason=f"Algorithm 1 has no feasible start: {result.message}")
+        # The printed start has everybody take part, and so do the least budgets that let it start.
+        printed = options is None or options.start == "printed"
+        answer = infeasible(problem, replace(scheme, select=False) if printed else scheme, "alternating")
+        advice = "; the start of fewer clients (--start feasible) may fit" if printed and scheme.select else ""
+        return replace(answer, scheme=scheme.name,
+                       reason=f"Algorithm 1 has no feasible start: {result.message}{advice}")
     reason = INTERRUPTED if result.message == "interrupted" else ""
     answer = _answer(problem, scheme, "alternating", result.segments, status="feasible", reason=reason)
     return replace(answer, trace=result.trace)
@@ -165,11 +169,16 @@ def infeasible(problem: Problem, scheme: Scheme, solver: str) -> Plan:
 def _shortened(
     problem: Problem, scheme: Scheme, solver: str, options: object | None, progress: Progress | None, failed: Plan
 ) -> Plan:
-    rounds = diagnosis.most_rounds(problem, scheme)
-    if rounds == 0:
-        return failed
-    shorter = problem.with_rounds(rounds)
-    answer = _solve(shorter, scheme, solver, options, progress)
+    rounds, answer = diagnosis.most_rounds(problem, scheme), failed
+    if solver == "exact" and rounds:
+        answer = _solve(problem.with_rounds(rounds), scheme, solver, options, progress)
+    elif rounds:  # fewer may fit for Algorithm 1 than for others: it must start somewhere
+        low, high = 0, rounds
+        while low < high:
+            middle = (low + high + 1) // 2
+            trial = _solve(problem.with_rounds(middle), scheme, solver, options, progress)
+            low, high, answer = (middle, high, trial) if trial.feasible else (low, middle - 1, answer)
+        rounds = low
     if not answer.feasible:
         return failed
     return replace(
@@ -210,12 +219,24 @@ def _best_horizon(
                 progress(f"horizon {rounds}", len(known), value, -np.inf)
         return known[rounds][0] if rounds in known else np.inf
 
-    def interrupted() -> bool:
-        return any(answer.reason == INTERRUPTED for _, answer in known.values())
+    stopped = False
+
+    def look(rounds: int) -> float:
+        nonlocal stopped
+        if not stopped:
+            try:
+                value = at(rounds)
+                stopped = rounds in known and known[rounds][1].reason == INTERRUPTED
+                return value
+            except KeyboardInterrupt:
+                if not np.isfinite(best()):
+                    raise
+                stopped = True
+        return known[rounds][0] if rounds in known else np.inf
 
     grid = sorted({round(r) for r in np.geomspace(1, most, 12)})
-    while not interrupted():
-        values = {r: np.inf if interrupted() and r not in known else at(r) for r in reversed(grid)}
+    while not stopped:
+        values = {r: look(r) for r in reversed(grid)}
         place = grid.index(min(grid, key=lambda r: values[r]))
         middle = grid[place]
         low = grid[place - 1] if place else middle
@@ -223,12 +244,11 @@ def _best_horizon(
         new = sorted({low, middle, high, (low + middle) // 2, (middle + high + 1) // 2})
         if high - low <= 2 or (set(new) <= set(grid) and len(new) == len(grid)):
             for rounds in range(low, high + 1):
-                if not interrupted():
-                    at(rounds)
+                look(rounds)
             break
         grid = new
     _, found = min(known.values(), key=lambda each: each[0])
-    return replace(found, reason=INTERRUPTED) if interrupted() else found
+    return replace(found, reason=INTERRUPTED) if stopped else found
 
 
 def compare(scenario: Scenario, *, solver: str = "exact", progress: Progress | None = None) -> Iterator[Plan]:

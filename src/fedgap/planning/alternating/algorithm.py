@@ -100,6 +100,8 @@ def solve(
             if progress is not None:
                 progress("Algorithm 1", iteration, theta - problem.constants.alpha, -np.inf)
         except KeyboardInterrupt:
+            if not started:
+                raise
             message = "interrupted"
             break
         if gain <= options.threshold * problem.pruning_weight:

@@ -42,7 +42,8 @@ def why_infeasible(repeated: Repeated, point: Point) -> str:
     if broadcasts >= problem.energy_j:
         return f"energy_budget: the broadcasts alone need {broadcasts:.6g} J, the budget is {problem.energy_j:.6g} J"
     who = int(point.selected.sum())
-    the_start = f"the start ({'all' if who == problem.size else 'its'} {who} clients at most pruning) is infeasible"
+    pruned = "at most pruning" if (point.ratio > 0.0).any() else "unpruned"
+    the_start = f"the start ({'all' if who == problem.size else 'its'} {who} clients {pruned}) is infeasible"
     in_time = _in_time(repeated, point)
     if not (in_time | ~point.selected).all():
         time = np.where(point.selected, _longest(repeated, point), 0.0)
