@@ -18,8 +18,9 @@ from typing import Any
 from fedgap.errors import FedgapError
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
-         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1"}
-"""Flower tells nobody anything and installs nothing; otherwise a SuperLink calls ``uv sync``, and fails offline."""
+         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+"""Flower, and Ray in simulations, tell nobody anything and install nothing; otherwise a SuperLink calls ``uv sync``,
+and fails offline."""
 TASK_POLL_S = "0.1"
 """How often a SuperExec asks for tasks; Flower's default is one second."""
 
