@@ -368,3 +368,18 @@ def test_runs_that_differ_are_not_trained_as_one(small, tmp_path):
         execute(folders)
     assert main([str(folder) for folder in folders]) == 0
     assert all(Run(folder).finished for folder in folders)
+
+
+def test_a_second_process_on_a_run_is_refused(small, tmp_path):
+    experiment = small("rounds=4")
+    folder = write_run(prepare(experiment, planned(experiment, (4, [0], 0.0))), tmp_path / "run", copy_data=True)
+
+    def meanwhile(position, job, events):
+        if events[-1]["round"] == 1:
+            done = subprocess.run([sys.executable, "-m", "fedgap.running.run", str(folder)], capture_output=True,
+                                  text=True)
+            assert done.returncode == 2
+            assert "another process is training this run" in done.stderr
+
+    run, = execute([folder], on_events=meanwhile)
+    assert [event["round"] for event in run.history] == [0, 1, 2, 3]

@@ -1,12 +1,20 @@
-"""Ctrl-C between rounds, never amid one."""
+"""Ctrl-C between rounds, never amid one; and one process a run."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
+
+from fedgap.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -30,3 +38,22 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def alone(folders: Sequence[Path]) -> Iterator[None]:
+    """Holds these runs' folders for this process: two that trained one run would garble its log.
+
+    The lock is on ``job/job.json`` and goes with the process, however that ends.
+    """
+    with ExitStack() as held:
+        for folder in folders if fcntl is not None else ():
+            file = held.enter_context(open(folder / "job" / "job.json", "rb"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"{folder}: another process is training this run; wait for it, or stop it "
+                                 "first") from None
+            except OSError:  # a file system without locks
+                pass
+        yield

@@ -28,7 +28,7 @@ from fedgap.learning.data import Dataset, load
 from fedgap.learning.models import build
 from fedgap.running.checkpoint import Checkpoints, write_json, write_whole
 from fedgap.running.events import Event, RoundLog, read_rounds
-from fedgap.running.interrupts import interruptible
+from fedgap.running.interrupts import alone, interruptible
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
 
@@ -115,12 +115,12 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     if len({jobs[i].kind for i in waiting}) > 1:
         raise InputError(f"{runs[waiting[0]].folder}: cannot be trained together with the other runs, whose model, "
                          "data, device or precision differ; give them one by one")
-    for i in waiting:
-        for torn in runs[i].folder.rglob(".*.part"):
-            torn.unlink()  # a crash amid a write left it
-    states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
-    at = {i: state[1]["round"] if state else 0 for i, state in states.items()}
-    with interruptible() as interrupted:
+    with alone([runs[i].folder for i in waiting]), interruptible() as interrupted:
+        for i in waiting:
+            for torn in runs[i].folder.rglob(".*.part"):
+                torn.unlink()  # a crash amid a write left it
+        states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
+        at = {i: state[1]["round"] if state else 0 for i, state in states.items()}
         for start in sorted(set(at.values())):  # runs that a crash left at different rounds are not stacked
             together = [i for i in waiting if at[i] == start]
             _train({i: runs[i] for i in together}, [states[i] for i in together], dataset, interrupted, on_events)
