@@ -1,9 +1,15 @@
 """Noise on label histograms: Laplace of scale 1/ε, the same whenever asked, and what it does to planning."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
+from flwr.supercore.task_identity import TaskIdentity
 
 from fedgap.config import Experiment
+from fedgap.deploy.client_app import PACKET, RECORD
 from fedgap.deploy.enrol import Profile, first_clients, plan_for
 from fedgap.deploy.privacy import noised_counts
 from fedgap.deploy.source import FileSource, NodeFile
@@ -84,3 +90,16 @@ def test_planning_with_noise_approaches_planning_without():
     errors = [abs(theta(epsilon) / exact - 1) for epsilon in (0.02, 100.0)]
     assert errors[1] < 1e-3
     assert errors[0] > errors[1]
+
+
+@pytest.mark.parametrize("mod", [LocalDpMod(1.0, 1.0, 1.0, 1e-5), fixedclipping_mod])
+def test_flowers_mods_refuse_these_messages_in_the_documents_words(mod, monkeypatch):
+    """docs/explanation/privacy.md says so: the content is a ConfigRecord with the codec's bytes, no ArrayRecord."""
+    for name in ("task_id", "run_id", "node_id"):
+        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)  # as in a process of Flower's
+    message = Message(RecordDict({RECORD: ConfigRecord({PACKET: b"x"})}), dst_node_id=1, message_type="train")
+    answer = mod(message, None, lambda message, context: pytest.fail("the app was reached"))
+    assert answer.has_error()
+    words = "expects exactly one ArrayRecord, but found 0"
+    assert words in answer.error.reason
+    assert words in (Path(__file__).parents[2] / "docs" / "explanation" / "privacy.md").read_text()
