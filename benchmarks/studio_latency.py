@@ -1,16 +1,20 @@
-"""From a slider's movement to the redrawn plan, measured in the browser itself.
+"""From a slider's movement to the redrawn plan, measured in the browser itself; and how long the studio takes to start.
 
-    python benchmarks/studio_latency.py [--moves 60] [--out benchmarks/results/studio_latency.json]
+    python benchmarks/studio_latency.py [--moves 60] [--starts 10] [--out benchmarks/results/studio_latency.json]
+
+With ``--moves 0`` or ``--starts 0`` that part is left as the file has it.
 
 Chromium (headless) opens the studio, and the sliders of both budgets are moved by the arrow keys, a third of a second
 apart, so that every move interrupts what the last one still has to fill in. The page notes the time from the slider's
 event to the end of the frame that shows the new plan's numbers and the charts on the screen (`performance.measure`),
-and how long the certificate took after that. What the machine did besides is recorded as its load.
+and how long the certificate took after that. A start is from `fedgap studio` being executed to its page being served,
+with the processor seconds that the server itself took until then. What the machine did besides is recorded as its load.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
 import platform
@@ -20,6 +24,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,27 +64,79 @@ def certificates(page: Page, count: int) -> list[float]:
     return times
 
 
+def serve(runs: str) -> tuple[subprocess.Popen[str], str]:
+    """A studio and its address."""
+    command = [sys.executable, "-m", "fedgap", "studio", "--no-browser", "--port", "0", "--runs", runs]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert server.stdout is not None
+    return server, server.stdout.readline().split()[1]
+
+
+def end(server: subprocess.Popen[str]) -> None:
+    """As Ctrl-C does."""
+    server.send_signal(signal.SIGINT)
+    server.wait(30)
+
+
+def starts(count: int) -> dict[str, Any]:
+    """Seconds from executing the command to having its page, and processor seconds of the server until then."""
+    walls, processors = [], []
+    for _ in range(count):
+        with tempfile.TemporaryDirectory() as runs:
+            began = time.perf_counter()
+            server, address = serve(runs)
+            connection = http.client.HTTPConnection(address.split("/")[2])
+            connection.request("GET", "/")
+            assert b"fedgap studio" in connection.getresponse().read()
+            walls.append(time.perf_counter() - began)
+            connection.close()
+            if Path("/proc/self/stat").is_file():
+                user, system = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+                processors.append((int(user) + int(system)) / os.sysconf("SC_CLK_TCK"))
+            end(server)
+    return {"starts": count, "median_s": round(statistics.median(walls), 2), "worst_s": round(max(walls), 2),
+            "processor_s": round(statistics.median(processors), 2) if processors else None}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--moves", type=int, default=60)
+    parser.add_argument("--starts", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "studio_latency.json")
     arguments = parser.parse_args()
-    result: dict[str, Any] = {"machine": {"cpus": os.cpu_count(), "python": platform.python_version(),
-                                          "load_before": round(os.getloadavg()[0], 2)}, "presets": {}}
+    result: dict[str, Any] = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
+    if arguments.starts:
+        result["start"] = with_machine(lambda: starts(arguments.starts))
+    if arguments.moves:
+        result |= with_machine(lambda: latencies(arguments.moves))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=1))
+
+
+def with_machine(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was measured, and on what: the load says how much else ran, and real-time priority that it had to wait."""
+    machine: dict[str, Any] = {"cpus": os.cpu_count(), "python": platform.python_version(),
+                               "load_before": round(os.getloadavg()[0], 2)}
+    if hasattr(os, "sched_getscheduler"):
+        machine["real_time_priority"] = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
+    found = measure()
+    return {"machine": machine | {"load_after": round(os.getloadavg()[0], 2)} | found.pop("machine", {})} | found
+
+
+def latencies(count: int) -> dict[str, Any]:
+    """Milliseconds from slider to plan, and to its certificate, for each preset."""
     with tempfile.TemporaryDirectory() as runs, sync_playwright() as started:
-        command = [sys.executable, "-m", "fedgap", "studio", "--no-browser", "--port", "0", "--runs", runs]
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        server, address = serve(runs)
         try:
-            assert server.stdout is not None
-            address = server.stdout.readline().split()[1]
             browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
-            result["machine"]["browser"] = browser.version
+            result: dict[str, Any] = {"machine": {"browser": browser.version}, "presets": {}}
             page = browser.new_page(viewport={"width": 1280, "height": 800})
             page.set_default_timeout(120_000)
             page.goto(address)
             page.wait_for_selector("#plan-stage.good")
             for preset in PRESETS:
-                times = [ms for slider in SLIDERS for ms in moves(page, preset, slider, arguments.moves // 2)]
+                times = [ms for slider in SLIDERS for ms in moves(page, preset, slider, count // 2)]
                 certified = certificates(page, 10)
                 result["presets"][preset] = {
                     "moves": len(times), "median_ms": round(statistics.median(times), 1),
@@ -86,12 +144,8 @@ def main() -> None:
                     "certified_median_ms": round(statistics.median(certified), 1)}  # fmt: skip
             browser.close()
         finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(30)
-    result["machine"]["load_after"] = round(os.getloadavg()[0], 2)
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(result, indent=1))
+            end(server)
+    return result
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 Event = dict[str, Any]
 _LINE = 2**27  # bytes of the longest event
+_LATER_S = 1.0
 
 
 class SolverProcess:
@@ -24,8 +25,13 @@ class SolverProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._drains: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        """Starts the process; it imports the solver meanwhile."""
+    async def start(self, after_s: float = 0.0) -> None:
+        """Starts the process, unless a job has done so by then; it imports the solver meanwhile."""
+        await asyncio.sleep(after_s)
+        async with self._turn:
+            await self._alive()
+
+    async def _launch(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "fedgap.web.worker", str(self._nice),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE,
@@ -74,7 +80,7 @@ class SolverProcess:
 
     async def _alive(self) -> None:
         if self._process is None or self._process.returncode is not None:
-            await self.start()
+            await self._launch()
 
     def _send(self, message: Event) -> None:
         assert self._process is not None
@@ -97,13 +103,17 @@ class Solvers:
 
     def __init__(self) -> None:
         self.quick, self.slow = SolverProcess(), SolverProcess(nice=5)
+        self._later: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Starts both."""
-        await asyncio.gather(self.quick.start(), self.slow.start())
+        """Starts the first, and the second once the page has had time to be served: two cores are soon taken."""
+        await self.quick.start()
+        self._later = asyncio.create_task(self.slow.start(_LATER_S))
 
     async def stop(self) -> None:
         """Ends both."""
+        if self._later is not None:
+            self._later.cancel()
         await asyncio.gather(self.quick.stop(), self.slow.stop())
 
     async def events(self, job: Event) -> AsyncIterator[Event]:
