@@ -36,6 +36,19 @@ def closeness(ours: Path, theirs: Path) -> float:
     return float((ours - theirs).abs().max() / theirs.abs().max())
 
 
+def waited_for_once(told: list[str]) -> bool:
+    """Whether a client that was lost or silent cost one deadline, and not one a round until it was heard of again."""
+    waiting = True
+    for what in told:
+        if "no answer" in what or "was lost" in what:
+            if not waiting:
+                return False
+            waiting = False
+        elif what == "is back" or "after its deadline" in what:
+            waiting = True
+    return True
+
+
 def test_the_command_line_trains_over_flower_as_the_simulator_does(tmp_path):
     """Smoke: `fedgap deploy up --local 2`, a whole run, no process left."""
     out = tmp_path / "run"
@@ -75,7 +88,7 @@ def test_twenty_rounds_of_lenet_on_four_nodes_are_the_simulators(tmp_path):
 @full
 def test_a_node_killed_amid_a_round_is_missed_once_and_comes_back(tmp_path):
     out = tmp_path / "run"
-    with deployed(out, 3, "rounds=40", round_s=15.0) as deployment:
+    with deployed(out, 3, "rounds=40", round_s=30.0) as deployment:
         victim = deployment.nodes[1]
         started = []
 
@@ -91,7 +104,7 @@ def test_a_node_killed_amid_a_round_is_missed_once_and_comes_back(tmp_path):
     assert len(run.history) == 40
     told = [what for _, client, what in news(run) if client == 1]
     assert any("no answer" in what or "was lost" in what for what in told), told
-    assert sum(e["measured_s"] > 14 for e in run.history) <= 2  # one deadline, not one a round
+    assert waited_for_once(told), told
     assert "is back" in told, told
     assert "late" not in run.history[-1]
     assert "dropped" not in run.history[-1]
@@ -100,16 +113,16 @@ def test_a_node_killed_amid_a_round_is_missed_once_and_comes_back(tmp_path):
 @full
 def test_a_node_that_hangs_past_the_deadline_is_left_out_and_taken_back(tmp_path):
     out = tmp_path / "run"
-    with deployed(out, 3, "rounds=14", round_s=10.0) as deployment:
+    with deployed(out, 3, "rounds=14", round_s=20.0) as deployment:
         worker = deployment.nodes[2].processes[0].pid
         run = deployment.run(at({2: lambda: os.kill(worker, signal.SIGSTOP),
                                  5: lambda: os.kill(worker, signal.SIGCONT)}))
     assert len(run.history) == 14
     told = [what for _, client, what in news(run) if client == 2]
-    assert any("no answer within 10 s" in what or "was lost" in what for what in told), told
+    assert any("no answer within 20 s" in what or "was lost" in what for what in told), told
     assert "is back" in told, told
     assert all("late" not in e and "dropped" not in e for e in run.history[-1:])
-    assert sum(e["measured_s"] > 9.5 for e in run.history) <= 2
+    assert waited_for_once(told), told
 
 
 @full
