@@ -135,7 +135,8 @@ class Master:
         if self.infeasible:
             # As long as the columns overdraw the budgets, by how much is all that counts; then never again.
             answer = _linear(np.concatenate([np.zeros(width), np.ones(2)]), limits, 1.0, kinds, self.shares)
-            self.shortfall = float(answer.fun) if answer is not None else np.inf
+            # HiGHS may answer a hair below 0, and the next program must not have less room than there is.
+            self.shortfall = max(float(answer.fun), 0.0) if answer is not None else np.inf
         if not self.infeasible:
             # HiGHS has absolute tolerances: costs go in as what they are above the cheapest, in units of a typical one.
             above = np.concatenate([c.cost - least for c, least in zip(columns, base, strict=True)])
