@@ -97,8 +97,8 @@ class _Several:
         slowest = np.maximum(self.longest[:, None] - self.units.overhead, self.units.u_min) / self.units.keep_min
         self._cheapest = 0.5 * self.units.price_of_time(slowest)
 
-    def price(self, mu: float, nu: float, tolerance: float) -> list[Priced]:
-        """Each segment's best deadline at prices (μ, ν); finer than any tolerance asked for."""
+    def price(self, mu: float, nu: float, allowed: float) -> list[Priced]:
+        """Each segment's best deadline at prices (μ, ν), whatever is allowed."""
         curve = RoundCurve(self.problem, self.units, self.selected, self.base, mu, nu, self._cheapest)
         refined = curve.minimise(self.floor, self.longest)
         return [Priced(float(refined.bound[j]), refined.columns.take([j])) for j in range(len(self.parts))]

@@ -99,7 +99,7 @@ class _Search:
             np.array([group.rounds for group in groups]) / problem.rounds,
             problem.energy_j / problem.rounds,
             problem.delay_s / problem.rounds,
-            lambda mu, nu, tolerance: [group.oracle.price(mu, nu, tolerance) for group in groups],
+            lambda mu, nu, allowed: [group.oracle.price(mu, nu, allowed) for group in groups],
             max(group.oracle.tolerance for group in groups),
         )
         self.rounder = Rounder(problem, groups, self.master)

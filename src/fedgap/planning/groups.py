@@ -13,7 +13,7 @@ from fedgap.planning.units import Units
 
 Bools = npt.NDArray[np.bool_]
 Oracle = Enumerated | Searched
-"""Who prices rounds: ``price(μ, ν, tolerance)`` gives a lower bound on min_A L_A(μ, ν) and the best rounds found."""
+"""Who prices rounds: ``price(μ, ν, allowed)`` gives the best found, and a bound on min_A L_A(μ, ν) about that close."""
 
 ENUMERATED_CLIENTS = 12
 """Up to here all 2^N − 1 selections are priced one by one."""

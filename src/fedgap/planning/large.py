@@ -35,6 +35,7 @@ class Searched:
     _GRID = 160
     _BOXES = 6_000
     _STARTS = 14
+    _FINER = 16
 
     def __init__(self, problem: Problem, units: Units, longest_s: float) -> None:
         self.problem, self.units = problem, units
@@ -55,10 +56,10 @@ class Searched:
         self.able = self.worths.in_time  # (D, N)
         self.most = self.able.sum(axis=-1)
 
-    def price(self, mu: float, nu: float, tolerance: float) -> Priced:
-        """The best rounds found, and the bound that no round can beat."""
+    def price(self, mu: float, nu: float, allowed: float) -> Priced:
+        """The best rounds found, and the bound that no round can beat, ``allowed`` below them or closer."""
         best, columns = self._rounds(mu, nu)
-        bound = self._bound(mu, nu, best, tolerance) if self.bounded else -np.inf
+        bound = self._bound(mu, nu, best - 0.5 * min(allowed, 0.3 * abs(best))) if self.bounded else -np.inf
         return Priced(min(bound, best), columns)
 
     # --- good rounds ----------------------------------------------------------------------------------------------
@@ -157,32 +158,62 @@ class Searched:
 
     # --- the bound ------------------------------------------------------------------------------------------------
 
-    def _bound(self, mu: float, nu: float, best: float, tolerance: float) -> float:
-        """The least bound over boxes (k₁, k₂, i₁, i₂) of counts and grid deadlines, split until near ``best``."""
-        last = len(self.grid) - 1
+    def _bound(self, mu: float, nu: float, goal: float) -> float:
+        """A lower bound on L over all counts and deadlines, ``goal`` or what can be had below it.
+
+        Boxes (k₁, k₂, i₁, i₂) of counts and grid deadlines are split until they reach the goal; those of one count and
+        two neighbouring deadlines that do not are looked at again on a finer grid.
+        """
+        worths, last = self.worths, len(self.grid) - 1
         edges = np.unique(np.geomspace(1, self.problem.size + 1, 24).round().astype(np.intp))
         marks = np.unique(np.linspace(0, last, 5).round().astype(np.intp))
         boxes = np.array([(a, b - 1, i, j) for a, b in pairwise(edges) for i, j in pairwise(marks)], dtype=np.intp)
-        goal = best * (1.0 - 0.5 * tolerance)
-        done, total = np.inf, 0
+        reached = np.inf
+        for finer in (True, True, False):
+            left, bounds, others = self._split_boxes(worths, boxes, mu, nu, goal)
+            reached = min(reached, others)
+            if not len(left):
+                break
+            if not finer or others < goal:
+                return min(reached, float(bounds.min()))
+            worths, boxes = self._finer(worths, left)
+        return min(reached, goal)
+
+    def _split_boxes(
+        self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float
+    ) -> tuple[Ints, Array, float]:
+        """The smallest boxes whose bound is below ``goal``, their bounds, and that of boxes there was no time for."""
+        left: list[tuple[Ints, Array]] = []
+        total, others = 0, np.inf
         while len(boxes):
-            bounds, by_count = self._box_bounds(boxes, mu, nu, goal)
+            bounds, by_count = self._box_bounds(worths, boxes, mu, nu, goal)
             total += len(boxes)
             open_ = bounds < goal
             boxes, bounds, by_count = boxes[open_], bounds[open_], by_count[open_]
             final = (boxes[:, 0] == boxes[:, 1]) & (boxes[:, 3] - boxes[:, 2] <= 1)
-            done = min(done, float(bounds[final].min(initial=np.inf)))
+            left.append((boxes[final], bounds[final]))
             boxes, bounds, by_count = boxes[~final], bounds[~final], by_count[~final]
             if total >= self._BOXES:
-                return min(done, float(bounds.min(initial=np.inf)), goal)
+                others = float(bounds.min(initial=np.inf))
+                break
             boxes = _split(boxes, by_count)
-        return min(done, goal)
+        return np.concatenate([each[0] for each in left]), np.concatenate([each[1] for each in left]), others
 
-    def _box_bounds(self, boxes: Ints, mu: float, nu: float, goal: float) -> tuple[Array, Bools]:
+    def _finer(self, worths: Worths, boxes: Ints) -> tuple[Worths, Ints]:
+        """A grid of deadlines inside the boxes alone, and the boxes on it."""
+        cells = np.unique(boxes[:, 2])
+        parts = [np.linspace(worths.grid[i], worths.grid[i + 1], self._FINER + 1) for i in cells]
+        grid = np.unique(np.concatenate(parts))
+        first, last = (np.searchsorted(grid, worths.grid[boxes[:, 2] + end]) for end in (0, 1))
+        return Worths(self.units, grid), np.column_stack([boxes[:, 0], boxes[:, 1], first, last])
+
+    def _box_bounds(
+        self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float
+    ) -> tuple[Array, Bools]:
         """A lower bound on L over each box (∞ where too few meet its deadlines), and whether to split its counts."""
         problem = self.problem
         bounds, by_count = np.full(len(boxes), np.inf), np.zeros(len(boxes), dtype=np.bool_)
-        possible = self.most[boxes[:, 3]] >= boxes[:, 0]
+        possible = worths.in_time.sum(axis=-1)[boxes[:, 3]] >= boxes[:, 0]
         fixed = problem.rounds * problem.constants.beta / boxes[:, 1] + mu * problem.broadcast_j
         weight = self._quadratic(boxes[:, 0], boxes[:, 1])
         cheapest = np.concatenate([[0.0], np.cumsum(np.sort(self.phi))])
@@ -194,25 +225,26 @@ class Searched:
                 k1, _, i1, i2 = boxes[rows].T
                 middle = (i1 + i2) // 2
                 share = problem.pruning_weight / k2
-                value, slope = self.worths.at(share, mu, middle)
-                ends = [self.worths.at(share, mu, end)[0] for end in (i1, i2)]
+                value, slope = worths.at(share, mu, middle)
+                ends = [worths.at(share, mu, end)[0] for end in (i1, i2)]
                 # In time only at the box's end: bounded by the value there, for v_n falls with d.
-                late = ~self.able[middle]
+                late = ~worths.in_time[middle]
                 value, slope = np.where(late, ends[1], value), np.where(late, 0.0, slope)
                 least, loose_k, loose_d = np.full(len(rows), np.inf), np.zeros(len(rows)), np.zeros(len(rows))
                 cap = np.where(k1 < k2, 2.0 * cheapest[k1], np.inf)
                 for end, exact in zip((i1, i2), ends, strict=True):
-                    extended = value + slope * (self.grid[end] - self.grid[middle])[:, None]
-                    extended = np.where(self.able[i2], extended, np.inf)
-                    at_end = fixed[rows] + nu * self.grid[end]
+                    extended = value + slope * (worths.grid[end] - worths.grid[middle])[:, None]
+                    extended = np.where(worths.in_time[i2], extended, np.inf)
+                    at_end = fixed[rows] + nu * worths.grid[end]
                     found = threshold(extended, self.phi, k1, np.full(len(rows), k2), weight[rows], cap, goal - at_end)
                     least = np.minimum(least, at_end + found.bound)
-                    loose = np.where(self.able[end], exact - extended, 0.0)[np.arange(len(rows))[:, None], found.order]
+                    loose = np.where(worths.in_time[end], exact - extended, 0.0)
+                    loose = np.take_along_axis(loose, found.order, axis=-1)
                     first = np.arange(problem.size) < k1[:, None]
                     loose_d = np.maximum(loose_d, np.where(first, np.nan_to_num(loose), 0.0).sum(axis=-1))
                     loose_k = np.maximum(loose_k, found.bound + fixed[rows])
                 bounds[rows] = least
-                loose_d += 0.5 * nu * (self.grid[i2] - self.grid[i1])
+                loose_d += 0.5 * nu * (worths.grid[i2] - worths.grid[i1])
                 by_count[rows] = (loose_k * (k2 - k1) / k2 > loose_d) & (k2 > k1) | (i2 - i1 <= 1)
         return bounds, by_count
 

@@ -13,7 +13,7 @@ Array = npt.NDArray[np.float64]
 Progress = Callable[[str, int, float, float], None]
 """Called with (what, iteration, best cost so far, lower bound so far)."""
 Pricing = Callable[[float, float, float], Sequence[Priced]]
-"""The best rounds of each kind at prices (μ, ν), their bounds within a relative tolerance."""
+"""The best rounds of each kind at prices (μ, ν), their bounds within what is allowed, absolutely."""
 
 _ITERATIONS = 300
 
@@ -59,11 +59,15 @@ class Master:
 
         Far from the optimum a rough bound does, for it only has to show the direction; ``fine`` asks for a good one.
         """
-        bound = -mu * self.energy - nu * self.delay
-        known = np.isfinite(self.objective)
-        distance = (self.objective - self.lower_bound) / max(abs(self.objective), 1e-300) if known else 1.0
-        tolerance = self.tolerance if fine else min(max(self.tolerance, 0.2 * distance), 0.3)
-        for i, (share, answer) in enumerate(zip(self.shares, self.pricing(mu, nu, tolerance), strict=True)):
+        paid = mu * self.energy + nu * self.delay
+        bound = -paid
+        # What the bound may fall short by, absolutely: the rounds' own values contain what the budgets cost at these
+        # prices, which may be far above the objective and is taken off again.
+        allowed = np.inf
+        if np.isfinite(self.objective):
+            distance = min(self.objective - self.lower_bound, 1.5 * abs(self.objective))
+            allowed = max(self.tolerance * abs(self.objective), 0.0 if fine else 0.2 * distance)
+        for i, (share, answer) in enumerate(zip(self.shares, self.pricing(mu, nu, allowed), strict=True)):
             bound += share * answer.lower_bound
             self.columns[i].append(answer.columns)
         if bound > self.lower_bound:

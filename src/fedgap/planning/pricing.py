@@ -167,7 +167,7 @@ class Enumerated:
         """Whether any selection can meet the longest deadline."""
         return bool(len(self.selections))
 
-    def price(self, mu: float, nu: float, tolerance: float = 0.0) -> Priced:
+    def price(self, mu: float, nu: float, allowed: float = 0.0) -> Priced:
         """Bound every selection on a grid of deadlines by tangents, then refine the best ones exactly."""
         bounds, left = self.bounds(mu, nu)
         order = np.argsort(bounds)
