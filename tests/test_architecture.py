@@ -51,7 +51,7 @@ ROOMS = {
     ),
     "deploy": room(
         f"{BASE} system theory config planning learning running",
-        "numpy torch yaml rich safetensors flwr cryptography",
+        "numpy torch yaml rich safetensors flwr cryptography starlette",
         lazily="ray",
     ),
     "__init__": room(),

@@ -98,6 +98,7 @@ def server(
 ) -> None:
     """Start a SuperLink, wait for nodes on other machines, plan, and train."""
     from fedgap.config import Experiment
+    from fedgap.deploy.enrol import most_request_bytes
     from fedgap.deploy.flower import SuperLink, Timeouts, watch, write_app
     from fedgap.deploy.keys import private_folder
     from fedgap.errors import InputError
@@ -107,10 +108,11 @@ def server(
     public = sorted(key_folder.glob("*.pub"))
     if not public or not (key_folder / "server.crt").is_file():
         raise InputError(f"{key_folder}: holds no server.crt and node keys; make them with `fedgap deploy keys`")
+    most_bytes = most_request_bytes(chosen)
     _keep_command(out)
     folder = private_folder(out / "deployment")
     file = chosen.save(folder / "experiment.yaml")
-    superlink = SuperLink(folder, host=host, port=port, keys=key_folder, reach=reach)
+    superlink = SuperLink(folder, host=host, port=port, keys=key_folder, most_bytes=most_bytes, reach=reach)
     application, timeouts = write_app(folder / "app"), Timeouts(round_timeout, enrol_timeout)
     with _terminable():
         try:

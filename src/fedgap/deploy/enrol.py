@@ -11,13 +11,19 @@ import numpy as np
 
 from fedgap.config import Experiment
 from fedgap.deploy.packet import Packet, PacketError
+from fedgap.deploy.rounds import most_answer_bytes
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.learning.data import Dataset
+from fedgap.learning.data import Dataset, load
+from fedgap.learning.models.layout import Layout
 from fedgap.learning.partition import Partition
 from fedgap.planning import plan as make_plan
 from fedgap.planning.plan import Plan
-from fedgap.running.prepare import Prepared, _job
+from fedgap.running.prepare import Prepared, _check_model, _data_arguments, _job
 
+PROFILE_BYTES = 2**20
+"""No profile may be longer."""
+ENVELOPE_BYTES = 2**16
+"""What Flower may put around a packet."""
 MOST_CLASSES = 100_000
 MOST_SAMPLES = 10**12
 DATA_ELSEWHERE = "the data are the nodes'"
@@ -79,6 +85,12 @@ def first_clients(experiment: Experiment, count: int) -> Experiment:
     dropped = ("phi", "label_counts", "target_counts")
     return with_clients(experiment, [{"name": f"client {n}", **{k: v for k, v in client.items() if k not in dropped}}
                                      for n, client in enumerate(clients)])
+
+
+def most_request_bytes(experiment: Experiment) -> int:
+    """No request of a node to the SuperLink needs more bytes; a model that does not fit the data is an InputError."""
+    module = _check_model(experiment, load(**_data_arguments(experiment)))
+    return max(PROFILE_BYTES, most_answer_bytes(Layout.of(module))) + ENVELOPE_BYTES
 
 
 def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> Prepared:

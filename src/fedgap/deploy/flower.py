@@ -68,9 +68,14 @@ class Timeouts:
 class SuperLink:
     """A SuperLink in ``folder``: keys/ (made before), home/, state.db, logs/."""
 
-    def __init__(self, folder: Path, *, host: str, port: int, keys: Path, reach: str | None = None) -> None:
-        """``host`` is what it listens on; ``reach`` is how this machine reaches it by a name in its certificate."""
+    def __init__(self, folder: Path, *, host: str, port: int, keys: Path, most_bytes: int,
+                 reach: str | None = None) -> None:
+        """``host`` is what it listens on; ``reach`` is how this machine reaches it by a name in its certificate.
+
+        A request of a node may have ``most_bytes`` bytes.
+        """
         self.folder, self.host, self.port, self.keys = private_folder(folder), host, port, keys
+        self.most_bytes = most_bytes
         self.reach = reach or host
         self.logs, home = folder / "logs", private_folder(folder / "home")
         self.logs.mkdir(exist_ok=True)
@@ -85,7 +90,8 @@ class SuperLink:
         """Starts it and waits until it listens; one that was killed finds its nodes and runs in its database again."""
         keys = self.keys
         self.process = Process("the SuperLink", [
-            str(Path(sys.executable).parent / "flower-superlink"), "--host", self.host, "--port", str(self.port),
+            sys.executable, "-m", "fedgap.deploy.superlink", str(self.most_bytes),
+            "--host", self.host, "--port", str(self.port),
             "--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt"),
             "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth",
             "--database", str(self.folder / "state.db")], self.logs / "superlink.log", self.environ)
@@ -243,7 +249,7 @@ def _failure(path: Path) -> FedgapError:
     return kind(said["error"])
 
 
-def local_superlink(folder: Path, nodes: Sequence[str]) -> SuperLink:
+def local_superlink(folder: Path, nodes: Sequence[str], most_bytes: int) -> SuperLink:
     """A SuperLink on the loopback interface, with fresh keys for itself and these nodes."""
     from fedgap.deploy.keys import make_certificates, make_node_key
 
@@ -251,7 +257,7 @@ def local_superlink(folder: Path, nodes: Sequence[str]) -> SuperLink:
     make_certificates(keys, ["127.0.0.1"])
     for name in nodes:
         make_node_key(keys, name)
-    return SuperLink(folder, host="127.0.0.1", port=free_port(), keys=keys)
+    return SuperLink(folder, host="127.0.0.1", port=free_port(), keys=keys, most_bytes=most_bytes)
 
 
 def forget_secrets(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedgap.config import Experiment
 from fedgap.config.writing import write_document
-from fedgap.deploy.enrol import first_clients
+from fedgap.deploy.enrol import first_clients, most_request_bytes
 from fedgap.deploy.flower import (
     NodeProcesses,
     SuperLink,
@@ -54,12 +54,13 @@ def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts |
     ``through`` gives another port of this machine, which leads to the SuperLink's, for the nodes to go through.
     """
     chosen = first_clients(experiment, count)
+    most_bytes = most_request_bytes(chosen)
     out.mkdir(parents=True, exist_ok=True)
     folder = private_folder(out / "deployment")
     forget_secrets(folder)  # of a deployment that was killed: its SuperLink would believe the nodes still there
     file = chosen.save(folder / "experiment.yaml")
     names = [f"node-{n}" for n in range(count)]
-    superlink = local_superlink(folder, names)
+    superlink = local_superlink(folder, names, most_bytes)
     nodes: list[NodeProcesses] = []
     try:
         superlink.start()

@@ -18,6 +18,7 @@ from fedgap.errors import InputError
 from fedgap.learning.codec import HEADER_BYTES, Upload, decode, encode
 from fedgap.learning.data import Dataset
 from fedgap.learning.masks import digest, keep_count
+from fedgap.learning.models.layout import Layout
 from fedgap.running.events import Event
 from fedgap.running.faults import Attendance
 from fedgap.running.job import Job
@@ -48,6 +49,11 @@ class Missing:
     dropped: tuple[int, ...] = ()
     late: tuple[int, ...] = ()
     rejected: tuple[int, ...] = ()
+
+
+def most_answer_bytes(layout: Layout) -> int:
+    """Of a round's answer with this model: header, indices as a bitmap, all values, buffers, and a margin."""
+    return HEADER_BYTES + layout.size // 8 + 1 + 4 * (layout.size + layout.buffer_size) + MARGIN_BYTES
 
 
 class DeployedRounds(Rounds):
@@ -115,9 +121,8 @@ class DeployedRounds(Rounds):
                                    if name != "ranks" and t.numel()}))
 
     def most_bytes(self) -> int:
-        """No answer of a round may be longer: header, indices as a bitmap, all values, buffers, and a margin."""
-        layout = self.engine.layout
-        return HEADER_BYTES + layout.size // 8 + 1 + 4 * (layout.size + layout.buffer_size) + MARGIN_BYTES
+        """No answer of a round may be longer."""
+        return most_answer_bytes(self.engine.layout)
 
     def accept(self, client: int, answer: Packet) -> Gradient:
         """A client's answer, checked in every field; :class:`~fedgap.errors.FedgapError` says what is wrong with it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fedgap.config import Experiment
-from fedgap.deploy.enrol import Profile, plan_for
+from fedgap.deploy.enrol import PROFILE_BYTES, Profile, plan_for
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.rounds import MARGIN_BYTES, DeployedRounds, Gradient, Missing
 from fedgap.errors import FedgapError, InputError
@@ -29,8 +29,6 @@ from fedgap.running.run import Run, _finish, _write_versions, has_run
 
 TTL_MARGIN_S = 2.0
 """A message lives so much longer than its round, so that the deadline is the server's and not the SuperLink's."""
-PROFILE_BYTES = 2**20
-"""No profile may be longer."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     return Prepared(experiment, scenario, plan, _job(experiment, scenario, plan, dataset, parts), dataset, parts)
 
 
-def _check_model(experiment: Experiment, dataset: Dataset) -> None:
+def _check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
     """Builds the model and shows it two samples, so that what is wrong with it is said before anything is written."""
     name = experiment.model.name
     module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
@@ -101,6 +101,7 @@ def _check_model(experiment: Experiment, dataset: Dataset) -> None:
         found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InputError(f"model: {name} must give a logit for each of {dataset.classes} classes, shape {wanted} for "
                          f"{len(samples)} samples; it gives {found}")
+    return module
 
 
 def _job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:

@@ -1,0 +1,88 @@
+"""Flower's SuperLink behind a gate: ``python -m fedgap.deploy.superlink MOST_BYTES [flower-superlink options]``.
+
+A SuperLink answers nodes (Fleet API), the processes of its server apps (Runtime API) and ``flwr`` (Control API) on one
+port, and asks only nodes for a key: whoever reaches the port could register a key, or have an app run on the server and
+on every node. It also reads a request to its end before it asks who sent it. Here other machines reach the Fleet API
+alone, and none of its requests may have more than ``MOST_BYTES`` bytes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from typing import Any
+
+from flwr.superlink import extensions
+from flwr.superlink.cli.flower_superlink import flower_superlink
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+FLEET = "/v1/fleet/"
+
+
+class Gate:
+    """ASGI middleware, outermost: 403 for what is not the sender's business, 413 for what is too long."""
+
+    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+        self.app, self.most_bytes = app, most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or refuses it."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if not str(scope["path"]).startswith(FLEET):
+            if from_here(scope):
+                await self.app(scope, receive, send)
+            elif scope["type"] == "http":
+                await PlainTextResponse("nodes only", 403)(scope, receive, send)
+            return
+        left = self.most_bytes
+        if _announced(scope) > left:
+            await PlainTextResponse(f"at most {left} bytes are accepted", 413, {"connection": "close"})(
+                scope, receive, send)
+            return
+
+        async def bounded() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise HTTPException(413, f"at most {self.most_bytes} bytes are accepted")
+            return message
+
+        async def corrected(message: Message) -> None:
+            over = left < 0 and message["type"] == "http.response.start"  # Flower's answer to the exception is 500
+            await send({**message, "status": 413} if over else message)
+
+        await self.app(scope, bounded, corrected)
+
+
+def from_here(scope: Scope) -> bool:
+    """Whether a request comes from this machine: over the loopback interface, or from the very address it reached."""
+    client, server = (scope.get(end) or ("", 0) for end in ("client", "server"))
+    try:
+        address: Any = ipaddress.ip_address(client[0])
+    except ValueError:
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return bool(address.is_loopback) or client[0] == server[0]
+
+
+def _announced(scope: Scope) -> int:
+    """The request's length as its header has it; 0 where it has none."""
+    value = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(value) if value.isdigit() else 0
+
+
+def main() -> None:
+    """The command line."""
+    most_bytes = int(sys.argv.pop(1))
+    vars(extensions)["get_middleware"] = lambda: (Middleware(Gate, most_bytes=most_bytes),)
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

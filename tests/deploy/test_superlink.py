@@ -1,0 +1,65 @@
+"""The gate before Flower's real SuperLink app: other machines reach nodes' requests alone, and those are bounded."""
+
+import pytest
+from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, RegisterNodeRequest
+from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest
+from flwr.superlink import extensions
+from flwr.superlink.main import create_app
+from starlette.middleware import Middleware
+from starlette.testclient import TestClient
+
+from fedgap.deploy.superlink import Gate, from_here
+
+MOST = 10_000
+PROTOBUF = {"content-type": "application/protobuf"}
+
+
+@pytest.fixture
+def superlink(monkeypatch):
+    """superlink(address) → a client at that address of a SuperLink in this process."""
+    monkeypatch.setattr(extensions, "get_middleware", lambda: (Middleware(Gate, most_bytes=MOST),))
+    app = create_app()
+    return lambda address: TestClient(app, client=(address, 40_000), raise_server_exceptions=False)
+
+
+def test_only_this_machine_starts_runs_and_registers_keys(superlink):
+    asked = ListRunsRequest().SerializeToString()
+    ours = superlink("127.0.0.1").post("/v1/control/list-runs", content=asked, headers=PROTOBUF)
+    assert ours.status_code == 200
+    assert not ListRunsResponse.FromString(ours.content).run_dict
+    stranger = superlink("203.0.113.7")
+    for path, request in (("/v1/control/list-runs", asked),
+                          ("/v1/control/register-node", RegisterNodeRequest(public_key=b"x").SerializeToString()),
+                          ("/v1/control/start-run", b""), ("/v1/runtime/pull-messages", b""), ("/docs", None)):
+        answer = (stranger.get(path) if request is None
+                  else stranger.post(path, content=request, headers=PROTOBUF))
+        assert (answer.status_code, answer.text) == (403, "nodes only"), path
+
+
+def test_nodes_of_other_machines_are_answered_by_flower(superlink):
+    request = RegisterNodeFleetRequest(public_key=b"x").SerializeToString()
+    ours, theirs = (superlink(address).post("/v1/fleet/register-node", content=request, headers=PROTOBUF)
+                    for address in ("127.0.0.1", "203.0.113.7"))
+    assert theirs.status_code == ours.status_code != 403
+    assert theirs.text == ours.text
+
+
+def test_requests_are_bounded_whether_they_say_their_length_or_not(superlink):
+    path = "/v1/fleet/push-object"
+    for address in ("127.0.0.1", "203.0.113.7"):
+        client = superlink(address)
+        assert client.post(path, content=bytes(MOST + 1), headers=PROTOBUF).status_code == 413
+        in_parts = client.post(path, content=(bytes(1000) for _ in range(MOST // 1000 + 1)), headers=PROTOBUF)
+        assert "content-length" not in in_parts.request.headers
+        assert in_parts.status_code == 413
+        assert client.post(path, content=bytes(MOST), headers=PROTOBUF).status_code != 413
+
+
+@pytest.mark.parametrize(("client", "server", "here"), [
+    ("127.0.0.1", "127.0.0.1", True), ("::1", "::1", True), ("::ffff:127.0.0.1", "::", True),
+    ("192.0.2.1", "192.0.2.1", True),  # by the machine's own name, whose address is no loopback one
+    ("192.0.2.2", "192.0.2.1", False), ("192.0.2.2", "127.0.0.1", False), ("fe80::1", "::1", False),
+    ("", "", False), ("testclient", "testclient", False)])
+def test_who_is_here(client, server, here):
+    assert from_here({"client": (client, 1), "server": (server, 2)}) is here
+    assert not from_here({"client": None, "server": (server, 2)})
