@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from fedgap.deploy.flower import SuperLink
 from fedgap.deploy.keys import make_certificates, make_node_key, private_folder
 from fedgap.errors import InputError
 
@@ -80,3 +81,35 @@ def test_tls_trusts_the_named_hosts_only(tmp_path, name, trusted):
                 with pytest.raises(ssl.SSLCertVerificationError):
                     asking.wrap_socket(raw, server_hostname=name)
         thread.join()
+
+
+@pytest.mark.parametrize("host", ["", "a b", "sérver", "1.2.3.400", "https://server.example", "server.example:8000",
+                                  "-x", "x" * 300, "a..b"])
+def test_a_host_that_is_none_is_named_and_nothing_is_written(tmp_path, host):
+    with pytest.raises(InputError, match=r"--host: .*is neither an address nor a name"):
+        make_certificates(tmp_path / "keys", [host])
+    assert not (tmp_path / "keys").exists()
+
+
+@pytest.mark.parametrize("host", ["localhost", "server.example", "*.shops.example", "10.0.0.1", "::1", "a-b_c", "4you"])
+def test_hosts_that_are_names_or_addresses(tmp_path, host):
+    make_certificates(tmp_path / "keys", [host])
+    server = x509.load_pem_x509_certificate((tmp_path / "keys" / "server.crt").read_bytes())
+    names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert host in [str(name.value) for name in names]
+
+
+def test_a_file_is_no_folder_for_keys(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be made a folder"):
+        private_folder(tmp_path / "file")
+
+
+def test_a_port_that_is_taken_is_named(tmp_path):
+    make_certificates(tmp_path / "keys", ["127.0.0.1"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        superlink = SuperLink(tmp_path / "link", host="0.0.0.0", port=port, keys=tmp_path / "keys", most_bytes=1)
+        with pytest.raises(InputError, match=f"--port: somebody listens on 127.0.0.1:{port} already"):
+            superlink.start()
+        assert superlink.process is None

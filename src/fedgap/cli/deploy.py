@@ -69,13 +69,13 @@ def keys(
 ) -> None:
     """Make the certificates of a server and the keys of its nodes."""
     from fedgap.deploy.keys import make_certificates, make_node_key
+    from fedgap.errors import InputError
 
-    make_certificates(folder, host)
     for name in node:
         if not name.replace("-", "").replace("_", "").isalnum():
-            from fedgap.errors import InputError
-
             raise InputError(f"--node: {name!r} names a file; use letters, digits, - and _")
+    make_certificates(folder, host)
+    for name in node:
         make_node_key(folder, name)
     typer.echo(f"wrote {folder}: give each node ca.crt and its own key, and nobody else anything")
 
@@ -150,8 +150,11 @@ def node(
     for path in (ca, key):
         if not path.is_file():
             raise InputError(f"{path}: is no file")
+    name, _, port = superlink.rpartition(":")
+    if not name or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError(f"--superlink: must be host:port, such as server.example:8000, not {superlink!r}")
     _, labels = FileSource(described).samples()  # a wrong path is named here, not in a log
-    values: dict[str, Any] = dict(described.values)
+    values = described.node.model_dump(mode="json", exclude_none=True)
     for name in ("data", "experiment"):
         beside = described.path.parent / str(values.get(name, ""))
         if name in values and beside.is_file():
@@ -166,8 +169,8 @@ def node(
             processes.start()
             while True:
                 time.sleep(5.0)
-                if processes.revive():
-                    typer.echo(f"the SuperNode had ended and was started again; see {own / 'supernode.log'}", err=True)
+                if said := processes.revive():
+                    typer.echo(f"the SuperNode had ended and was started again: {said}", err=True)
         finally:
             processes.stop()
 
@@ -178,7 +181,10 @@ def write(
 ) -> None:
     """Write the Flower app's folder, for `flwr run` by hand."""
     from fedgap.deploy.flower import write_app
+    from fedgap.errors import InputError
 
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; the app needs a folder")
     typer.echo(f"wrote {write_app(folder)}; try: flwr run {folder}")
 
 
@@ -222,6 +228,8 @@ def _fresh(out: Path) -> None:
     from fedgap.errors import InputError
     from fedgap.running.run import Run, has_run
 
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; a run needs a folder")
     if has_run(out) and (Run(out).finished or not Run(out).job.extra.get("deployed")):
         raise InputError(f"{out}: holds a run already; choose another folder")
 

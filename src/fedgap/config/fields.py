@@ -168,6 +168,7 @@ class _Histogram:
 
 
 Word = Annotated[str, _Word()]
+File = Annotated[str, _Word(4096)]
 Truth = Annotated[bool, _Truth()]
 Histogram = Annotated[tuple[int, ...], _Histogram()]
 Probability = Annotated[float, Number(at_least=0, at_most=1, reason="it is a probability")]

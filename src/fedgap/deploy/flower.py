@@ -16,7 +16,16 @@ from pathlib import Path
 
 from fedgap.deploy.keys import private_folder
 from fedgap.deploy.link import SOCKET
-from fedgap.deploy.processes import DeployError, Process, environment, flwr, free_port, listening, wait_until
+from fedgap.deploy.processes import (
+    DeployError,
+    Process,
+    environment,
+    flwr,
+    free_port,
+    last_words,
+    listening,
+    wait_until,
+)
 from fedgap.errors import FedgapError, InfeasibleError, InputError
 from fedgap.running.events import Event, read_rounds
 from fedgap.running.run import Run
@@ -88,14 +97,15 @@ class SuperLink:
 
     def start(self) -> None:
         """Starts it and waits until it listens; one that was killed finds its nodes and runs in its database again."""
-        keys = self.keys
+        keys, reach = self.keys, "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        if listening(reach, self.port):
+            raise InputError(f"--port: somebody listens on {reach}:{self.port} already; choose another port")
         self.process = Process("the SuperLink", [
             sys.executable, "-m", "fedgap.deploy.superlink", str(self.most_bytes),
             "--host", self.host, "--port", str(self.port),
             "--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt"),
             "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth",
             "--database", str(self.folder / "state.db")], self.logs / "superlink.log", self.environ)
-        reach = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         wait_until(lambda: listening(reach, self.port), 90.0, "the SuperLink did not listen", self.process)
 
     def register(self, public_key: Path) -> None:
@@ -166,18 +176,19 @@ class NodeProcesses:
                                              str(supernode.pid)], folder / "executor.log", self.environ)
         self.processes += [supernode, executor]
 
-    def revive(self) -> bool:
-        """Starts the SuperNode again where it has ended; says whether it had.
+    def revive(self) -> str:
+        """Starts the SuperNode again where it has ended; what it said at last, or "".
 
         A SuperLink refuses a key that it believes alive, and believes a killed node alive for about a minute.
         """
         if all(process.alive() for process in self.processes[1:]):
-            return False
+            return ""
+        said = last_words(self.processes[1].log)
         for process in self.processes[1:]:
             process.stop()
         del self.processes[1:]
         self.start_supernode()
-        return True
+        return said
 
     def kill(self) -> None:
         """SIGKILL to everything of the node, as if the machine lost power."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,13 +22,19 @@ from fedgap.errors import InputError
 
 OWN_HOSTS = ("localhost", "127.0.0.1")
 """How a SuperLink's own processes and commands reach it; every server certificate names them."""
+LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+HOST = re.compile(rf"(?=.*[A-Za-z])(\*\.)?({LABEL}\.)*{LABEL}")
+"""A host's name in ASCII; one without a letter was meant as an address."""
 VALID_DAYS = 825
 """How long a certificate is good for; many systems refuse longer ones."""
 
 
 def private_folder(folder: Path) -> Path:
     """The folder, made with permissions 0700; one that others can enter is refused."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made a folder ({error.strerror})") from None
     if folder.stat().st_mode & 0o077:
         raise InputError(f"{folder}: others may enter it, and it is to hold private keys; run chmod 700 {folder}")
     return folder
@@ -39,6 +46,7 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     The loopback interface is always among them: a SuperLink that listens everywhere starts its server app there.
     Where ``ca.key`` exists already it is kept, so that nodes that know ``ca.crt`` go on trusting the server.
     """
+    names = [_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])]
     private_folder(folder)
     ca_key_file, ca_file = folder / "ca.key", folder / "ca.crt"
     if ca_key_file.is_file() and ca_file.is_file():
@@ -57,7 +65,7 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
         )
         _write(ca_key_file, _pem(ca_key), 0o600)
         _write(ca_file, ca.public_bytes(serialization.Encoding.PEM), 0o644)
-    key, names = ec.generate_private_key(ec.SECP384R1()), [_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])]
+    key = ec.generate_private_key(ec.SECP384R1())
     server = (
         _certificate(_name(hosts[0]), ca.subject, key.public_key())
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
@@ -106,6 +114,9 @@ def _host(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not HOST.fullmatch(host) or len(host) > 253:
+            raise InputError(f"--host: {host!r} is neither an address nor a name such as server.example; leave out "
+                             "https:// and the port") from None
         return x509.DNSName(host)
 
 

@@ -63,8 +63,8 @@ class Worker:
             path.write_text(json.dumps(spec), encoding="utf-8")
             file = NodeFile.load(path)
         else:
-            file = NodeFile.load(next(iter(sorted(self.folder.glob("node.*"))), self.folder / "node.yaml"))
-        torch.set_num_threads(file.threads)
+            file = NodeFile.of(self.folder)
+        torch.set_num_threads(file.node.threads)
         return file
 
 
