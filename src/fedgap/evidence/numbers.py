@@ -8,14 +8,14 @@ arguments, and what stands between is what it answers. Data that is not there ye
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
+from statistics import median
 
+from fedgap.evidence import benchmarked
+from fedgap.evidence.benchmarked import ABSENT, ROOT, data, short
 from fedgap.evidence.definition import FOLDER
 from fedgap.evidence.guide import DEFAULT, MEASURED, NO_LABELS
 from fedgap.evidence.judges import number
@@ -23,9 +23,7 @@ from fedgap.evidence.results import by_seed
 from fedgap.evidence.statistics import interval
 from fedgap.evidence.store import Store
 
-ROOT = FOLDER.parent
 MARK = re.compile(r"(<!-- n: ([^>]+?) -->)(.*?)(<!-- / -->)", re.DOTALL)
-ABSENT = "–"
 GUIDES = {"theta": DEFAULT, "measured": MEASURED, "no_labels": NO_LABELS, "rounds": "fewest rounds last (−R)",
           "samples": "fewest samples last (−R·k)", "clients": "fewest clients last (−k)",
           "divergence": "pooled divergence"}
@@ -34,56 +32,26 @@ FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity")
 
 def pages() -> list[Path]:
     """Where numbers may stand."""
-    return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), FOLDER / "README.md"])
-
-
-@cache
-def _data(path: str) -> Any:
-    file = ROOT / path
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    folders = (ROOT / "docs", FOLDER, ROOT / "benchmarks")
+    return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))])
 
 
 def guide(sigma: str, name: str) -> str:
     """A guide's rank correlation with the error of random plans; ``NAME-theta``: how much better than θ it ranks."""
-    block = next(b for b in _data("experiments/guide/results.json")["correlations"] if b["sigma"] == float(sigma))
+    block = next(b for b in data("experiments/guide/results.json")["correlations"] if b["sigma"] == float(sigma))
     named = {"measured-theta": "measured_less_theta", "measured-held": "measured_weight_from_other_seeds"}
     return number(block[named[name]] if name in named else block["of"][GUIDES[name]])
 
 
 def missed(sigma: str, name: str) -> str:
     """By how many points the plan that a guide puts first misses the best of twenty."""
-    block = next(b for b in _data("experiments/guide/results.json")["correlations"] if b["sigma"] == float(sigma))
+    block = next(b for b in data("experiments/guide/results.json")["correlations"] if b["sigma"] == float(sigma))
     return number(block["missed_points"][GUIDES[name]])
-
-
-def planning(preset: str) -> str:
-    """The seconds that ``exact`` takes for a preset as it is."""
-    rows = [row for row in _data("benchmarks/results/plans.json")["presets"]
-            if (row["preset"], row["solver"]) == (preset, "exact")]
-    return f"{rows[0]['seconds']:.1g} s"
-
-
-def pruning(variant: str, ratio: str, which: str) -> str:
-    """Test accuracy in % of the full or the pruned model, after training under a pruning rule."""
-    for row in _data("benchmarks/results/pruning_repairs.json")["rows"]:
-        if (row["variant"], row["ratio"]) == (variant.replace("_", " "), float(ratio)):
-            return f"{row[which]['mean']:.1f} ± {row[which]['ci95']:.1f}"
-    return ABSENT
-
-
-def noise() -> str:
-    """The table of what noise on label histograms does to plans."""
-    found = _data("benchmarks/results/histogram_noise.json")
-    lines = ["| ε | noise's standard deviation | θ above the optimum, mean (most) | plans with the same selections |",
-             "|---|---|---|---|"]
-    lines += [f"| {row['epsilon']:g} | {2 ** 0.5 / row['epsilon']:.3g} | {row['mean']:.2%} ({row['most']:.2%}) | "
-              f"{row['same']} of {found['draws']} |" for row in found["rows"]]
-    return "\n".join(["", *lines, ""])
 
 
 def versus(figure: str, value: str, baseline: str) -> str:
     """The proposed scheme less a baseline in points of accuracy, repaired, in a figure's first panel."""
-    for c in _data(f"experiments/{figure}/results.json")["panels"][0]["comparisons"]:
+    for c in data(f"experiments/{figure}/results.json")["panels"][0]["comparisons"]:
         if (c["mode"], c["value"], c["baseline"]) == ("repaired", float(value), baseline):
             return f"{100 * c['difference']:+.1f} ± {100 * c['half']:.1f}"
     return ABSENT
@@ -91,7 +59,7 @@ def versus(figure: str, value: str, baseline: str) -> str:
 
 def measured(panel: str, value: str, other: str) -> str:
     """The scheme ``measured`` less another in points of accuracy, on seeds that did not choose it."""
-    results = _data("experiments/measured/results.json")
+    results = data("experiments/measured/results.json")
     rows = [] if results is None else results["panels"][int(panel)]["rows"]
     first, second = (by_seed(rows, "accuracy", scheme=name, value=float(value)) for name in ("measured", other))
     seeds = sorted(first.keys() & second.keys())
@@ -99,6 +67,31 @@ def measured(panel: str, value: str, other: str) -> str:
         return ABSENT
     found = interval([100.0 * (first[seed] - second[seed]) for seed in seeds])
     return f"{found.mean:+.2f} ± {found.half:.2f}"
+
+
+def statement(sigma: str, what: str) -> str:
+    """The median over Fig. 3's clients and seeds: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
+    rows = [row for row in data("experiments/fig3/results.json")["rows"] if row["sigma"] == float(sigma)]
+    if what == "printed_factor":
+        return f"{median(1000 * (2 * kl) ** 0.5 for row in rows for kl in row['divergence']):.0f}"
+    return f"{median(phi for row in rows for phi in row['phi'][what]):.{0 if what == 'as_printed' else 1}f}"
+
+
+def constant(key: str) -> str:
+    """The least and the largest of a constant of Theorem 1 over the runs whose trajectories were measured."""
+    values = [row["constants"][key] for row in data("experiments/theory/results.json")["rows"]]
+    return f"{short(min(values))} to {short(max(values))}"
+
+
+def repeated(what: str) -> str:
+    """Runs trained twice: how many, their mean and largest difference, or the difference of the means, in points."""
+    found = data("experiments/repeats.json")
+    if found is None:
+        return ABSENT
+    differences = [100.0 * (second - first) for first, second in (row["accuracy"] for row in found["rows"])]
+    each = interval(differences)
+    return {"runs": str(len(differences)), "mean": f"{sum(map(abs, differences)) / len(differences):.2f}",
+            "most": f"{max(map(abs, differences)):.2f}", "shift": f"{each.mean:+.2f} ± {each.half:.2f}"}[what]
 
 
 def machines() -> str:
@@ -117,16 +110,15 @@ def trained() -> str:
     there: set[str] = set()
     missing = False
     for figure in FIGURES:
-        for panel in _data(f"experiments/{figure}/results.json")["panels"]:
+        for panel in data(f"experiments/{figure}/results.json")["panels"]:
             there |= {row["run"] for row in panel.get("rows", []) if row["run"]}
             missing |= bool(panel.get("missing"))
     return f"{len(there)} distinct runs, {'others not trained yet' if missing else 'complete'}"
 
 
-WRITERS: dict[str, Callable[..., str]] = {
-    writer.__name__: writer
-    for writer in (guide, missed, planning, pruning, noise, versus, measured, machines, gpu_hours, trained)
-}
+OWN: tuple[Callable[..., str], ...] = (guide, missed, versus, measured, statement, constant, repeated, machines,
+                                       gpu_hours, trained)
+WRITERS = {writer.__name__: writer for writer in (*OWN, *benchmarked.WRITERS)}
 
 
 def filled(text: str) -> str:

@@ -63,8 +63,9 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     names = _present(row for panel in panels for row in panel["rows"])
     handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
                                label=SCHEMES[name].title)[0] for name in names]
+    said = "; bands" if results["kind"] == "loss" else ", side by side at each value; bars"
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9, title_fontsize=9,
-                  title=f"means over seeds; {'bands' if results['kind'] == 'loss' else 'bars'}: 95 % intervals")
+                  title=f"means over seeds{said}: 95 % intervals")
     save(figure, path)
 
 

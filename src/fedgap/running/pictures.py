@@ -23,10 +23,14 @@ def draw_partitions(panels: Sequence[tuple[str, NDArray[np.int64], NDArray[np.fl
     from matplotlib.patheffects import Normal, Stroke
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(4.4 * len(panels), 3.6), layout="constrained")
+    columns = len(panels) if len(panels) <= 3 else 2  # four in a row are too small to read on a printed page
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.4 * columns, 3.4 * rows + 0.2), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for ax, (title, counts, phi) in zip(axes, panels, strict=True):
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for ax in axes[len(panels):]:
+        ax.set_visible(False)
+    for ax, (title, counts, phi) in zip(axes, panels, strict=False):
         clients, classes = np.arange(len(counts)), counts.shape[1]
         colours = COLOURS if classes <= len(COLOURS) else colormaps["cividis"](np.linspace(0.0, 1.0, classes))
         base = np.zeros(len(counts))

@@ -1,0 +1,123 @@
+"""What pages quote of ``benchmarks/results``: single values by their place in the file, and whole tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from fedgap.evidence.definition import FOLDER
+
+ROOT = FOLDER.parent
+ABSENT = "–"
+
+
+@cache
+def data(path: str) -> Any:
+    """A committed JSON file, by its path in the repository; None if it is not there."""
+    file = ROOT / path
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def value(name: str, place: str, form: str, divisor: str = "1") -> str:
+    """One number of ``benchmarks/results/NAME.json``: its place as keys between slashes, and how it is written.
+
+    ``key=x,other=y`` picks the first entry of a list that has these (blanks as ``_``); ``@min`` and ``@max`` end a
+    place that is a list.
+    """
+    found = data(f"benchmarks/results/{name}.json")
+    for part in place.split("/"):
+        if part in ("@min", "@max"):
+            found = min(found) if part == "@min" else max(found)
+        elif isinstance(found, list):
+            wanted = dict(pair.split("=") for pair in part.split(","))
+            found = next(e for e in found if all(_word(e[key]) == text for key, text in wanted.items()))
+        else:
+            found = found[part]
+    return format(found / float(divisor), form)
+
+
+def _word(entry: Any) -> str:
+    return str(entry).replace(" ", "_")
+
+
+def planning(preset: str) -> str:
+    """The seconds that ``exact`` takes for a preset as it is."""
+    rows = [row for row in data("benchmarks/results/plans.json")["presets"]
+            if (row["preset"], row["solver"]) == (preset, "exact")]
+    return f"{rows[0]['seconds']:.1g} s"
+
+
+def pruning(variant: str, ratio: str, which: str) -> str:
+    """Test accuracy in % of the full or the pruned model, after training under a pruning rule."""
+    for row in data("benchmarks/results/pruning_repairs.json")["rows"]:
+        if (row["variant"], row["ratio"]) == (variant.replace("_", " "), float(ratio)):
+            return f"{row[which]['mean']:.1f} ± {row[which]['ci95']:.1f}"
+    return ABSENT
+
+
+def noise() -> str:
+    """The table of what noise on label histograms does to plans."""
+    found = data("benchmarks/results/histogram_noise.json")
+    return table(["ε", "noise's standard deviation", "θ above the optimum, mean (most)",
+                  "plans with the same selections"],
+                 [[f"{row['epsilon']:g}", f"{2 ** 0.5 / row['epsilon']:.3g}", f"{row['mean']:.2%} ({row['most']:.2%})",
+                   f"{row['same']} of {found['draws']}"] for row in found["rows"]])
+
+
+def readings() -> str:
+    """The table of what each reading of the paper does to a plan."""
+    rows = []
+    for row in data("benchmarks/results/readings.json")["rows"]:
+        terms = [short(row["terms"][name]) for name in ("clients", "generalization", "pruning")]
+        rows.append([f"`{' '.join(row['changes'])}`" if row["changes"] else "*(repaired)*", f"{row['clients']:.1f}",
+                     f"{row['pruning_ratio']:.2f}", f"{row['energy_j']:.0f}", *terms])
+    return table(["`fedgap plan paper-mnist …`", "clients a round", "mean λ", "energy, J (of 250)", "clients term",
+                  "φ term", "pruning term"], rows)
+
+
+def overheads() -> str:
+    """The table of a deployed round's overhead: median and quartiles, by nodes, for each way to deploy."""
+    runs = data("benchmarks/results/deploy_overhead.json")["runs"]
+    titles = {"ordinary": "an ordinary app", "plain": "`--plain`", "warm": "`fedgap deploy`"}
+    ways = [mode for mode in titles if any(run["mode"] == mode for run in runs)]
+
+    def cell(mode: str, nodes: int) -> str:
+        run = next(run for run in runs if (run["mode"], run["nodes"]) == (mode, nodes))
+        low, high = run["overhead_s_quartiles"]
+        return f"{run['overhead_s_median']:.1f} s ({low:.1f} to {high:.1f})"
+
+    return table(["nodes", *(titles[mode] for mode in ways)],
+                 [[str(nodes), *(cell(mode, nodes) for mode in ways)]
+                  for nodes in dict.fromkeys(run["nodes"] for run in runs)])
+
+
+def latencies() -> str:
+    """The table of the studio's times from a move to the frame that shows the new plan."""
+    return table(["preset", "median", "90 % within", "certified after"],
+                 [[name, *(f"{one[key]:.0f} ms" for key in ("median_ms", "p90_ms", "certified_median_ms"))]
+                  for name, one in data("benchmarks/results/studio_latency.json")["presets"].items()])
+
+
+def secant(ratio: str) -> str:
+    """The measured γ₂·R at a pruning ratio along the pilots on MNIST, from the least to the most."""
+    found = data("benchmarks/results/calibration.json")["mnist"]["sensitivities"][ratio]
+    return f"{short(found['least'])} to {short(found['most'])}"
+
+
+def short(number: float) -> str:
+    """A positive number to one or two digits, from a thousand on with a power of ten: 0.008, 8.9, 439, 6.2·10³."""
+    if number >= 1000.0:
+        mantissa, _, exponent = f"{number:.1e}".partition("e")
+        return f"{mantissa}·10{str(int(exponent)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    return f"{number:.0f}" if number >= 10.0 else f"{number:.2g}" if number >= 0.01 else f"{number:.1g}"
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown, with the line ends that a mark around it wants."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
+    return "\n".join(["", lines[0], "|---" * len(head) + "|", *lines[1:], ""])
+
+
+WRITERS: tuple[Callable[..., str], ...] = (value, planning, pruning, noise, readings, overheads, latencies, secant)
