@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgap.cli.words import number, rounds, share, si, split, three
+from fedgap.cli.words import alike, number, rounds, share, si, split, three
 
 
 @pytest.mark.parametrize(("value", "text"), [
@@ -37,3 +37,17 @@ def test_rounds_and_split():
     assert split(0.048, 0.0195, 0.307) == "48+20+307 ms"
     assert split(1.2, 30.0) == "1+30 s"
     assert split(1e-5, 2e-4) == "10+200 µs"
+
+
+def test_terms_and_their_sum_are_read_alike():
+    """895,800 above its own sum of 895,760 was how four digits beside five read."""
+    assert alike([2.0, 8.25, 895_751.4, 0.0, 895_761.65]) == ["2", "8", "895,751", "0", "895,762"]
+    assert alike([1.75, 8.906, 438.61, 3.219, 452.485]) == ["1.75", "8.91", "438.61", "3.22", "452.49"]
+    assert alike([1.0, 8e-4, float("inf"), 1234.5]) == ["1.0", "0.0008", "∞", "1,234.5"]
+    assert number(61609.6, 6) == "61,609.6"
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=5))
+def test_shown_terms_add_up_to_the_shown_sum(terms):
+    *texts, total = (float(text.replace(",", "")) for text in alike([*terms, sum(terms)]))
+    assert abs(sum(texts) - total) <= 1e-4 * total * len(terms) + 1e-300

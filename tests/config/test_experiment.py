@@ -144,8 +144,8 @@ def test_a_module_of_ones_own():
         ),
         (
             "scheme=propsed",
-            "scheme: must be one of proposed, no_pruning, all_clients, no_generalization, fixed_power, fixed_frequency;"
-            " got 'propsed'; did you mean 'proposed'?",
+            "scheme: must be one of proposed, no_pruning, all_clients, no_generalization, fixed_power, "
+            "fixed_frequency, measured; got 'propsed'; did you mean 'proposed'?",
         ),
         ("solver=[]", "solver: must be one of exact, alternating; got a list of 0"),
         (

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from unittest import mock
 
 from fedgap.cli.main import run
 
@@ -17,10 +18,12 @@ class Answer:
     err: str
 
 
-def fedgap(*arguments: object) -> Answer:
-    """The command in this process, through the same door as the real one; output goes nowhere near a terminal."""
+def fedgap(*arguments: object, columns: int | None = None) -> Answer:
+    """The command in this process, through the same door as the real one; output goes nowhere near a terminal, but may
+    be told how wide one is."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    width = {} if columns is None else {"COLUMNS": str(columns)}
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(os.environ, width):
         code = run([str(argument) for argument in arguments])
     return Answer(code, out.getvalue(), err.getvalue())
 

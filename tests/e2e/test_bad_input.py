@@ -268,6 +268,8 @@ TEXTS: list[tuple[str, str]] = [
      " write plain values"),
     ("rounds: *many\n", "FILE: line 1: the alias 'many' has no anchor before it"),
     ("a: 1\n---\nb: 2\n", "FILE: line 2: a second YAML document begins; one is enough"),
+    ("scenario: paper-mnist\ndata: {name: embedded}\n", "FILE: is an experiment; name a scenario"),
+    ("{segments: [], theta: null}", "FILE: is a plan; name a scenario"),
     ("[" * 1000, "FILE: line 1: is nested more than 60 deep"),
 ]
 

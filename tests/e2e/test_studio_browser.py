@@ -321,10 +321,10 @@ def test_what_is_copied_runs(page: Page) -> None:
     assert variables["plan"].theta == pytest.approx(theta, rel=1e-4)  # type: ignore[attr-defined]
 
 
-def start(page: Page, seed: int, rounds: int) -> None:
-    page.select_option("#run-model", "mlp")
+def start(page: Page, seed: int, rounds: int, model: str = "mlp", evaluate_every: int = 2) -> None:
+    page.select_option("#run-model", model)
     page.fill("#run-rounds", str(rounds))
-    page.fill("#run-evaluate_every", "2")
+    page.fill("#run-evaluate_every", str(evaluate_every))
     page.fill("#run-seed", str(seed))
     page.click("#run-form button[type=submit]")
     expect(page.locator("#watch-title")).to_have_text(f"embedded-proposed-seed{seed}")
@@ -387,7 +387,7 @@ def test_a_watched_run_goes_on_through_a_restart(browser: Browser, tmp_path: Pat
         port = first.port
         page.goto(first.url)
         page.click("nav a[data-view=run]")
-        start(page, 0, 400)
+        start(page, 0, 400, "lenet5", 1)  # slow enough to be there when it is stopped
         seen = grown(page, "chart-loss", 3)
         first.process.kill()
         first.process.wait()

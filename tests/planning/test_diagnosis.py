@@ -47,6 +47,20 @@ def test_the_least_budget_will_do_and_a_thousandth_less_will_not(seed):
             assert not solved(short, scheme)
 
 
+@pytest.mark.parametrize("seed", range(120 if FULL else 12))
+def test_where_neither_budget_alone_would_do_both_are_named_and_following_is_enough(seed):
+    rng = np.random.default_rng(seed)
+    scenario = random_scenario(rng, int(rng.integers(1, 5)), int(rng.choice([2, 3, 20, 150])))
+    scheme, hopeless = NAMES[seed % 6], ["budget.energy_j=1e-12", "budget.delay_s=1e-9"]
+    answer = plan(scenario.with_overrides(hopeless), scheme=scheme)
+    assert answer.least_budget == {"energy_j": None, "delay_s": None}
+    advice = re.findall(r"budget\.(energy_j|delay_s) to ([-+.e\d]+)", answer.reason)
+    assert sorted(key for key, _ in advice) == ["delay_s", "energy_j"]
+    followed = plan(scenario.with_overrides([f"budget.{key}={value.rstrip('.')}" for key, value in advice]),
+                    scheme=scheme)
+    assert followed.status != "infeasible"
+
+
 @pytest.mark.parametrize("seed", range(20 if FULL else 4))
 def test_brute_force_agrees_on_the_least_energy(seed):
     rng = np.random.default_rng(seed)

@@ -59,10 +59,18 @@ def test_rows_average_over_seeds_only(tmp_path):
         (point.folder / "job" / "job.json").write_text("{}")
         (point.folder / "summary.json").write_text(json.dumps({"test_accuracy": 0.5 + 0.1 * number, "theta": None}))
     first, second = summarise(made)
-    assert (first["budget.delay_s"], first["runs"], first["failed"]) == ("1", 2, None)
+    assert (first["values"]["budget.delay_s"], first["runs"], first["failed"]) == ("1", 2, None)
     assert first["test_accuracy"]["mean"] == pytest.approx(0.6)
     assert first["theta"] == {"mean": None, "ci95": None}
     assert (second["runs"], second["failed"]) == (1, "has not run yet")
+
+
+def test_a_swept_key_keeps_its_column(small, tmp_path):
+    """``rounds`` is both a key and something a run tells."""
+    rows = sweep(small(), parse_grid(["rounds=2,3"]), tmp_path / "sweep", stacked=True)
+    assert [(row["values"]["rounds"], row["rounds_trained"]["mean"]) for row in rows] == [("2", 2.0), ("3", 3.0)]
+    table = list(csv.DictReader((tmp_path / "sweep" / "summary.csv").open()))
+    assert [(row["rounds"], row["rounds_trained"]) for row in table] == [("2", "2.0"), ("3", "3.0")]
 
 
 @pytest.mark.parametrize("stacked", [False, True])
@@ -75,7 +83,7 @@ def test_a_sweep_runs_resumes_extends_and_summarises(small, tmp_path, stacked):
     assert [row["runs"] for row in rows] == [0, 1]
     assert rows[0]["failed"]  # no plan fits a microsecond; the sweep went on
     assert rows[1]["failed"] is None
-    assert rows[1]["rounds"] == {"mean": 4.0, "ci95": None}
+    assert rows[1]["rounds_trained"] == {"mean": 4.0, "ci95": None}
     assert 0.0 < rows[1]["test_accuracy"]["mean"] < 1.0
     table = list(csv.DictReader((out / "summary.csv").open()))
     assert float(table[1]["test_accuracy"]) == rows[1]["test_accuracy"]["mean"]
@@ -83,7 +91,7 @@ def test_a_sweep_runs_resumes_extends_and_summarises(small, tmp_path, stacked):
     assert len(stamps) == 1
     more = sweep(experiment, parse_grid(["seed=0,1", "budget.delay_s=100"]), out, workers=2, stacked=stacked)
     assert more[0]["runs"] == 2
-    assert more[0]["rounds"] == {"mean": 4.0, "ci95": 0.0}
+    assert more[0]["rounds_trained"] == {"mean": 4.0, "ci95": 0.0}
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())  # nothing was trained twice
     with pytest.raises(InputError, match="a sweep of another experiment"):
         sweep(small("rounds=5"), grid, out)
@@ -127,11 +135,13 @@ def test_a_run_whose_process_died_is_told_from_one_that_did_not_start(small, tmp
     experiment = small("rounds=2", "data.name=deadly:data")
     monkeypatch.syspath_prepend(str(tmp_path))  # a spawned process inherits it
     rows = sweep(experiment, {"seed": ["0"]}, tmp_path / "sweep")
-    assert rows[0]["failed"] == "the process ended with code 7; see above"
+    assert (rows[0]["failed"], rows[0]["exit_code"]) == ("the process ended with code 7; see above", 1)
 
 
-def test_ctrl_c_in_a_terminal_lets_every_process_write_its_run(tmp_path):
-    """A terminal's Ctrl-C goes to the whole process group; the runs' processes must end their round all the same."""
+@pytest.mark.parametrize("stop", ["ctrl-c", "terminate"])
+def test_stopping_a_sweep_lets_every_process_write_its_run(tmp_path, stop):
+    """A terminal's Ctrl-C goes to the whole process group, a supervisor's SIGTERM to the parent alone; the runs'
+    processes must end their round all the same, and none stays behind."""
     out = tmp_path / "sweep"
     command = [sys.executable, "-m", "fedgap", "sweep", "embedded", "seed=0,1", "scheme=all_clients", "rounds=2000",
                "model.name=mlp", "data.train_samples=800", "evaluate_every=1000", "checkpoint_every=2000",
@@ -141,7 +151,10 @@ def test_ctrl_c_in_a_terminal_lets_every_process_write_its_run(tmp_path):
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and sum(path.stat().st_size > 0 for path in out.rglob("rounds.jsonl")) < 2:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)
+    if stop == "ctrl-c":
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.terminate()
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130, error.decode()
     assert b"Traceback" not in error

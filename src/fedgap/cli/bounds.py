@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.cli.tables import MOST_CLIENTS, TERMS, Sheet
-from fedgap.cli.words import number, rounds, share
+from fedgap.cli.sheets import Sheet
+from fedgap.cli.tables import MOST_CLIENTS, TERMS
+from fedgap.cli.words import alike, number, rounds, share
 from fedgap.errors import InputError
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
@@ -78,7 +79,7 @@ class Readings:
             values = {name: getattr(terms, name) for name in TERMS}
             largest = max(values, key=lambda name: values[name])
             made.add_row(
-                label, key[1], *(number(value, 4) for value in values.values()), number(terms.theta, 5),
+                label, key[1], *alike([*values.values(), terms.theta]),
                 f"{TERMS[largest][0]} {share(values[largest], terms.theta)}", style=style,
             )
         return made

@@ -12,7 +12,7 @@ from fedgap.cli.arguments import Overrides
 from fedgap.cli.terminal import downloads, show, steps
 
 if TYPE_CHECKING:
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
     from fedgap.config import Experiment
     from fedgap.running.calibrate import Calibration
 
@@ -52,7 +52,7 @@ def calibrate(
 
 def constants_table(found: Calibration) -> Sheet:
     """Each constant with its spread."""
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
     from fedgap.cli.words import number
 
     made = Sheet(

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgap.cli.binding import ends_last
-from fedgap.cli.tables import MOST_CLIENTS, MOST_SEGMENTS, Sheet
+from fedgap.cli.sheets import Sheet
+from fedgap.cli.tables import MOST_CLIENTS, MOST_SEGMENTS
 from fedgap.cli.words import share, si
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.cli.tables import Sheet
+from fedgap.cli.sheets import Sheet
 from fedgap.cli.words import number
 
 if TYPE_CHECKING:

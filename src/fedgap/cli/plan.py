@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -97,6 +98,8 @@ def alternating_options(solver: str, **given: Any) -> AlternatingOptions | None:
         if chosen:
             raise InputError(f"--{next(iter(chosen)).replace('_', '-')}: belongs to --solver alternating")
         return None
+    if not math.isfinite(chosen.get("threshold", 0.0)):
+        raise InputError(f"--threshold: must be a finite share, for example 1e-5; got {chosen['threshold']}")
     from fedgap.planning.alternating import AlternatingOptions
 
     return AlternatingOptions(**chosen)

@@ -13,7 +13,7 @@ from fedgap.cli.train import resumable
 from fedgap.errors import InputError
 
 if TYPE_CHECKING:
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
     from fedgap.evidence.reproduce import Workshop
 
 
@@ -58,7 +58,7 @@ def reproduce(
 
 
 def _hand_over(names: list[str], shop: Workshop, folder: Path) -> None:
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
     from fedgap.evidence.handover import hand_over
 
     parts = hand_over(names, shop, folder)
@@ -75,7 +75,7 @@ def _hand_over(names: list[str], shop: Workshop, folder: Path) -> None:
 
 def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
     """A figure's results for a terminal."""
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
 
     head = f"{results['figure']}: {results['title']}"
     if results["kind"] == "table":
@@ -94,7 +94,7 @@ def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
 
 
 def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sheet | str:
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
     from fedgap.evidence.results import MEASURES, by_seed
     from fedgap.evidence.statistics import interval
 

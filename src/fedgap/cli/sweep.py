@@ -13,10 +13,10 @@ import typer
 from fedgap.cli.arguments import AsJson
 from fedgap.cli.terminal import show
 from fedgap.cli.train import ExperimentFile, resumable
-from fedgap.errors import InfeasibleError
+from fedgap.errors import FedgapError, InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
     from fedgap.running.sweep import Outcome, Point
 
 
@@ -56,20 +56,29 @@ def sweep(
     else:
         failed = dict.fromkeys(row["failed"] for row in rows if row["failed"])
         show(_table(rows), *failed, f"The runs are in {out / 'runs'}, the table in {out / 'summary.csv'}.")
+    for kind in (InputError, FedgapError):
+        for row in rows:
+            if row["exit_code"] == kind.exit_code:
+                raise kind(row["failed"])
     if not any(row["runs"] for row in rows):
         raise InfeasibleError(rows[0]["failed"])
 
 
 def _table(rows: list[dict[str, Any]]) -> Sheet:
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
 
-    keys = [key for key, cell in rows[0].items() if not isinstance(cell, dict) and key not in ("runs", "failed")]
-    table = Sheet("Mean ± half of the 95 % confidence interval over seeds", *keys, "runs", "accuracy", "test loss",
-                  "gap", "rounds", "energy J", "delay s")
+    values = {key: list(dict.fromkeys(row["values"][key] for row in rows)) for key in rows[0]["values"]}
+    keys = [key for key, own in values.items() if len(own) > 1]
+    short = [key.rpartition(".")[2] for key in keys]
+    heads = [last if short.count(last) == 1 else key for key, last in zip(keys, short, strict=True)]
+    same = ", ".join(f"{key} = {own[0]}" for key, own in values.items() if len(own) == 1)
+    table = Sheet("Mean ± half of the 95 % confidence interval over seeds", *heads, "runs", "accuracy", "test loss",
+                  "gap", "trained rounds", "energy J", "delay s", caption=f"All with {same}" if same else None)
     for row in rows:
-        measures = [_cell(row[key]) for key in ("test_loss", "generalization_gap", "rounds", "energy_j", "delay_s")]
+        measures = [_cell(row[key]) for key in ("test_loss", "generalization_gap", "rounds_trained", "energy_j",
+                                                "delay_s")]
         accuracy = _cell(row["test_accuracy"], 100, "{:.2f}", " %")
-        table.add_row(*(str(row[key]) for key in keys), str(row["runs"]), accuracy, *measures)
+        table.add_row(*(row["values"][key] for key in keys), str(row["runs"]), accuracy, *measures)
     return table
 
 

@@ -1,18 +1,14 @@
-"""Tables of a plan for a terminal of a hundred columns."""
+"""Tables of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
 
 from fedgap.cli.binding import binding, energy_binds
-from fedgap.cli.words import number, rounds, share, si, split
+from fedgap.cli.sheets import Sheet
+from fedgap.cli.words import alike, number, rounds, share, si, split
 
 if TYPE_CHECKING:
     from fedgap.planning import Plan, Segment
@@ -31,34 +27,6 @@ TERMS = {
     "pruning": ("pruning", "what was removed"),
 }
 """θ's terms: name → what to call it, and what it is the price of."""
-
-
-class Sheet:
-    """A table in the house style, its title above and a caption below: numbers to the right, words to the left."""
-
-    def __init__(self, title: str, *columns: str, left: Sequence[str] = (), caption: str | None = None) -> None:
-        self.title, self.caption = title, caption
-        self._table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-        for position, column in enumerate(columns):
-            wraps = column in left
-            self._table.add_column(
-                column, justify="left" if wraps or position == 0 else "right", no_wrap=not wraps,
-                overflow="fold" if wraps else "ellipsis",
-            )
-
-    def add_row(self, *cells: str, style: str | None = None) -> None:
-        """One row."""
-        self._table.add_row(*cells, style=style)
-
-    def add_section(self) -> None:
-        """A gap before the next row."""
-        self._table.add_section()
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(self.title, style="bold")
-        yield self._table
-        if self.caption:
-            yield Text(self.caption, style="dim")
 
 
 def segment_table(problem: Problem, plan: Plan, segment: Segment) -> Sheet:
@@ -104,10 +72,11 @@ def terms_table(plan: Plan) -> Sheet:
     """θ by terms, each with its share."""
     made = Sheet("The bound θ by terms", "term", "value", "share", "is the price of", left=("is the price of",))
     total = sum(value for value in plan.terms.values())
-    for key, (name, meaning) in TERMS.items():
-        made.add_row(name, number(plan.terms[key], 5), share(plan.terms[key], total), meaning)
+    *values, theta = alike([*(plan.terms[key] for key in TERMS), plan.theta], 6)
+    for text, (key, (name, meaning)) in zip(values, TERMS.items(), strict=True):
+        made.add_row(name, text, share(plan.terms[key], total), meaning)
     made.add_section()
-    made.add_row("θ", number(plan.theta, 6), "", "all of it", style="bold")
+    made.add_row("θ", theta, "", "all of it", style="bold")
     return made
 
 
@@ -137,8 +106,9 @@ def certificate(plan: Plan) -> str:
     """What is known about better plans, in a sentence."""
     if plan.gap is None or plan.lower_bound is None:
         return "There is no certificate: better plans may exist."
-    scope = "no plan" if plan.bound_scope == "all" else "no plan with one selection in all rounds"
-    return f"Certified: {scope} has θ below {plan.lower_bound:.6g}, so this one is within {within(plan.gap)}."
+    scope = "" if plan.bound_scope == "all" else " with one selection in all rounds"
+    return (f"Certified: no plan of {rounds(plan.rounds)}{scope} has θ below {number(plan.lower_bound, 6)}, so this "
+            f"one is within {within(plan.gap)}.")
 
 
 def within(gap: float) -> str:
@@ -158,7 +128,7 @@ def comparison_table(problem: Problem, answers: list[Plan]) -> Sheet:
             made.add_row(answer.scheme, "0", *["–"] * 4, "∞", "–", "–", "–", style="dim")
             continue
         made.add_row(
-            answer.scheme, f"{answer.rounds:,}", *(number(answer.terms[key]) for key in TERMS), number(answer.theta, 5),
+            answer.scheme, f"{answer.rounds:,}", *alike([*(answer.terms[key] for key in TERMS), answer.theta]),
             "–" if answer.gap is None else "0" if answer.gap < 1e-6 else f"{answer.gap:.1e}",
             share(answer.energy_j, problem.energy_j), share(answer.delay_s, problem.delay_s),
             style="bold" if answer.scheme == "proposed" else None,

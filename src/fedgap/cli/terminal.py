@@ -11,8 +11,8 @@ from rich.console import Console, RenderableType
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
-WIDTH = 100
-"""Columns of a table that is piped; a terminal has its own."""
+WIDTH = 1000
+"""Columns where output is piped: a row is a line, so that grep and awk find it whole. A terminal has its own."""
 
 
 def stdout() -> Console:

@@ -84,7 +84,7 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Show who has what: each client's label histogram and generalization statement (the paper's Fig. 3)."""
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
     from fedgap.config import Experiment
     from fedgap.errors import InputError
     from fedgap.running.pictures import draw_partitions
@@ -132,7 +132,7 @@ def _report(run: Run, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"folder": str(run.folder), **summary}))
         return
-    from fedgap.cli.tables import Sheet
+    from fedgap.cli.sheets import Sheet
 
     job = run.job
     table = Sheet(f"{summary['data']}, {summary['model']}, {summary['scheme']}, seed {summary['seed']}", "", "value",

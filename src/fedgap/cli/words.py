@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _PREFIXES = {-5: "f", -4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T"}
 
@@ -34,7 +35,22 @@ def number(value: float | None, digits: int = 4) -> str:
     if math.isinf(value):
         return "∞"
     text = f"{value:.{digits}g}"
-    return f"{float(text):,.0f}" if "e+" in text and abs(value) < 1e7 else text
+    if "e" in text:
+        return f"{float(text):,.0f}" if "e+" in text and abs(value) < 1e7 else text
+    return f"{float(text):,.{len(text.partition('.')[2])}f}"
+
+
+def alike(values: Sequence[float], digits: int = 5) -> list[str]:
+    """Numbers that are read together, a sum and its terms: as many decimals as the largest shows in ``digits`` digits.
+
+    One that would vanish so is told by itself.
+    """
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if not 1e-3 <= largest < 1e7:
+        return [number(value, digits) for value in values]
+    decimals = max(0, digits - 1 - math.floor(math.log10(largest)))
+    return [number(value, 2) if not math.isfinite(value) or 0.0 < abs(value) < 0.5 * 10.0**-decimals
+            else f"{value:,.{decimals}f}" for value in values]
 
 
 def share(part: float, whole: float) -> str:

@@ -15,6 +15,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 }
 """The presets of each kind; each is a commented YAML file in ``presets/`` that a person can copy."""
 
+_WITH_ARTICLE = {"scenario": "a scenario", "experiment": "an experiment", "plan": "a plan"}
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -39,7 +40,19 @@ def open_source(name: str | Path, kind: str) -> Source:
     if not looks_like_path and not exists(path):
         raise _unknown(text, kind)
     as_json = path.suffix.lower() == ".json"
-    return Source(parse(read_file(path), shown(path), as_json=as_json), shown(path), path.parent)
+    value = parse(read_file(path), shown(path), as_json=as_json)
+    if isinstance(value, dict) and _kind(value) not in (kind, None):
+        raise InputError(f"{shown(path)}: is {_WITH_ARTICLE[str(_kind(value))]}; name {_WITH_ARTICLE[kind]}")
+    return Source(value, shown(path), path.parent)
+
+
+def _kind(document: dict[str, Value]) -> str | None:
+    """What a document's keys say it is, where they do."""
+    if "segments" in document and "theta" in document:
+        return "plan"
+    if "clients" in document or "fleet" in document:
+        return "scenario"
+    return "experiment" if "scenario" in document else None
 
 
 def preset_text(name: str) -> str:

@@ -10,9 +10,3 @@ class Evaluation:
     loss: float
     accuracy: float
     samples: int
-
-
-def generalization_gap(training: Evaluation, testing: Evaluation) -> float:
-    """φ^(s) = L(ω, D̂) − L̃(ω, D̃): training loss minus test loss of one model (negative where it fits training
-    better)."""
-    return training.loss - testing.loss

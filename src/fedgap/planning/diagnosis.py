@@ -227,7 +227,7 @@ def reason(problem: Problem, scheme: Scheme, least: dict[str, float | None]) -> 
     energy, delay = least["energy_j"], least["delay_s"]
     if energy is None:
         who = f"even {name}, the fastest," if scheme.select else f"{name}, the slowest,"
-        ending = f"; raise budget.delay_s to {_up(delay)}" if delay is not None else ""
+        ending = f"; raise budget.delay_s to {_up(delay)}" if delay is not None else _both(cheapest)
         return (
             f"delay_s: {who} needs {seconds:.4g} s a round at full power and frequency, {pruned}: "
             f"{problem.rounds} rounds do not fit in {problem.delay_s:g} s{ending}"
@@ -245,6 +245,19 @@ def reason(problem: Problem, scheme: Scheme, least: dict[str, float | None]) -> 
         f"{delay:.6g} s ({name} the {'fastest' if scheme.select else 'slowest'}); "
         f"raise budget.delay_s to {_up(delay)} or budget.energy_j to {_up(energy)}"
     )
+
+
+def _both(cheapest: Cheapest) -> str:
+    """Where neither budget alone would do: what to raise both to, at a quarter above the least time."""
+    problem = cheapest.problem
+    delay = 1.25 * sum(rounds * float(units.shortest(cheapest.selections).min()) for rounds, units in cheapest.kinds)
+    mix = cheapest.least_energy(delay)
+    if mix is None:
+        return ""
+    floor = cheapest.least_energy(np.inf)
+    few = "" if floor is None else (f", and {problem.energy_j:g} J do not carry them, however slow "
+                                    f"({floor.energy_j:.4g} do)")
+    return f"{few}; raise budget.delay_s to {_up(delay)} and budget.energy_j to {_up(mix.energy_j * (1.0 + _MARGIN))}"
 
 
 def _up(value: float | None) -> str:

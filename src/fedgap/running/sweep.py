@@ -19,13 +19,17 @@ from fedgap.errors import FedgapError, InputError
 from fedgap.running.checkpoint import write_json, write_whole
 from fedgap.running.run import Run, has_run
 
-MEASURES = ("test_accuracy", "test_loss", "train_loss", "generalization_gap", "rounds", "energy_j", "delay_s", "theta")
-"""The numbers of a run's summary that a sweep averages over seeds."""
+MEASURES = {"test_accuracy": "test_accuracy", "test_loss": "test_loss", "train_loss": "train_loss",
+            "generalization_gap": "generalization_gap", "rounds_trained": "rounds", "energy_j": "energy_j",
+            "delay_s": "delay_s", "theta": "theta"}
+"""The numbers that a sweep averages over seeds: column → key of a run's summary. No column is a key of an experiment,
+so that one which is swept keeps its name beside them."""
 
 _LONGEST = 200  # bytes of a folder's name; file systems take 255
 
 Outcome = dict[str, Any]
-"""``{"summary": ...}`` of a finished run, or ``{"error": line}`` of one that has no plan or bad input."""
+"""``{"summary": ...}`` of a finished run, or ``{"error": line, "exit_code": code}`` of one that has no plan (3), bad
+input (2) or whose process died (1)."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def sweep(experiment: Experiment, grid: Mapping[str, Sequence[str]], out: str | 
     else:
         work.train_in_processes(experiment, waiting, workers, note)
     rows = summarise(todo, ended)
-    write_json(out / "summary.json", {"format": 1, "experiment": experiment.hash(), "rows": rows})
+    write_json(out / "summary.json", {"format": 2, "experiment": experiment.hash(), "rows": rows})
     write_whole(out / "summary.csv", _csv(rows).encode())
     return rows
 
@@ -183,22 +187,23 @@ def summarise(todo: Sequence[Point], ended: Mapping[Point, Outcome] | None = Non
 
     ``ended`` are outcomes known already, also of runs that left nothing on disk; the others are read from there.
 
-    A row has those keys, ``runs`` (finished), ``failed`` (a message, where one failed), and for each of
-    :data:`MEASURES` ``mean`` and ``ci95``: the half-width of Student's 95 % confidence interval over seeds (null for a
-    single run).
+    A row has ``values`` (those keys and their values), ``runs`` (finished), ``failed`` and ``exit_code`` (of the first
+    run that failed, where one did), and for each of :data:`MEASURES` ``mean`` and ``ci95``: the half-width of Student's
+    95 % confidence interval over seeds (null for a single run).
     """
     groups: dict[tuple[tuple[str, str], ...], list[Outcome]] = {}
     for point in todo:
         key = tuple((k, v) for k, v in point.values.items() if k != "seed")
-        done = (ended or {}).get(point) or outcome(point) or {"error": "has not run yet"}
+        done = (ended or {}).get(point) or outcome(point) or {"error": "has not run yet", "exit_code": None}
         groups.setdefault(key, []).append(done)
     rows = []
     for values, outcomes in groups.items():
         summaries = [o["summary"] for o in outcomes if "summary" in o]
-        row: dict[str, Any] = {**dict(values), "runs": len(summaries),
-                               "failed": next((o["error"] for o in outcomes if "error" in o), None)}
-        for measure in MEASURES:
-            numbers = [s[measure] for s in summaries if s.get(measure) is not None]
+        failed = next((o for o in outcomes if "error" in o), {})
+        row: dict[str, Any] = {"values": dict(values), "runs": len(summaries), "failed": failed.get("error"),
+                               "exit_code": failed.get("exit_code")}
+        for measure, name in MEASURES.items():
+            numbers = [s[name] for s in summaries if s.get(name) is not None]
             row[measure] = confidence(numbers) if len(numbers) == len(summaries) else confidence([])
         rows.append(row)
     return rows
@@ -219,9 +224,12 @@ def confidence(numbers: Sequence[float]) -> dict[str, float | None]:
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    flat = [{name: value for key, cell in row.items() for name, value in
-             ({key: cell["mean"], f"{key}_ci95": cell["ci95"]} if isinstance(cell, dict) else {key: cell}).items()}
-            for row in rows]
+    flat = []
+    for row in rows:
+        columns = row["values"] | {key: row[key] for key in ("runs", "failed", "exit_code")}
+        for measure in MEASURES:
+            columns |= {measure: row[measure]["mean"], f"{measure}_ci95": row[measure]["ci95"]}
+        flat.append(columns)
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(name for row in flat for name in row)))
     writer.writeheader()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import multiprocessing
 import os
+import signal
 import tarfile
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -23,12 +25,15 @@ Report = Callable[[Point, Outcome], None]
 def train_in_processes(base: Experiment, waiting: Sequence[Point], workers: int, report: Report) -> None:
     """``workers`` processes at a time, one run each, so that a crash takes one run with it.
 
-    An interruption lets every process write its run to disk first.
+    An interruption, by Ctrl-C or SIGTERM, lets every process write its run to disk first.
     """
     context = multiprocessing.get_context("spawn")
     queue = list(waiting)
     busy: dict[SpawnProcess, Point] = {}
     threads = max(1, (os.cpu_count() or 1) // workers)
+    terminated = signal.getsignal(signal.SIGTERM)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         while queue or busy:
             while queue and len(busy) < workers:
@@ -43,12 +48,18 @@ def train_in_processes(base: Experiment, waiting: Sequence[Point], workers: int,
                 done = outcome(point)
                 if done is None and process.exitcode == 130:
                     raise KeyboardInterrupt
-                report(point, done or {"error": f"the process ended with code {process.exitcode}; see above"})
+                report(point, done or _died(f"the process ended with code {process.exitcode}; see above"))
     finally:
         for process in busy:
             process.terminate()  # SIGTERM: it ends its round and writes everything
         for process in busy:
             process.join()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, terminated)
+
+
+def _died(message: str) -> Outcome:
+    return {"error": message, "exit_code": FedgapError.exit_code}
 
 
 def _train_in_child(base: tuple[dict[str, Any], str], point: Point, threads: int) -> None:
@@ -94,9 +105,9 @@ def train_on_ray(base: Experiment, waiting: Sequence[Point], address: str, repor
             point = open_tasks.pop(done)
             try:
                 unpack(ray.get(done), point.folder)
-                report(point, outcome(point) or {"error": "came back unfinished"})
+                report(point, outcome(point) or _died("came back unfinished"))
             except ray.exceptions.RayError as error:
-                report(point, {"error": f"Ray: {type(error).__name__}"})
+                report(point, _died(f"Ray: {type(error).__name__}"))
     finally:
         if own:
             ray.shutdown()

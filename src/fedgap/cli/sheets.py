@@ -1,0 +1,69 @@
+"""A table in the house style that never cuts a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+NARROWEST = 20
+"""Columns that words may be folded to before a table is broken into parts."""
+
+
+class Sheet:
+    """A table, its title above and a caption below: numbers to the right, words to the left.
+
+    Where it is wider than the terminal, words are folded; where that is not enough the columns go on below, the first
+    one repeated. A number is never shortened, as rich would.
+    """
+
+    def __init__(self, title: str, *columns: str, left: Sequence[str] = (), caption: str | None = None) -> None:
+        self.title, self.caption, self._columns = title, caption, columns
+        self._words = [position == 0 or column in left for position, column in enumerate(columns)]
+        self._rows: list[tuple[tuple[str, ...], str | None]] = []
+        self._ends: set[int] = set()
+
+    def add_row(self, *cells: str, style: str | None = None) -> None:
+        """One row."""
+        self._rows.append((cells, style))
+
+    def add_section(self) -> None:
+        """A gap before the next row."""
+        self._ends.add(len(self._rows) - 1)
+
+    def parts(self, width: int) -> list[list[int]]:
+        """The columns (by position) of each part that fits into ``width``."""
+        natural = [max(max(map(cell_len, text.split("\n"))) for text in (head, *(cells[k] for cells, _ in self._rows)))
+                   for k, head in enumerate(self._columns)]
+        least = [min(length, NARROWEST) if words else length
+                 for length, words in zip(natural, self._words, strict=True)]
+        parts, used = [[0]], least[0]
+        for k in range(1, len(least)):
+            if used + 2 + least[k] > width and len(parts[-1]) > 1:
+                parts.append([0])
+                used = least[0]
+            parts[-1].append(k)
+            used += 2 + least[k]
+        return parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.title, style="bold")
+        for position, columns in enumerate(self.parts(options.max_width)):
+            if position:
+                yield Text()
+            yield self._table(columns)
+        if self.caption:
+            yield Text(self.caption, style="dim")
+
+    def _table(self, columns: Sequence[int]) -> Table:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
+        for k in columns:
+            words = self._words[k]
+            table.add_column(self._columns[k], justify="left" if words else "right", no_wrap=not words, overflow="fold")
+        for position, (cells, style) in enumerate(self._rows):
+            table.add_row(*(cells[k] for k in columns), style=style, end_section=position in self._ends)
+        return table
