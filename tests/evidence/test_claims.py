@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgap.evidence import claims, contests, savings
+from fedgap.evidence import claims, contests, losses, savings
 from fedgap.evidence.definition import FOLDER, figure_names, load_figure
 from fedgap.evidence.results import MEASURES, compare
 from fedgap.evidence.store import Store
@@ -82,6 +82,21 @@ def test_saturation(last: float, expected: str) -> None:
     found = contests.saturates({"panels": [{"rows": rows, "nominal": 1.0}]}, "repaired")
     assert found[0] == expected
     assert "3 of 3 plans leave energy unspent" in found[1]
+
+
+def test_losses_are_said_with_the_clients_that_took_part() -> None:
+    """Below at 0.6 and 1.0 of three values, with 1 and 3 clients against 10; a tie and a win are no losses."""
+    rows = [row(scheme, seed, 0.5, mode="as_printed", value=value, clients=clients)
+            for seed in range(2) for value, own in ((0.6, 1.0), (1.0, 3.0), (1.5, 5.0))
+            for scheme, clients in (("proposed", own), ("x", 10.0))]
+    lost = [comparison("lower", difference) | {"mode": "as_printed", "value": value}
+            for value, difference in ((0.6, -0.05), (1.0, -0.02))]
+    others = [comparison("tie", -0.5) | {"mode": "as_printed", "value": 1.5},
+              comparison("higher") | {"mode": "repaired", "value": 0.6}]
+    found = {name: None for name in ("fig4", "fig8", "heterogeneity")} | {
+        "fig7": {"panels": [{"rows": rows, "comparisons": [*lost, *others], "vary": "delay_s"}, {"status": "later"}]}}
+    assert losses.as_printed(found) == ["| fig7 | x | 2 of 3 | -2.00 ± 1.00 to -5.00 ± 1.00 | 2.0 | 10.0 |"]
+    assert losses.repaired(found) == ["| none | – | – | – | – |"]
 
 
 def test_the_page_is_written_from_the_committed_results() -> None:

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from fedgap.evidence import judges, repairs, savings
+from fedgap.evidence import judges, losses, repairs, savings
 from fedgap.evidence.contests import faster_at_first, saturates, versus
 from fedgap.evidence.definition import FOLDER
 from fedgap.evidence.judges import NOT_YET, Results
@@ -103,26 +101,11 @@ def page(folder: Path = FOLDER) -> str:
         answers = [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
         cells = [f"**{verdict}**: {text}" if text != "–" else verdict for verdict, text in answers]
         lines.append(f"| {claim.where} | {claim.text} | {cells[0]} | {cells[1]} |")
-    lines += ["", LOSSES, *_losses(found)]
+    lines += ["", losses.REPAIRED, *losses.repaired(found), "", losses.AS_PRINTED, *losses.as_printed(found)]
     pruning = load("benchmarks/pruning_repairs", folder)
     lines += ["", REPAIRS, *(f"| `{name}` | {what} | {text} |" for name, what, text in
                              repairs.rows(found["guide"], pruning))]
     return "\n".join([*lines, "", SAVINGS, *_savings(found, runs)]) + "\n" + _missing(found)
-
-
-def _losses(found: Mapping[str, Results | None]) -> list[str]:
-    """Every repaired comparison in which the proposed scheme is significantly below."""
-    lines = []
-    for name in ("fig7", "fig8", "heterogeneity"):
-        for panel in (found[name] or {}).get("panels", []):
-            below = [c for c in panel.get("comparisons", []) if c["mode"] == "repaired" and c["verdict"] == "lower"]
-            for c in below:
-                own, other = (float(np.mean([row["clients"] for row in panel["rows"] if row["mode"] == "repaired"
-                                             and (row["value"], row["scheme"]) == (c["value"], scheme)]))
-                              for scheme in ("proposed", c["baseline"]))
-                lines.append(f"| {name}, {panel['vary']} = {c['value']:g} | {c['baseline']} | "
-                             f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f} | {own:.1f} | {other:.1f} |")
-    return lines or ["| none | – | – | – | – |"]
 
 
 def _savings(found: Mapping[str, Results | None], runs: savings.Runs) -> list[str]:
@@ -181,16 +164,6 @@ is worse.
 |---|---|---|---|"""
 
 
-LOSSES = """\
-## Where the proposed scheme is below a baseline
-
-Every comparison of accuracies in which it is significantly below, in the default mode `repaired` (points, ± half of
-the 95 % interval). The reason: θ lets the generalization term decide who takes part, and leaves out clients whose
-labels differ; where all could take part for as many rounds, their samples would have helped more. Random plans say the
-same: at σ = 5 θ ranks them badly, rounds and clients rank them well ([What ranks plans](what-ranks-plans.md)).
-
-| where | baseline | proposed less this | clients, proposed | clients, baseline |
-|---|---|---|---|---|"""
 REPAIRS = """\
 ## What each repair does by itself
 

@@ -1,0 +1,71 @@
+"""Where the proposed scheme is significantly below a baseline, and why: a part of the claims page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from fedgap.evidence.judges import Results
+
+REPAIRED = """\
+## Where the proposed scheme is below a baseline
+
+Every comparison of accuracies in which it is significantly below, in the default mode `repaired` (points, ± half of
+the 95 % interval). The reason: θ lets the generalization term decide who takes part, and leaves out clients whose
+labels differ; where all could take part for as many rounds, their samples would have helped more. Random plans say the
+same: at σ = 5 θ ranks them badly, rounds and clients rank them well ([What ranks plans](what-ranks-plans.md)).
+
+| where | baseline | proposed less this | clients, proposed | clients, baseline |
+|---|---|---|---|---|"""
+AS_PRINTED = """\
+As printed, by figure and baseline (the least and the largest difference of those that are significant, and the mean
+number of clients in them). The reason: Φ = Σφ grows with every client, so that the optimum is one client, or a few in
+turn, whatever the labels ([how φ enters](readings.md#aggregation)); a scheme that leaves φ out, or may not choose,
+takes everybody.
+
+| where | baseline | significantly below in | proposed less this | clients, proposed | clients, baseline |
+|---|---|---|---|---|---|"""
+
+
+def repaired(found: Mapping[str, Results | None]) -> list[str]:
+    """Every repaired comparison in which the proposed scheme is significantly below."""
+    lines = []
+    for name, panel, c in _below(found, "repaired"):
+        own, other = (_clients(panel, "repaired", scheme, c["value"]) for scheme in ("proposed", c["baseline"]))
+        lines.append(f"| {name}, {panel['vary']} = {c['value']:g} | {c['baseline']} | "
+                     f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f} | {own:.1f} | {other:.1f} |")
+    return lines or ["| none | – | – | – | – |"]
+
+
+def as_printed(found: Mapping[str, Results | None]) -> list[str]:
+    """The comparisons as printed in which the proposed scheme is significantly below, by figure and baseline."""
+    groups: dict[tuple[str, str], list[tuple[Results, Results]]] = {}
+    for name, panel, c in _below(found, "as_printed"):
+        groups.setdefault((name, c["baseline"]), []).append((panel, c))
+    lines = []
+    for (name, baseline), lost in groups.items():
+        panel = lost[0][0]
+        made = [c for c in panel["comparisons"] if (c["mode"], c["baseline"]) == ("as_printed", baseline)]
+        least, most = (pick((c for _, c in lost), key=lambda c: abs(c["difference"])) for pick in (min, max))
+        shown = [f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f}" for c in (least, most)]
+        clients = [float(np.mean([_clients(panel, "as_printed", scheme, c["value"]) for _, c in lost]))
+                   for scheme in ("proposed", baseline)]
+        lines.append(f"| {name} | {baseline} | {len(lost)} of {len(made)} | {' to '.join(dict.fromkeys(shown))} | "
+                     f"{clients[0]:.1f} | {clients[1]:.1f} |")
+    return lines or ["| none | – | – | – | – | – |"]
+
+
+def _below(found: Mapping[str, Results | None], mode: str) -> Iterator[tuple[str, Results, Results]]:
+    """(figure, panel, comparison of accuracies) wherever the proposed scheme is significantly below."""
+    for name in ("fig4", "fig7", "fig8", "heterogeneity"):
+        for panel in (found[name] or {}).get("panels", []):
+            for c in panel.get("comparisons", []):
+                if (c["mode"], c["verdict"]) == (mode, "lower"):
+                    yield name, panel, c
+
+
+def _clients(panel: Results, mode: str, scheme: str, value: float) -> float:
+    """The mean number of clients a round over seeds."""
+    return float(np.mean([row["clients"] for row in panel["rows"]
+                          if (row["mode"], row["scheme"], row["value"]) == (mode, scheme, value)]))
