@@ -64,10 +64,10 @@ def test_who_is_faster_at_first_and_ends_behind() -> None:
     runs, rows = {}, []
     for seed in range(4):
         jitter = 0.001 * seed
-        for name, losses in (("proposed", [0.8, 0.5, 0.3, 0.2]), ("early", [0.6, 0.5, 0.4, 0.4 + jitter]),
-                             ("late", [0.9, 0.8, 0.7, 0.6])):
-            runs[f"{name}{seed}"] = curve([0.5] * 4, [losses[0] + jitter * len(name), *losses[1:]])
-            rows.append(row(name, seed, 0.5, training_loss=losses[-1]))
+        for name, line in (("proposed", [0.8, 0.5, 0.3, 0.2]), ("early", [0.6, 0.5, 0.4, 0.4 + jitter]),
+                           ("late", [0.9, 0.8, 0.7, 0.6])):
+            runs[f"{name}{seed}"] = curve([0.5] * 4, [line[0] + jitter * len(name), *line[1:]])
+            rows.append(row(name, seed, 0.5, training_loss=line[-1]))
     panel = {"rows": rows, "vary": "delay_s", "comparisons": [
         {"mode": "repaired", "baseline": name, "verdict": "lower"} for name in ("early", "late")]}
     verdict, text = contests.faster_at_first()({"panels": [panel], "runs": runs}, "repaired")
@@ -93,7 +93,7 @@ def test_losses_are_said_with_the_clients_that_took_part() -> None:
             for value, difference in ((0.6, -0.05), (1.0, -0.02))]
     others = [comparison("tie", -0.5) | {"mode": "as_printed", "value": 1.5},
               comparison("higher") | {"mode": "repaired", "value": 0.6}]
-    found = {name: None for name in ("fig4", "fig8", "heterogeneity")} | {
+    found = dict.fromkeys(("fig4", "fig8", "heterogeneity")) | {
         "fig7": {"panels": [{"rows": rows, "comparisons": [*lost, *others], "vary": "delay_s"}, {"status": "later"}]}}
     assert losses.as_printed(found) == ["| fig7 | x | 2 of 3 | -2.00 ± 1.00 to -5.00 ± 1.00 | 2.0 | 10.0 |"]
     assert losses.repaired(found) == ["| none | – | – | – | – |"]
