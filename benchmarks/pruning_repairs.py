@@ -2,11 +2,12 @@
 
 LeNet-5, ten clients, σ = 5, everybody in every round, current weights in the importance throughout; λ = 0.3, 0.5, 0.7
 without repair, with a dense first round (and remembered gradients, or without remembering), and ranked by magnitude;
-five seeds each.
+ten seeds each.
 
     python benchmarks/pruning_repairs.py --data FOLDER_WITH_MNIST --out benchmarks/results/pruning_repairs.json
 
-Everything is resumable: runs are kept under --work, and a second call goes on where the first stopped.
+Everything is resumable: runs are kept under --work and results under --out, and a second call goes
+on where the first stopped.
 """
 
 import argparse
@@ -92,14 +93,18 @@ def main() -> None:
     parser.add_argument("--data", required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("runs/pruning_repairs"))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=400)
     options = parser.parse_args()
     data, rows = load("mnist", options.data), []
     cells = [("unpruned", 0.0), *((name, ratio) for ratio in RATIOS for name in VARIANTS)]
+    known = json.loads(options.out.read_text()) if options.out.is_file() else {"rows": []}
+    if known.get("rounds") != options.rounds:
+        known = {"rows": []}
     for name, ratio in cells:
-        results = []
-        for seed in range(options.seeds):
+        results = next((each["each"][:options.seeds] for each in known["rows"]
+                        if (each["variant"], each["ratio"]) == (name, ratio)), [])
+        for seed in range(len(results), options.seeds):
             folder = options.work / f"{name.replace(', ', '_').replace(' ', '_')}-{ratio}-{seed}"
             if not has_run(folder):
                 write_run(prepared(name, ratio, seed, options.rounds, options.data, data), folder)

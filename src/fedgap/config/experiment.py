@@ -145,7 +145,7 @@ class Experiment(Section):
 
     def _check_scenario(self) -> None:
         """A scenario without φ will get label histograms from the partition; everything else is checked now."""
-        base, document = self._resolved_base(), self._scenario_document()
+        base, document = self.resolved_base(), self._scenario_document()
         clients = base.scenario["clients"]
         clients = [{"phi": 0.0, **client} if isinstance(client, dict) else client for client in clients]
         document |= {"clients": clients, "fleet": None, "labels": None}
@@ -157,21 +157,27 @@ class Experiment(Section):
         except InputError as error:
             raise InputError(f"scenario.{base.locate(error)}") from None
 
-    def _resolved_base(self) -> Resolved:
+    @property
+    def folder(self) -> Path:
+        """What the paths in it are relative to."""
+        return self._folder
+
+    def resolved_base(self) -> Resolved:
+        """The scenario that it names, resolved, before this experiment's own choices."""
         assert self._base is not None, "an experiment is built by load or from_dict"
         return self._base
 
     @property
     def size(self) -> int:
         """N: the number of the scenario's clients."""
-        return len(self._resolved_base().scenario["clients"])
+        return len(self.resolved_base().scenario["clients"])
 
     @property
     def readings(self) -> dict[str, Any]:
         """Every reading after the modes: statement, aggregation, constants, sensitivity, dense_first, evaluate_pruned,
         importance_weights, and the ``mode`` itself.
         """
-        base = self._resolved_base()
+        base = self.resolved_base()
         mode = self.mode or base.document.get("mode") or "repaired"
         bound = base.document.get("bound")
         secant_known = isinstance(bound, dict) and "pruning_sensitivity" in bound
@@ -186,7 +192,7 @@ class Experiment(Section):
 
     def _scenario_document(self) -> dict[str, Any]:
         """The scenario's document with this experiment's rounds, budgets and readings in it."""
-        base = self._resolved_base()
+        base = self.resolved_base()
         document = {key: value for key, value in base.document.items() if key != "mode"}
         changes: dict[str, dict[str, Any]] = {"budget": self.budget.model_dump(exclude_none=True)}
         readings = self.readings
@@ -211,7 +217,7 @@ class Experiment(Section):
             scenario has; :param target_counts: of the target set, (classes,);
         :param client_target_counts: of each client's own target set, (N, classes).
         """
-        base, document = self._resolved_base(), self._scenario_document()
+        base, document = self.resolved_base(), self._scenario_document()
         if label_counts is not None:
             if target_counts is None:
                 raise ValueError("label_counts come with target_counts")
@@ -230,7 +236,7 @@ class Experiment(Section):
         document = self.model_dump(mode="json", exclude_none=True) | self.readings
         reached_into = any(o.path[0] == "scenario" and len(o.path) > 1 for o in self._overrides)
         if reached_into or self.scenario not in PRESETS["scenario"]:
-            document["scenario"] = self._resolved_base().document
+            document["scenario"] = self.resolved_base().document
         return document
 
     def save(self, path: str | Path) -> Path:

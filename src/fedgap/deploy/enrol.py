@@ -18,7 +18,7 @@ from fedgap.learning.models.layout import Layout
 from fedgap.learning.partition import Partition
 from fedgap.planning import plan as make_plan
 from fedgap.planning.plan import Plan
-from fedgap.running.prepare import Prepared, _check_model, _data_arguments, _job
+from fedgap.running.prepare import Prepared, check_model, data_arguments, make_job
 
 PROFILE_BYTES = 2**20
 """No profile may be longer."""
@@ -71,17 +71,17 @@ def _counts(value: Any) -> tuple[int, ...]:
 def with_clients(experiment: Experiment, clients: Sequence[dict[str, Any]]) -> Experiment:
     """The experiment with these clients (entries of a scenario's ``clients``) instead of its own."""
     document = experiment.to_dict()
-    scenario = {key: value for key, value in experiment._resolved_base().document.items()
+    scenario = {key: value for key, value in experiment.resolved_base().document.items()
                 if key not in ("fleet", "labels", "clients", "target_counts")}
     document["scenario"] = {**scenario, "clients": list(clients)}
-    return Experiment.from_dict(document, folder=experiment._folder)
+    return Experiment.from_dict(document, folder=experiment.folder)
 
 
 def first_clients(experiment: Experiment, count: int) -> Experiment:
     """The experiment on the first ``count`` of its scenario's clients."""
     if count > experiment.size:
         raise InputError(f"--local: the scenario has {experiment.size} clients; {count} nodes are too many")
-    clients = experiment._resolved_base().scenario["clients"][:count]
+    clients = experiment.resolved_base().scenario["clients"][:count]
     dropped = ("phi", "label_counts", "target_counts")
     return with_clients(experiment, [{"name": f"client {n}", **{k: v for k, v in client.items() if k not in dropped}}
                                      for n, client in enumerate(clients)])
@@ -89,7 +89,7 @@ def first_clients(experiment: Experiment, count: int) -> Experiment:
 
 def most_request_bytes(experiment: Experiment) -> int:
     """No request of a node to the SuperLink needs more bytes; a model that does not fit the data is an InputError."""
-    module = _check_model(experiment, load(**_data_arguments(experiment)))
+    module = check_model(experiment, load(**data_arguments(experiment)))
     return max(PROFILE_BYTES, most_answer_bytes(Layout.of(module))) + ENVELOPE_BYTES
 
 
@@ -113,7 +113,7 @@ def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Datas
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
     nowhere = tuple(np.zeros(int(row.sum()), dtype=np.int64) for row in counts)
     parts = Partition(nowhere, (), counts, counts * 0 if own is None else own)
-    job = _job(experiment, scenario, plan, dataset, parts)
+    job = make_job(experiment, scenario, plan, dataset, parts)
     job = dataclasses.replace(job, indices=np.zeros(0, dtype=np.int64), data_sha256=DATA_ELSEWHERE,
                               extra={**job.extra, "deployed": True})
     return Prepared(experiment, scenario, plan, job, dataset, parts)

@@ -24,8 +24,8 @@ from fedgap.running.api import write_run
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog
 from fedgap.running.job import Job
-from fedgap.running.prepare import _data_arguments
-from fedgap.running.run import Run, _finish, _write_versions, has_run
+from fedgap.running.prepare import data_arguments
+from fedgap.running.run import Run, finish, has_run, write_versions
 
 TTL_MARGIN_S = 2.0
 """A message lives so much longer than its round, so that the deadline is the server's and not the SuperLink's."""
@@ -89,7 +89,7 @@ class Session:
                  on_event: Callable[[Job, Event], None] | None = None) -> None:
         self.folder, self.experiment, self.transport, self.nodes = folder, experiment, transport, nodes
         self.patience, self._on_event = patience or Patience(), on_event
-        self.dataset = dataset or load(**_data_arguments(experiment))
+        self.dataset = dataset or load(**data_arguments(experiment))
         self.profiles: dict[int, Profile] = {}
         self._asked: dict[str, int] = {}
         self._refused: set[int] = set()
@@ -102,7 +102,7 @@ class Session:
         if has_run(self.folder) and run.finished:
             return run
         rounds, log, began = self._start()
-        _write_versions([self.folder], rounds)
+        write_versions([self.folder], rounds)
         checkpoints = Checkpoints(self.folder / "checkpoint")
         member = rounds.members[0]
         while not member.stopped(rounds.round):
@@ -113,7 +113,7 @@ class Session:
             if self._on_event is not None:
                 self._on_event(rounds.job, event)
         log.close()
-        _finish(run, rounds, 0, time.monotonic() - began)
+        finish(run, rounds, 0, time.monotonic() - began)
         return run
 
     # --- enrolment --------------------------------------------------------------------------------------------------

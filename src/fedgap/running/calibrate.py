@@ -185,7 +185,7 @@ def _scenario(
     experiment: Experiment, counts: tuple[npt.ArrayLike, ...], changes: dict[str, dict[str, Any]]
 ) -> Scenario:
     """The experiment's scenario as it was written, mode included, with what was measured in place of what it had."""
-    document = with_histograms(experiment._resolved_base(), *counts)
+    document = with_histograms(experiment.resolved_base(), *counts)
     sections: dict[str, Any] = {
         "budget": experiment.budget.model_dump(exclude_none=True), "rounds": experiment.rounds, **changes
     }

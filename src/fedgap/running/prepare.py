@@ -52,7 +52,7 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
     are the scenario's too: Table I's where a preset has them.
     """
     own = experiment.partition
-    dataset = dataset or load(progress=progress, **_data_arguments(experiment))
+    dataset = dataset or load(progress=progress, **data_arguments(experiment))
     parts = partition(dataset.train_y.numpy(), dataset.test_y.numpy(), experiment.size, dataset.classes,
                       experiment.seed, kind=own.kind, concentration=own.concentration, sizes=own.sizes,
                       shards=own.shards, file=own.file, target=own.target,
@@ -71,7 +71,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     this experiment, where it was called already; ``planning`` is told of the solver's progress.
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
-    _check_model(experiment, dataset)
+    check_model(experiment, dataset)
     if plan is None:
         plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
@@ -79,10 +79,10 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
                          f"one's {scenario.hash()}); `fedgap partition EXPERIMENT --scenario FILE` writes this one")
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
-    return Prepared(experiment, scenario, plan, _job(experiment, scenario, plan, dataset, parts), dataset, parts)
+    return Prepared(experiment, scenario, plan, make_job(experiment, scenario, plan, dataset, parts), dataset, parts)
 
 
-def _check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
+def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
     """Builds the model and shows it two samples, so that what is wrong with it is said before anything is written."""
     name = experiment.model.name
     module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
@@ -104,7 +104,8 @@ def _check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
     return module
 
 
-def _job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
+def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
+    """All that training needs, from a plan: no configuration is read after this."""
     readings, engine, faults = experiment.readings, experiment.engine, experiment.faults
     fleet, problem, segments = scenario.fleet(), Problem.of(scenario), plan.segments
     if segments[0].selected.size != scenario.size:
@@ -123,7 +124,7 @@ def _job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Datase
     download_s = cost.download_delay(fleet)
     device = engine.device if engine.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
     return Job(
-        seed=experiment.seed, data=_data_arguments(experiment), data_sha256=dataset.digest(),
+        seed=experiment.seed, data=data_arguments(experiment), data_sha256=dataset.digest(),
         model=_model_arguments(experiment), learning_rate=scenario.learning.rate,
         evaluate_every=experiment.evaluate_every, evaluate_pruned=readings["evaluate_pruned"],
         importance={"rule": experiment.pruning.importance, "remember": readings["dense_first"],
@@ -162,11 +163,11 @@ def _model_arguments(experiment: Experiment) -> dict[str, Any]:
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}
 
 
-def _data_arguments(experiment: Experiment) -> dict[str, Any]:
+def data_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments of ``load``, with paths that hold wherever the run is resumed."""
     data = experiment.data.model_dump(exclude_none=True)
     if data["name"].endswith(".npz"):
-        beside = experiment._folder / data["name"]
+        beside = experiment.folder / data["name"]
         data["name"] = str((beside if beside.is_file() else Path(data["name"])).resolve())
     if "folder" in data:
         data["folder"] = str(Path(data["folder"]).resolve())

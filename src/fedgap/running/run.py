@@ -149,7 +149,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
         rounds.load(states)
     logs = {i: RoundLog(runs[i].folder / "rounds.jsonl", state[1]["log"] if state else 0)
             for i, state in zip(positions, states, strict=True)}
-    _write_versions([run.folder for run in runs.values()], rounds)
+    write_versions([run.folder for run in runs.values()], rounds)
 
     def write() -> None:
         for i, events in zip(positions, rounds.drain(), strict=True):
@@ -169,7 +169,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
         if ended or interrupted():
             checkpoint()
             for row in ended:
-                _finish(runs[positions[row]], rounds, row, time.monotonic() - began)
+                finish(runs[positions[row]], rounds, row, time.monotonic() - began)
             if interrupted() and len(ended) < len(positions):
                 raise KeyboardInterrupt
             left = [row for row in range(len(positions)) if row not in ended]
@@ -185,7 +185,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
         log.close()
 
 
-def _finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
+def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     """``model.safetensors``, then ``summary.json``, whose presence says that the run has ended."""
     member, layout = rounds.members[row], rounds.engine.layout
     weights, buffers = rounds.model(row), rounds.buffers[row]
@@ -209,7 +209,8 @@ def _finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
         "clients": ledger.by_client(), **job.extra.get("summary", {}), "wall_s": round(wall_s, 3)})
 
 
-def _write_versions(folders: list[Path], rounds: Rounds) -> None:
+def write_versions(folders: list[Path], rounds: Rounds) -> None:
+    """Notes in each run's folder what it is trained with."""
     device = rounds.engine.device
     versions = {"fedgap": _version(), "python": platform.python_version(), "torch": torch.__version__,
                 "numpy": np.__version__, "platform": platform.platform(), "threads": torch.get_num_threads(),

@@ -143,7 +143,7 @@ def unpack(data: bytes, folder: Path) -> None:
 
 
 def _portable(experiment: Experiment) -> tuple[dict[str, Any], str]:
-    return experiment.to_dict(), str(experiment._folder.resolve())
+    return experiment.to_dict(), str(experiment.folder.resolve())
 
 
 def _restored(portable: tuple[dict[str, Any], str]) -> Experiment:
