@@ -102,9 +102,10 @@ def page(folder: Path = FOLDER) -> str:
         cells = [f"**{verdict}**: {text}" if text != "–" else verdict for verdict, text in answers]
         lines.append(f"| {claim.where} | {claim.text} | {cells[0]} | {cells[1]} |")
     lines += ["", losses.REPAIRED, *losses.repaired(found), "", losses.AS_PRINTED, *losses.as_printed(found)]
-    pruning = load("benchmarks/pruning_repairs", folder)
+    pruning, again = load("benchmarks/pruning_repairs", folder), folder / "repeats.json"
+    repeats = json.loads(again.read_text(encoding="utf-8")) if again.is_file() else None
     lines += ["", REPAIRS, *(f"| `{name}` | {what} | {text} |" for name, what, text in
-                             repairs.rows(found["guide"], pruning))]
+                             repairs.rows(found["guide"], pruning, repeats))]
     return "\n".join([*lines, "", SAVINGS, *_savings(found, runs)]) + "\n" + _missing(found)
 
 
@@ -143,6 +144,8 @@ def _missing(found: Mapping[str, Results | None]) -> str:
                              "comparisons above use the seeds that both schemes have.")
         if results is None:
             lines.append(f"- {name}: not yet run.")
+        elif results.get("pending"):
+            lines.append(f"- {name}: {results['pending']}.")
     return "\n## Not yet measured\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
@@ -169,7 +172,8 @@ REPAIRS = """\
 
 With it less without it, all else as repaired; paired over ten seeds, ± half of the 95 % interval. LeNet-5 on MNIST. The
 first five are judged by whether θ ranks the 200 random plans of each σ better
-(`experiments/guide`), the others by training (`benchmarks/pruning_repairs.py`: σ = 5, all clients, 400 rounds).
+(`experiments/guide`), the others by training (`benchmarks/pruning_repairs.py`: σ = 5, all clients, 400 rounds; the last
+one `fedgap.evidence.repeats`).
 
 | repair | measured | with less without |
 |---|---|---|"""

@@ -88,7 +88,8 @@ def repeated(what: str) -> str:
     found = data("experiments/repeats.json")
     if found is None:
         return ABSENT
-    differences = [100.0 * (second - first) for first, second in (row["accuracy"] for row in found["rows"])]
+    differences = [100.0 * (row["accuracy"][1] - row["accuracy"][0]) for row in found["rows"]
+                   if row["variant"] == "again"]
     each = interval(differences)
     return {"runs": str(len(differences)), "mean": f"{sum(map(abs, differences)) / len(differences):.2f}",
             "most": f"{max(map(abs, differences)):.2f}", "shift": f"{each.mean:+.2f} ± {each.half:.2f}"}[what]

@@ -20,8 +20,9 @@ _CELLS = 13
 """Of the benchmark of pruning rules, when it is complete."""
 
 
-def rows(guide: Mapping[str, Any] | None, pruning: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
-    """(repair, what was measured, with less without), from the guide's plans and the benchmark of pruning rules."""
+def rows(guide: Mapping[str, Any] | None, pruning: Mapping[str, Any] | None,
+         repeats: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
+    """(repair, what was measured, with less without), from the guide's plans, the pruning rules, runs repeated."""
     found = []
     for name, (own, without) in READINGS.items():
         text = "not yet measured" if guide is None else "; ".join(
@@ -42,8 +43,22 @@ def rows(guide: Mapping[str, Any] | None, pruning: Mapping[str, Any] | None) -> 
             f"{_shown(_paired(cells[first, ratio], i, cells[second, ratio], j), 1)} at λ = {ratio:g}"
             for ratio in (0.3, 0.5, 0.7))
         found.append((name, what, text))
-    found.append(("current weights", "points of accuracy", "not yet measured"))
+    found.append(("current weights", "points of accuracy of plans at the nominal budgets, repaired", _weights(repeats)))
     return found
+
+
+def _weights(repeats: Mapping[str, Any] | None) -> str:
+    """Current less previous weights in the importance, by scheme, both trained on the same machine."""
+    all_rows = repeats["rows"] if repeats else []
+    parts = []
+    for scheme in dict.fromkeys(row["scheme"] for row in all_rows):
+        current, previous = ({row["seed"]: 100.0 * row["accuracy"][1] for row in all_rows
+                              if (row["scheme"], row["variant"]) == (scheme, variant)}
+                             for variant in ("again", "previous_weights"))
+        seeds = sorted(current.keys() & previous.keys())
+        if len(seeds) > 1:
+            parts.append(f"{_shown(interval([current[s] - previous[s] for s in seeds]), 2)} for {scheme}")
+    return "; ".join(parts) or "not yet measured"
 
 
 def _difference(plans: Sequence[dict[str, Any]], sigma: float, own: str, without: str) -> Interval:

@@ -1,13 +1,27 @@
-"""Lemma 1, Assumption 4, Proposition 1 and Theorem 1: the measured trajectories against what they promise."""
+"""Lemma 1, Assumption 4, Proposition 1 and Theorem 1: the measured trajectories against what they promise.
+
+    python -m fedgap.evidence.theorem --data DATA [--device cpu] [--again as_printed]
+
+measures the runs that ``experiments/theory/results.json`` does not have (or those of a mode again), and judges.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedgap.evidence.cases import Planned
+from fedgap.evidence.definition import FOLDER, load_figure
+from fedgap.evidence.reproduce import Workshop, plan_panels, write
 from fedgap.evidence.statistics import interval
+from fedgap.evidence.trajectory import measure
 from fedgap.running.job import Job
 from fedgap.theory import aggregate, bound_constants, pooled_statement, round_terms, statement
 from fedgap.theory.convergence import Constants
@@ -16,6 +30,9 @@ from fedgap.theory.generalization import Reading
 READINGS: dict[str, tuple[Reading, str]] = {"as_printed": ("as_printed", "sum"),
                                             "repaired": ("size_normalised", "mixture")}
 CONSTANTS: tuple[Constants, ...] = ("printed", "corrected")
+RUNS = {"repaired": ("proposed", "all_clients"), "as_printed": ("proposed",)}
+"""The schemes that are measured in each mode, at the nominal MNIST budgets (Fig. 5)."""
+SEEDS = (0, 1, 2)
 
 
 def analyse(record: Mapping[str, Any], job: Job) -> dict[str, Any]:
@@ -104,3 +121,35 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 entry[name] = {"mean": _short(one.mean), "half": None if one.half is None else _short(one.half)}
         found.append(entry)
     return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measures what is missing and writes the results after each run; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.theorem", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="the folder of MNIST's files")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--every", type=int, default=10, help="measure at every so many rounds")
+    parser.add_argument("--again", choices=tuple(RUNS), help="measure a mode's runs again")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    given = parser.parse_args(arguments)
+    path, shop = given.out / "theory" / "results.json", Workshop(given.out, "paper", given.data, workers=1)
+    results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
+    rows = [row for row in results["rows"] if row["mode"] != given.again]
+    if given.again:
+        results.pop("pending", None)  # what was to be measured again
+    there = {(row["mode"], row["scheme"], row["seed"]) for row in rows}
+    nominal = replace(load_figure("fig5").panels["paper"][0], seeds=SEEDS)
+    panels = [replace(nominal, modes=(mode,), schemes=schemes) for mode, schemes in RUNS.items()]
+    for case, each in plan_panels(panels, shop).items():
+        if (case.mode, case.scheme, case.seed) in there or not isinstance(each, Planned) or each.job is None:
+            continue
+        record = measure(each.key, replace(each.job, device=given.device), shop.dataset(case.experiment), given.every)
+        rows.append(analyse(record, each.job) | {"machine": record["machine"], "torch": record["torch"]})
+        rows.sort(key=lambda row: (list(RUNS).index(row["mode"]), row["seed"], row["scheme"] != "proposed"))
+        write(results | {"rows": rows, "summary": summary(rows)}, path)
+        print(f"{case.mode} {case.scheme}, seed {case.seed}: measured", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
