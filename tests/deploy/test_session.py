@@ -221,7 +221,7 @@ def test_a_node_that_is_offline_is_not_waited_for(fleet):
         else None))
     run = session.run()
     assert [e.get("dropped") for e in run.history] == [None, None, [0], [0], None, None]
-    assert all(e["measured_s"] < 10 for e in run.history)
+    assert not any("late" in e for e in run.history)
     assert (2, 0, "is offline") in news(run)
     whole = fleet(3, "scheme=all_clients").session("whole").run()
     assert run.summary["energy_j"] < whole.summary["energy_j"]

@@ -1,13 +1,22 @@
 """The gate before Flower's real SuperLink app: other machines reach nodes' requests alone, and those are bounded."""
 
+import inspect
+import time
+
 import pytest
 from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, RegisterNodeRequest
 from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
+from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink import extensions
+from flwr.superlink.grid import http_grid
 from flwr.superlink.main import create_app
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
+from fedgap.deploy.packet import Packet
+from fedgap.deploy.processes import PULL, pull_soon
+from fedgap.deploy.server_app import GridTransport
 from fedgap.deploy.superlink import Gate, from_here
 
 MOST = 10_000
@@ -63,3 +72,35 @@ def test_requests_are_bounded_whether_they_say_their_length_or_not(superlink):
 def test_who_is_here(client, server, here):
     assert from_here({"client": (client, 1), "server": (server, 2)}) is here
     assert not from_here({"client": None, "server": (server, 2)})
+
+
+def test_an_answer_that_was_announced_and_never_comes_is_given_up_with_its_round(monkeypatch):
+    """Flower would ask for its parts for two hours, and all other nodes' answers would wait behind it."""
+    monkeypatch.setattr(http_grid, "pull_objects", pull_objects)
+    for name in ("task_id", "run_id", "node_id"):
+        monkeypatch.setattr(TaskIdentity, f"_{name}", 1)  # as in a process of Flower's
+
+    class Grid:
+        def push_messages(self, messages):
+            return ["ticket" for _ in messages]
+
+    transport = GridTransport(Grid())
+    transport.send({7: Packet({"kind": "round", "round": 0})}, 2.0)
+    tries = []
+
+    def never(object_id):
+        tries.append(time.monotonic())
+        raise ObjectUnavailableError("not there")
+
+    with pytest.raises(ObjectPullError):
+        http_grid.pull_objects(["part"], pull_object_fn=never)
+    assert tries[-1] - tries[0] >= 1.0  # until the message is void, and not before
+    assert len(tries) > 3
+    transport.send({7: Packet({"kind": "hello"})}, 600.0)  # a question in the background is nothing to wait for
+    assert transport._until < time.monotonic() + 2.0
+
+
+def test_parts_of_messages_are_asked_for_soon_again(monkeypatch):
+    monkeypatch.setattr(pull_objects, "__kwdefaults__", dict(pull_objects.__kwdefaults__))
+    pull_soon()
+    assert {name: inspect.signature(pull_objects).parameters[name].default for name in PULL} == PULL

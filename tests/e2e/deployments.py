@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -46,6 +47,21 @@ def at(actions, always=lambda: None):
         always()
 
     return act
+
+
+def said(log: Path, words):
+    """How many times a log says so."""
+    return log.read_text(errors="replace").count(words) if log.is_file() else 0
+
+
+def wait_for(true, most_s=300.0):
+    """Waits until it is so; whether it is."""
+    deadline = time.monotonic() + most_s
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def server_pid(out: Path):

@@ -1,4 +1,4 @@
-"""A node's worker that lies: python -m tests.e2e.lying_worker FOLDER. The first round is honest, then six lies."""
+"""A node's worker that lies: python -m tests.e2e.lying_worker FOLDER. The first round is honest, then seven lies."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,13 @@ from fedgap.deploy.packet import Packet
 from fedgap.deploy.worker import Worker, serve
 from tests.deploy.test_session import no_packet, not_a_number, other_plan, oversized, wrong_round, wrong_shape
 
-LIES = {1: wrong_shape, 2: not_a_number, 3: wrong_round, 4: other_plan, 5: oversized, 6: no_packet}
+
+def enormous(request, answer):
+    """The SuperLink itself refuses it, after it was announced: it never comes."""
+    return Packet(answer.fields, {**answer.blobs, "more": bytes(2**24)})
+
+
+LIES = {1: wrong_shape, 2: not_a_number, 3: wrong_round, 4: other_plan, 5: oversized, 6: no_packet, 7: enormous}
 
 
 class LyingWorker(Worker):

@@ -170,7 +170,7 @@ def node(
             while True:
                 time.sleep(5.0)
                 if said := processes.revive():
-                    typer.echo(f"the SuperNode had ended and was started again: {said}", err=True)
+                    typer.echo(f"the SuperNode ended and is started again: {said}", err=True)
         finally:
             processes.stop()
 

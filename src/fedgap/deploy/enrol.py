@@ -22,8 +22,6 @@ from fedgap.running.prepare import Prepared, check_model, data_arguments, make_j
 
 PROFILE_BYTES = 2**20
 """No profile may be longer."""
-ENVELOPE_BYTES = 2**16
-"""What Flower may put around a packet."""
 MOST_CLASSES = 100_000
 MOST_SAMPLES = 10**12
 DATA_ELSEWHERE = "the data are the nodes'"
@@ -88,9 +86,12 @@ def first_clients(experiment: Experiment, count: int) -> Experiment:
 
 
 def most_request_bytes(experiment: Experiment) -> int:
-    """No request of a node to the SuperLink needs more bytes; a model that does not fit the data is an InputError."""
+    """No request of a node to the SuperLink may have more bytes; a model that does not fit the data is an InputError.
+
+    Twice what is needed, so that an answer that is somewhat too long comes to the server, which says whose it is.
+    """
     module = check_model(experiment, load(**data_arguments(experiment)))
-    return max(PROFILE_BYTES, most_answer_bytes(Layout.of(module))) + ENVELOPE_BYTES
+    return 2 * max(PROFILE_BYTES, most_answer_bytes(Layout.of(module)))
 
 
 def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> Prepared:

@@ -20,6 +20,7 @@ from flwr.supercore.superexec.executor.types import ExecutionSpec
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 import fedgap.deploy.client_app  # noqa: F401  (imported once, here, and not in every child)
+from fedgap.deploy.processes import pull_soon
 
 
 class ForkingExecutor(SubprocessExecutor):
@@ -55,6 +56,7 @@ def main() -> None:
     def forking(*arguments: Any, **options: Any) -> ForkingExecutor:
         return ForkingExecutor()
 
+    pull_soon()
     vars(loop)["get_executor"] = forking
     loop.run_superexec(address, insecure=True, superexec_auth_secret=Path(secret_file).read_bytes(),
                        parent_pid=int(parent))

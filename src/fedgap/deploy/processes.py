@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -21,8 +23,15 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
          "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_USAGE_STATS_ENABLED": "0"}
 """Flower, and Ray in simulations, tell nobody anything and install nothing; otherwise a SuperLink calls ``uv sync``,
 and fails offline."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 TASK_POLL_S = "0.1"
 """How often a SuperExec asks for tasks; Flower's default is one second."""
+
+
+PULL: dict[str, Any] = {"initial_backoff": 0.03, "backoff_cap": 0.3, "max_tries_per_object": None}
+"""Of ``flwr``'s ``pull_objects``: a message is announced before its parts are there, and whoever asks for one that is
+not asks again after a second, then two, four, eight and ten, 500 times at most. Who polls often meets that every
+time."""
 
 
 class DeployError(FedgapError):
@@ -80,10 +89,24 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
+def pull_soon() -> None:
+    """In this process, asks sooner again for a part of a message that is not there yet."""
+    from flwr.supercore.inflatable.inflatable_utils import pull_objects
+
+    assert pull_objects.__kwdefaults__ is not None
+    pull_objects.__kwdefaults__.update(PULL)
+
+
 def last_words(log: Path) -> str:
-    """The last line of a log that says something, and where the rest is."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return f"{lines[-1][:200] if lines else 'it said nothing'} (see {log})"
+    """The last error in a log's end, else its last line that says something; and where the rest is."""
+    lines = [COLOUR.sub("", line).strip() for line in log.read_text(errors="replace").splitlines()[-40:]]
+    errors = [n for n, line in enumerate(lines) if line.startswith("ERROR")]
+    if errors:
+        told = list(itertools.takewhile(bool, lines[errors[-1]:]))  # an error ends with an empty line
+    else:
+        told = [line for line in lines if line and not line.startswith("INFO")][-1:] or [x for x in lines if x][-1:]
+    words = " ".join(" ".join(told).split())
+    return f"{words[:300] or 'it said nothing'} (see {log})"
 
 
 def free_port() -> int:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.inflatable.inflatable_utils import pull_objects
+from flwr.superlink.grid import http_grid
 
 from fedgap.config import Experiment
 from fedgap.deploy.flower import LOCK
 from fedgap.deploy.packet import Packet
+from fedgap.deploy.processes import PULL
 from fedgap.deploy.session import Answer, Patience, Session
 from fedgap.errors import FedgapError
 from fedgap.running.checkpoint import write_json
@@ -22,6 +26,7 @@ from fedgap.running.job import Job
 from fedgap.running.live import describe
 
 RECORD, PACKET = "fedgap", "packet"
+LEAST_PULL_S = 1.0
 LOG = logging.getLogger("flwr")
 
 app = ServerApp()
@@ -32,7 +37,14 @@ class GridTransport:
     """Packets as Flower messages: one ConfigRecord with one entry of bytes."""
 
     def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+        self.grid, self._until = grid, 0.0
+        vars(http_grid)["pull_objects"] = self._pull
+
+    def _pull(self, object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> dict[str, bytes]:
+        """An answer's parts. A node may announce one and never send it, which must not hold up a round: whatever is not
+        there when the last messages are void is given up."""
+        left = max(LEAST_PULL_S, self._until - time.monotonic())
+        return pull_objects(object_ids, pull_object_fn, max_time=left, **PULL)
 
     def online(self) -> set[int]:
         """The SuperNodes that the SuperLink sees."""
@@ -42,6 +54,8 @@ class GridTransport:
         """Pushes one message a node; its time to live is the round's, so that no node works on a stale round."""
         if not packets:
             return {}
+        if any(packet.fields["kind"] != "hello" for packet in packets.values()):
+            self._until = time.monotonic() + ttl_s
         nodes = list(packets)
         messages = [
             Message(RecordDict({RECORD: ConfigRecord({PACKET: packets[node].to_bytes()})}), dst_node_id=node,
