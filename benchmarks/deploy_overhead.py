@@ -1,18 +1,21 @@
 """What a deployed round costs beyond the slowest client's own work, and the bytes that cross the wire.
 
-    python benchmarks/deploy_overhead.py [--nodes 2 4] [--rounds 10] [--modes plain warm] [--out FILE]
+    python benchmarks/deploy_overhead.py [--nodes 2 4] [--rounds 12] [--out FILE]
 
-``plain``: Flower's own SuperNode and SuperExec with their defaults (polls of 1 s, 0.5 s and 3 s, and a new Python for
-every message), but with this project's thin client app and resident worker, so already without the import of torch.
-``warm``: what ``fedgap deploy`` starts. All on the loopback interface, with TLS and node keys, one after the other.
+Rounds, for each number of nodes in three ways, one after the other, on the loopback interface with TLS and node keys:
 
-Bytes are counted by a relay between the nodes and the SuperLink: all of TCP's payload, so TLS, HTTP, polls and
-heartbeats count too. A node's connections carry one request after the other, so the relay sees where a request begins,
-and sorts them by what they carry:
+- ``ordinary``: Flower's defaults and an app as Flower's own examples are (``peers/flower_app``), whose client imports
+  torch in a new process for every message;
+- ``plain``: the same processes and polls (3 s, 1 s, 0.5 s), but fedgap's thin client app and resident worker;
+- ``warm``: what ``fedgap deploy`` starts.
 
-- an *upload* has more bytes than half of the smallest payload: wire = a·payload + constant, a fitted over all uploads;
-- all others are small: the rest of each message (Flower pulls, confirms and pushes it in nine requests),
-  polls and heartbeats. An idle federation, watched before the run, gives the polls of a node and second.
+Bytes are counted by a relay between the nodes and the SuperLink of the ``warm`` runs, and of three more with larger
+models: all of TCP's payload, so TLS, HTTP, polls and heartbeats count too. A round ends with its last upload; what
+nodes sent in it is explained by least squares as
+
+    a · (1 − λ)H/8  +  b · messages  +  c · nodes · seconds,
+
+with the minutes before each run, in which nodes wait and nothing happens, as rows without payload and messages.
 """
 
 from __future__ import annotations
@@ -26,40 +29,47 @@ import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from fedgap.config import Experiment
-from fedgap.deploy.flower import Timeouts
-from fedgap.deploy.local import local
+from fedgap.deploy.flower import CONNECTION, Timeouts
+from fedgap.deploy.local import Local, local
+from fedgap.deploy.processes import flwr
 from fedgap.learning.codec import HEADER_BYTES
 
-KEYS = ["engine.threads=1", "engine.kind=loop", "evaluate_every=1000", "scheme=all_clients", "model.name=lenet5"]
+APP = Path(__file__).parent / "peers" / "flower_app"
+KEYS = ["engine.threads=1", "engine.kind=loop", "evaluate_every=1000", "scheme=all_clients"]
+LENET_WEIGHTS = 44_426
+WIDTHS = (128, 512, 1024)
+"""Of the larger models' hidden layer: perceptrons of 0.1, 0.4 and 0.8 million weights."""
+WARM_UP = 2
+"""A run's first rounds, in which everything is loaded, are not counted."""
 IDLE_S = 20.0
-"""How long the federation is watched before the run."""
-REQUESTS = 9
-"""Of one message and its answer: pull it, its three objects, confirm; push the answer, its three objects."""
+"""How long the federation is watched before a run."""
+Row = dict[str, float]
 
 
 class Relay:
     """Passes TCP connections on and counts what goes each way, from the nodes' side, by request."""
 
     def __init__(self, port: int) -> None:
-        self.target, self.down, self.connections = port, 0, 0
-        self.requests: list[int] = []
-        """Bytes sent up, by request; a connection's first ones are TLS's handshake."""
+        self.target, self.down = port, 0
+        self.requests: list[list[float]] = []
+        """Each request's beginning (monotonic seconds) and its bytes; a connection's first ones are TLS's handshake."""
         self._lock = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
-    @property
-    def up(self) -> int:
-        """All bytes from the nodes."""
-        return sum(self.requests)
+    def between(self, begin: float, end: float) -> float:
+        """Bytes of the requests that began in [begin, end)."""
+        return sum(size for at, size in self.requests if begin <= at < end)
 
     def _accept(self) -> None:
         while True:
@@ -68,104 +78,155 @@ class Relay:
                 far = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
                 return
-            self.connections += 1
-            last: list[int | None] = [None]  # the connection's open request; None once its answer has begun
-            threading.Thread(target=self._pump, args=(near, far, last, True), daemon=True).start()
-            threading.Thread(target=self._pump, args=(far, near, last, False), daemon=True).start()
+            request: list[list[float]] = []  # the connection's open request; none once its answer has begun
+            threading.Thread(target=self._pump, args=(near, far, request, True), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, request, False), daemon=True).start()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, last: list[int | None], up: bool) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, request: list[list[float]], up: bool) -> None:
         try:
             while data := source.recv(2**16):
                 with self._lock:
                     if not up:
-                        self.down, last[0] = self.down + len(data), None
-                    elif last[0] is None:
-                        last[0] = len(self.requests)
-                        self.requests.append(len(data))
+                        self.down += len(data)
+                        request.clear()
+                    elif request:
+                        request[0][1] += len(data)
                     else:
-                        self.requests[last[0]] += len(data)
+                        request.append([time.monotonic(), len(data)])
+                        self.requests.append(request[0])
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             pass
 
 
-def on_the_wire(relay: Relay, idle: list[int], idle_s: float, history: list[dict[str, Any]], nodes: int,
-                seconds: float) -> dict[str, object]:
-    """What the bytes from the nodes are: uploads, the rest of their messages, polls."""
-    payload = sorted(b for event in history for b in event["client_uploaded_bytes"] if b)
-    sizes = np.array(sorted(relay.requests))
-    uploads, small = sizes[sizes > payload[0] / 2], sizes[sizes <= payload[0] / 2]
-    modelled = sum(e["uploaded_bits"] for e in history) / 8
-    messages = sum(len(e["clients"]) for e in history)
-    found: dict[str, object] = {
-        "payload_bytes": sum(payload), "modelled_bytes": round(modelled), "header_bytes": HEADER_BYTES,
-        "wire_up_bytes": relay.up, "wire_down_bytes": relay.down,
-        "payload_down_bytes": sum(e["downloaded_bytes"] for e in history), "connections": relay.connections,
-        "uploads": len(uploads), "upload_wire_bytes": int(uploads.sum()),
-        "upload_wire_over_modelled": round(float(uploads.sum()) / modelled, 5),
-        "small_requests": len(small), "small_wire_bytes": int(small.sum()),
-        "small_request_bytes_median": float(np.median(small)),
-        "polls_per_node_and_s": round(len(idle) / idle_s / nodes, 3),
-        "poll_bytes_per_node_and_s": round(sum(idle) / idle_s / nodes),
-        "other_bytes_per_message": round((REQUESTS - 1) * float(np.median(small))), "messages": messages,
-        "seconds": round(seconds, 1)}
-    if len(uploads) == len(payload) and payload[0] < payload[-1]:
-        slope, constant = np.polyfit(payload, uploads, 1)
-        found |= {"upload_slope": round(float(slope), 5), "upload_constant_bytes": round(float(constant))}
-    return found
+# --- bytes -----------------------------------------------------------------------------------------------------------
 
 
-def measure(mode: str, nodes: int, rounds: int) -> dict[str, object]:
-    """One deployment; medians over its rounds but the first two, in which everything is loaded."""
-    keys = [*KEYS, f"rounds={rounds}", f"budget.energy_j={0.4 * rounds}", f"budget.delay_s={0.6 * rounds}"]
+def rows_of(relay: Relay, idle: tuple[float, float], history: list[dict[str, Any]], nodes: int) -> list[Row]:
+    """The watched time before the run and each round but the first: payload, messages, node seconds, bytes sent.
+
+    Every node uploads in every round, so that the round's last upload ends it. An upload is a request with more bytes
+    than half of the smallest payload; all others are a few kB.
+    """
+    smallest = min(b for event in history for b in event["client_uploaded_bytes"])
+    uploads = sorted(at for at, size in relay.requests if size > smallest / 2)
+    if len(uploads) != nodes * len(history):
+        raise SystemExit(f"{len(uploads)} uploads were seen, not {nodes * len(history)}; the machine is too busy")
+    ends = uploads[nodes - 1::nodes]
+    rows = [{"modelled": 0.0, "payload": 0.0, "messages": 0.0, "node_s": nodes * (idle[1] - idle[0]),
+             "wire": relay.between(*idle)}]
+    for event, begin, end in zip(history[1:], ends, ends[1:], strict=False):
+        rows.append({"modelled": event["uploaded_bits"] / 8, "payload": event["uploaded_bytes"], "messages": nodes,
+                     "node_s": nodes * (end - begin), "wire": relay.between(begin + 1e-9, end + 1e-9)})
+    return rows
+
+
+def fitted(rows: Sequence[Row]) -> dict[str, Any]:
+    """a, b and c by least squares, with 95 % intervals; and how far a round's bytes are from them."""
+    names = ("modelled", "messages", "node_s")
+    x = np.array([[row[name] for name in names] for row in rows])
+    y = np.array([row["wire"] for row in rows])
+    found, *_ = np.linalg.lstsq(x, y, rcond=None)
+    rest = y - x @ found
+    freedom = len(rows) - len(names)
+    half = (stats.t.ppf(0.975, freedom) * np.sqrt(rest @ rest / freedom * np.diag(np.linalg.inv(x.T @ x))))
+    payload = x[:, 0] > 0
+    beyond = (y - x[:, 1:] @ found[1:])[payload] / x[payload, 0]
+    return {"factor": round(found[0], 5), "factor_half": round(half[0], 5),
+            "message_bytes": round(found[1]), "message_bytes_half": round(half[1]),
+            "second_bytes": round(found[2]), "second_bytes_half": round(half[2]),
+            "rounds": int(payload.sum()), "rounds_within_5_percent": int((beyond <= 1.05).sum()),
+            "largest_factor_of_a_round": round(float(beyond.max()), 5),
+            "payload_over_modelled": round(sum(r["payload"] for r in rows) / x[:, 0].sum(), 5),
+            "header_bytes": HEADER_BYTES,
+            "wire_over_modelled": {f"{int(size)}": round(float(y[x[:, 0] == size].mean() / size), 3)
+                                   for size in sorted(set(x[payload, 0]))}}
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def experiment(rounds: int, width: int | None) -> Experiment:
+    """LeNet-5, or a perceptron; the budgets are such that all take part and prune a part of their gradients."""
+    weights = LENET_WEIGHTS if width is None else 795 * width + 10
+    model = ["model.name=lenet5"] if width is None else ["model.name=mlp", f"model.arguments.hidden=[{width}]"]
+    scale = 0.8 * rounds * weights / LENET_WEIGHTS
+    return Experiment.load("embedded", [
+        *KEYS, *model, f"scenario.model.gradient_bits={32 * weights}", f"rounds={rounds}",
+        f"budget.energy_j={0.4 * scale}", f"budget.delay_s={0.6 * scale}"])
+
+
+def measure(mode: str, nodes: int, rounds: int, width: int | None = None) -> tuple[dict[str, Any], list[Row]]:
+    """One deployment: its rounds' overhead, and rows of bytes."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "run"
         relays: list[Relay] = []
 
         def through(port: int) -> int:
             relays.append(Relay(port))
-            return relays[0].port
+            return int(relays[0].port)
 
-        with local(Experiment.load("embedded", keys), nodes, out, timeouts=Timeouts(180.0, 600.0),
+        with local(experiment(rounds, width), nodes, Path(folder) / "run", timeouts=Timeouts(180.0, 600.0),
                    warm=mode == "warm", through=through) as deployment:
             relay = relays[0]
-            while len(relay.requests) < 6 * nodes:  # all have come
+            while not all("SuperNode ID" in (n.folder / "supernode.log").read_text() for n in deployment.nodes):
                 time.sleep(0.5)
-            seen, began = len(relay.requests), time.monotonic()
+            time.sleep(5.0)
+            began = time.monotonic()
             time.sleep(IDLE_S)
-            idle, idle_s = relay.requests[seen:], time.monotonic() - began
-            run = deployment.run()
-            whole = run.history
-            wire = on_the_wire(relay, idle, idle_s, whole, nodes, time.monotonic() - began)
-    history = whole[2:]
-    overhead = sorted(event["overhead_s"] for event in history)
-    quarter = statistics.quantiles(overhead, n=4) if len(overhead) > 1 else [overhead[0]] * 3
-    return {"mode": mode, "nodes": nodes, "rounds": len(history), "overhead_s_median": round(quarter[1], 3),
-            "overhead_s_quartiles": [round(quarter[0], 3), round(quarter[2], 3)],
-            "round_s_median": round(statistics.median(e["measured_s"] for e in history), 3),
-            "client_s_median": round(statistics.median(s for e in history for s in e["client_measured_s"] if s), 4),
-            "payload_over_modelled": round(sum(e["uploaded_bytes"] for e in whole)
-                                           / (sum(e["uploaded_bits"] for e in whole) / 8), 5), "wire": wire}
+            idle = (began, time.monotonic())
+            history = ordinary(deployment, rounds) if mode == "ordinary" else deployment.run().history
+            rows = [] if mode == "ordinary" else rows_of(relay, idle, history, nodes)
+    counted = history[WARM_UP:]
+    own = [max(s for s in event["client_measured_s"] if s is not None) for event in counted]
+    overhead = [event["measured_s"] - seconds for event, seconds in zip(counted, own, strict=True)]
+    low, median, high = statistics.quantiles(overhead, n=4)
+    return {"mode": mode, "nodes": nodes, "rounds": len(counted), "overhead_s_median": round(median, 3),
+            "overhead_s_quartiles": [round(low, 3), round(high, 3)],
+            "client_s_median": round(statistics.median(own), 4)}, rows
+
+
+def ordinary(deployment: Local, rounds: int) -> list[dict[str, Any]]:
+    """The ordinary app's rounds on the deployment's SuperLink and nodes."""
+    out, nodes = deployment.out.resolve() / "ordinary.jsonl", len(deployment.nodes)
+    flwr(["run", str(APP), CONNECTION, "--run-config", f'rounds={rounds} nodes={nodes} out="{out}"'],
+         deployment.superlink.environ)
+    lines: list[str] = []
+    deadline = time.monotonic() + 120.0 + 60.0 * rounds
+    while len(lines) < rounds:
+        time.sleep(1.0)
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the ordinary app did not finish; see {deployment.superlink.logs}")
+        lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
+    return [json.loads(line) for line in lines]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[2, 4])
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--modes", nargs="+", default=["plain", "warm"], choices=["plain", "warm"])
+    parser.add_argument("--rounds", type=int, default=12, help="of each run, the first two of which are not counted")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "deploy_overhead.json")
     options = parser.parse_args()
+    if options.rounds < WARM_UP + 2:
+        parser.error(f"--rounds: at least {WARM_UP + 2}")
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "flwr": metadata.version("flwr"),
                "load_before": round(os.getloadavg()[0], 1)}
-    print(json.dumps(machine))
-    runs = []
+    print(json.dumps(machine), flush=True)
+    runs, rows = [], []
     for nodes in options.nodes:
-        for mode in options.modes:
-            found = measure(mode, nodes, options.rounds)
-            runs.append({**found, "load": round(os.getloadavg()[0], 1)})
-            print(json.dumps(runs[-1]), flush=True)
-            options.out.write_text(json.dumps({"machine": machine, "runs": runs}, indent=1) + "\n", encoding="utf-8")
+        for mode in ("ordinary", "plain", "warm"):
+            found, sent = measure(mode, nodes, options.rounds)
+            runs.append(found)
+            rows += sent if mode == "warm" else []
+            if mode == "plain":
+                found["idle_bytes_per_node_and_s"] = round(sent[0]["wire"] / sent[0]["node_s"])
+            print(json.dumps(found), flush=True)
+    for width in WIDTHS:
+        rows += measure("warm", options.nodes[0], options.rounds, width)[1]
+        print(json.dumps(rows[-1]), flush=True)
+    document = {"machine": machine, "runs": runs, "wire": {"fit": fitted(rows), "rows": rows}}
+    print(json.dumps(document["wire"]["fit"]), flush=True)
+    options.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
