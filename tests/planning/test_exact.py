@@ -136,7 +136,7 @@ def test_every_regime(regime, seed):
     answer = plan(scenario)
     check(scenario, answer)
     assert cost(answer) == pytest.approx(solution.cost, rel=1e-9)
-    assert solution.proven or answer.gap <= 1e-3 or rounds > 5
+    assert answer.gap <= 1e-3 or rounds > 5
     assert answer.gap <= 1e-3 or rounds < 400
     if not problem.dense_first:
         assert cost(answer) <= single_selection(problem) * (1 + 1e-9)

@@ -25,6 +25,8 @@ Bools = npt.NDArray[np.bool_]
 
 _TOLERANCE = 1e-7
 """Relative gap to which several segments' deadlines are found; the value is flat there, so the plan is closer still."""
+_ITERATIONS = 80
+"""Programs for these deadlines at most: where budgets hardly suffice, prices are so steep that the tolerance is not met."""
 
 
 class Part(NamedTuple):
@@ -145,7 +147,7 @@ class _Several:
     def _deadlines(self, start: tuple[float, float] | None) -> Array | None:
         problem = self.problem
         energy, delay = problem.energy_j / problem.rounds, problem.delay_s / problem.rounds
-        master = Master(self.rounds / problem.rounds, energy, delay, self.price, _TOLERANCE)
+        master = Master(self.rounds / problem.rounds, energy, delay, self.price, _TOLERANCE, _ITERATIONS)
         master.run(start=start)
         if master.infeasible:
             return None

@@ -23,6 +23,8 @@ Composition = tuple[tuple[int, bytes, int], ...]
 
 FINE = 1e-9
 """Relative gap below which nothing is searched any further."""
+SOLVED = 1e-6
+"""Relative allowance for how exactly a composition is solved, where one that was solved bounds others."""
 _MOST_COMPOSITIONS = 200_000
 _MOST_SOLVED = 400
 _DUAL_POINTS = 24
@@ -45,8 +47,8 @@ class Search:
         back = np.array([mu * master.energy + nu * master.delay for mu, nu in points])
         return tables, back
 
-    def enumerate(self, progress: Progress | None) -> bool:
-        """Try every composition that the bounds allow to be better, best first; whether all others were ruled out."""
+    def enumerate(self, progress: Progress | None) -> float:
+        """Try every composition that the bounds allow to be better, best first; what no plan's θ − α is below."""
         tables, back = self._tables()
         selections = [oracle.selections for oracle in self.oracles]
         kinds = list(zip(self.rounder.groups, tables, strict=True))
@@ -54,7 +56,7 @@ class Search:
         best = int(np.argmax(lowest))
         allowed = (self.rounder.best.cost if self.rounder.best else np.inf) - lowest[best]
         reduced = [(group.rounds, table[best] - table[best].min()) for group, table in kinds]
-        found, complete = _multisets(reduced, allowed)
+        found, dropped = _multisets(reduced, allowed)
         bounds = np.full(len(found), -np.inf)
         columns = np.repeat(np.arange(len(self.rounder.groups)), [g.rounds for g in self.rounder.groups])
         for p in range(len(back)):
@@ -64,16 +66,17 @@ class Search:
         solved = 0
         while solved < len(order):
             limit = self.rounder.best.cost * (1.0 - FINE) if self.rounder.best else np.inf
-            if bounds[order[solved]] >= limit:
-                break
-            if solved >= _MOST_SOLVED:
-                complete = False
+            if bounds[order[solved]] >= limit or solved >= _MOST_SOLVED:
                 break
             chosen = order[solved : solved + 32]
             solved += len(chosen)
             self.rounder.try_all(_compositions(found[chosen], columns, selections))
             self.rounder.report(progress, "enumerating", solved)
-        return complete
+        if self.rounder.best is None:
+            return -np.inf
+        # Of the compositions that were listed some are left, others were not even listed, all others are solved.
+        left = bounds[order[solved]] if solved < len(order) else np.inf
+        return float(min(left, lowest[best] + dropped, self.rounder.best.cost * (1.0 - SOLVED)))
 
     def climb(self, progress: Progress | None) -> None:
         """Move single rounds to other promising selections while that helps."""
@@ -118,12 +121,12 @@ def _distance(point: tuple[float, float], master: Master) -> float:
     return abs(point[0] - master.prices[0]) * master.energy + abs(point[1] - master.prices[1]) * master.delay
 
 
-def _multisets(kinds: list[tuple[int, Array]], allowed: float) -> tuple[Ints, bool]:
+def _multisets(kinds: list[tuple[int, Array]], allowed: float) -> tuple[Ints, float]:
     """Index rows of all multisets (R_g selections of kind g) whose reduced costs add up to at most ``allowed``.
 
-    Returns at most about ``_MOST_COMPOSITIONS`` rows, cheapest first, and whether that is all of them.
+    Returns at most about ``_MOST_COMPOSITIONS`` rows, and what any multiset that was left out costs at least.
     """
-    complete = True
+    dropped = allowed
     rows, spent = np.zeros((1, 0), dtype=np.intp), np.zeros(1)
     for count, reduced in kinds:
         order = np.argsort(reduced, kind="stable")
@@ -134,8 +137,9 @@ def _multisets(kinds: list[tuple[int, Array]], allowed: float) -> tuple[Ints, bo
             reach = np.searchsorted(cheap, (allowed - spent) / left, side="right")
             width = np.maximum(reach - last, 0)
             if width.sum() > _MOST_COMPOSITIONS:
-                complete = False
                 limit = max(1, _MOST_COMPOSITIONS // max(len(rows), 1))
+                cut = np.flatnonzero(width > limit)
+                dropped = min(dropped, float((spent[cut] + left * cheap[last[cut] + limit]).min(initial=np.inf)))
                 width = np.minimum(width, limit)
             parent = np.repeat(np.arange(len(rows)), width)
             offset = np.arange(len(parent)) - np.repeat(np.cumsum(width) - width, width)
@@ -143,10 +147,13 @@ def _multisets(kinds: list[tuple[int, Array]], allowed: float) -> tuple[Ints, bo
             rows = np.column_stack([rows[parent], order[chosen]])
             spent, last = spent[parent] + cheap[chosen], chosen
             if len(rows) > _MOST_COMPOSITIONS:
-                complete = False
-                kept = np.argsort(spent)[:_MOST_COMPOSITIONS]
+                # Whatever is added to a row costs at least as much as its last selection.
+                least = spent + (left - 1) * cheap[last]
+                order_of = np.argsort(least)
+                dropped = min(dropped, float(least[order_of[_MOST_COMPOSITIONS]]))
+                kept = order_of[:_MOST_COMPOSITIONS]
                 rows, spent, last = rows[kept], spent[kept], last[kept]
-    return rows, complete
+    return rows, dropped
 
 
 def _compositions(rows: Ints, columns: Ints, selections: list[Bools]) -> list[Composition]:

@@ -40,8 +40,6 @@ class Solution:
     """On θ − α in the scheme's own objective, over all plans of R rounds."""
     cost: float
     """θ − α of the plan in the scheme's own objective."""
-    proven: bool
-    """Whether every composition that could be better was ruled out."""
     energy_price: float
     """−∂θ/∂E₀ ≥ 0, 1/J."""
     delay_price: float
@@ -54,7 +52,7 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
 
     :param problem: in the scheme's own objective (``no_generalization`` has γ₁ = 0 there).
     """
-    nothing = Solution((), None, np.inf, True, 0.0, 0.0)
+    nothing = Solution((), None, np.inf, 0.0, 0.0)
     search: _Search | None = None
     interrupted = False
     try:
@@ -66,7 +64,7 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
         hints = _mean_solution(problem, scheme, groups, progress)
         if hints is not None and hints.interrupted:
             cost = problem.objective(hints.segments).theta - problem.constants.alpha
-            return Solution(hints.segments, None, cost, False, 0.0, 0.0, interrupted=True)
+            return Solution(hints.segments, None, cost, 0.0, 0.0, interrupted=True)
         search = _Search(problem, groups)
         search.run([composition_of(hints.segments, groups)] if hints is not None and hints.segments else [], progress)
     except KeyboardInterrupt:
@@ -79,12 +77,11 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
         if interrupted:
             raise KeyboardInterrupt
         return nothing
-    bound = search.master.lower_bound if search is not None else -np.inf
+    bound = search.rounder.lower_bound if search is not None else -np.inf
     return Solution(
         segments=best.segments,
         lower_bound=bound if np.isfinite(bound) else None,
         cost=best.cost,
-        proven=search is not None and search.rounder.proven and not interrupted,
         energy_price=best.energy_price,
         delay_price=best.delay_price,
         interrupted=interrupted,

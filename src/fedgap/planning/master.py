@@ -15,8 +15,6 @@ Progress = Callable[[str, int, float, float], None]
 Pricing = Callable[[float, float, float], Sequence[Priced]]
 """The best rounds of each kind at prices (μ, ν), their bounds within what is allowed, absolutely."""
 
-_ITERATIONS = 300
-
 
 class Master:
     """min Σ w·cost s.t. Σ_{c of kind g} w = share_g, Σ w·energy ≤ E, Σ w·deadline ≤ T, w ≥ 0, over the columns so far.
@@ -24,9 +22,11 @@ class Master:
     All is per round: shares add up to 1, E = E₀/R, T = T₀/R, and the objective is θ − α.
     """
 
-    def __init__(self, shares: Array, energy: float, delay: float, pricing: Pricing, tolerance: float) -> None:
+    def __init__(
+        self, shares: Array, energy: float, delay: float, pricing: Pricing, tolerance: float, iterations: int = 300
+    ) -> None:
         self.shares, self.energy, self.delay = shares, energy, delay
-        self.pricing, self.tolerance = pricing, tolerance
+        self.pricing, self.tolerance, self.iterations = pricing, tolerance, iterations
         self.columns: list[list[Columns]] = [[] for _ in shares]
         self.weights: list[Array] = []
         self.objective = np.inf
@@ -92,7 +92,7 @@ class Master:
                 self.price(factor * start[0], start[1])
                 self.price(start[0], factor * start[1])
         stuck, raised = 0, self.lower_bound
-        for iteration in range(_ITERATIONS):
+        for iteration in range(self.iterations):
             last = self.objective
             mu, nu = self.program()
             if progress is not None:

@@ -61,7 +61,8 @@ class Rounder:
     def __init__(self, problem: Problem, groups: Sequence[Group], master: Master) -> None:
         self.problem, self.groups, self.master = problem, groups, master
         self.best: Best | None = None
-        self.proven = False
+        self.proven = -np.inf
+        """What enumerating found that no plan's θ − α is below."""
         self.tried: set[Composition] = set()
 
     def run(self, progress: Progress | None = None) -> None:
@@ -73,7 +74,6 @@ class Rounder:
                 break
         self._polish()
         if self.gap <= FINE:
-            self.proven = True
             return
         oracles = [group.oracle for group in self.groups if isinstance(group.oracle, Enumerated)]
         if len(oracles) == len(self.groups):
@@ -82,7 +82,6 @@ class Rounder:
                 self.proven = search.enumerate(progress)
             elif self.gap > _COARSE:
                 search.climb(progress)
-        self.proven = self.proven or self.gap <= FINE
 
     def start(self, known: Iterable[Composition]) -> None:
         """A first plan: the best single selection where all can be tried, or a known one. It starts the program."""
@@ -121,14 +120,19 @@ class Rounder:
     def report(self, progress: Progress | None, what: str, step: int = 0) -> None:
         """Tell where the search stands."""
         if progress is not None:
-            progress(what, step, self.best.cost if self.best else np.inf, self.master.lower_bound)
+            progress(what, step, self.best.cost if self.best else np.inf, self.lower_bound)
+
+    @property
+    def lower_bound(self) -> float:
+        """No plan's θ − α is below this."""
+        return max(self.master.lower_bound, self.proven)
 
     @property
     def gap(self) -> float:
         """How far the best plan is above the bound, relatively."""
         if self.best is None:
             return np.inf
-        return (self.best.cost - self.master.lower_bound) / max(abs(self.best.cost), 1e-300)
+        return (self.best.cost - self.lower_bound) / max(abs(self.best.cost), 1e-300)
 
     # --- candidates ------------------------------------------------------------------------------------------------
 

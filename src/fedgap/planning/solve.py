@@ -82,7 +82,7 @@ def _solve(
         scheme,
         solver,
         solution.segments,
-        status="optimal" if certified or solution.proven else "feasible",
+        status="optimal" if certified else "feasible",
         lower_bound=bound,
         prices={"energy": 0.0 - solution.energy_price, "delay": 0.0 - solution.delay_price},  # no −0
         reason=INTERRUPTED if solution.interrupted else "",
