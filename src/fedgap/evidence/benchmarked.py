@@ -23,18 +23,17 @@ def data(path: str) -> Any:
 def value(name: str, place: str, form: str, divisor: str = "1") -> str:
     """One number of ``benchmarks/results/NAME.json``: its place as keys between slashes, and how it is written.
 
-    ``key=x,other=y`` picks the first entry of a list that has these (blanks as ``_``); ``@min`` and ``@max`` end a
-    place that is a list.
+    ``key=x,other=y`` picks the first entry of a list that has these (blanks as ``_``). What is not there is a dash.
     """
     found = data(f"benchmarks/results/{name}.json")
     for part in place.split("/"):
-        if part in ("@min", "@max"):
-            found = min(found) if part == "@min" else max(found)
-        elif isinstance(found, list):
+        if isinstance(found, list):
             wanted = dict(pair.split("=") for pair in part.split(","))
-            found = next(e for e in found if all(_word(e[key]) == text for key, text in wanted.items()))
+            found = next((e for e in found if all(_word(e[key]) == text for key, text in wanted.items())), None)
         else:
-            found = found[part]
+            found = found.get(part)
+        if found is None:
+            return ABSENT
     return format(found / float(divisor), form)
 
 
