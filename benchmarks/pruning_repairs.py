@@ -12,7 +12,6 @@ on where the first stopped.
 
 import argparse
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ from fedgap.running.sweep import confidence
 
 VARIANTS = {"without repair": ("dense_first=false", "pruning.importance=taylor"),
             "dense first": ("dense_first=true", "pruning.importance=taylor"),
-            "dense first, forgetting": ("dense_first=true", "pruning.importance=taylor"),
+            "dense first, forgetting": ("dense_first=true", "pruning.importance=taylor", "pruning.remember=false"),
             "magnitude": ("dense_first=false", "pruning.importance=magnitude")}
 RATIOS = (0.3, 0.5, 0.7)
 STUDY = {  # the study before the project: (full, pruned) model evaluated, in percent
@@ -69,10 +68,7 @@ def prepared(name: str, ratio: float, seed: int, rounds: int, folder: str, data:
         f"data.folder={folder}", "budget.energy_j=1e9", "budget.delay_s=1e9", "evaluate_pruned=true",
         "importance_weights=current", "checkpoint_every=100", *VARIANTS.get(name, ("dense_first=false",))])
     _, _, scenario = divide(experiment, data)
-    ready = prepare(experiment, everybody(scenario, rounds, ratio, experiment.readings["dense_first"]), data)
-    if name.endswith("forgetting"):
-        ready = replace(ready, job=replace(ready.job, importance={**ready.job.importance, "remember": False}))
-    return ready
+    return prepare(experiment, everybody(scenario, rounds, ratio, experiment.readings["dense_first"]), data)
 
 
 def row(name: str, ratio: float, results: list[tuple[float, float]]) -> dict[str, object]:

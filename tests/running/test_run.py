@@ -109,6 +109,22 @@ def test_the_pruned_model_is_evaluated_and_shipped_unless_as_printed(small, tmp_
     assert sizes["as_printed"] > 0.9
 
 
+def test_without_remembering_the_dense_round_decides_the_mask_for_good(small, tmp_path):
+    """A weight that everybody pruned in the second round has no gradient after it, and never comes back."""
+    moved = {}
+    for remember in (True, False):
+        kept = []
+        for rounds in (3, 12):
+            experiment = small(f"rounds={rounds}", f"pruning.remember={remember}")
+            plan = planned(experiment, (1, range(10), 0.0), (rounds - 1, range(10), 0.6))
+            run = train(experiment, tmp_path / f"{remember}-{rounds}", plan=plan)
+            tensors = load_file(run.folder / "model.safetensors")
+            kept.append(torch.cat([tensor.ravel() != 0 for tensor in tensors.values()]))
+        moved[remember] = int((kept[1] & ~kept[0]).sum())
+    assert moved[False] == 0
+    assert moved[True] > 0
+
+
 def test_dropouts_and_stragglers_are_left_out_and_the_run_goes_on(small, tmp_path):
     experiment = small("rounds=12", "faults.dropout_probability=0.5", "faults.straggler_probability=0.5",
                        "faults.straggler_slowdown=50")

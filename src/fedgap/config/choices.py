@@ -97,6 +97,9 @@ class PruningChoice(Section):
 
     importance: Literal["taylor", "magnitude", "random"] = "taylor"
     """taylor (the paper's: gradient times weight), magnitude, or random."""
+    remember: bool | None = None
+    """Whether a weight that nobody trained keeps the importance that its last known gradient gives; by default with
+    ``dense_first``."""
     accounting: Literal["as_printed", "measured"] = "as_printed"
     """What an upload costs: (1 − λ)·H bits as printed, or the bits really encoded."""
 

@@ -26,7 +26,7 @@ Bools = npt.NDArray[np.bool_]
 _TOLERANCE = 1e-7
 """Relative gap to which several segments' deadlines are found; the value is flat there, so the plan is closer still."""
 _ITERATIONS = 80
-"""Programs for these deadlines at most: where budgets hardly suffice, prices are so steep that the tolerance is not met."""
+"""Programs for these deadlines at most: where budgets hardly suffice, prices are too steep to meet the tolerance."""
 
 
 class Part(NamedTuple):

@@ -127,7 +127,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         seed=experiment.seed, data=data_arguments(experiment), data_sha256=dataset.digest(),
         model=_model_arguments(experiment), learning_rate=scenario.learning.rate,
         evaluate_every=experiment.evaluate_every, evaluate_pruned=readings["evaluate_pruned"],
-        importance={"rule": experiment.pruning.importance, "remember": readings["dense_first"],
+        importance={"rule": experiment.pruning.importance, "remember": _remembers(experiment),
                     "current_weights": readings["importance_weights"] == "current"},
         energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
         accounting=experiment.pruning.accounting, faults=Faults(**faults.model_dump()),
@@ -161,6 +161,11 @@ def _model_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments of ``build`` beside the data's shape and the seed."""
     model = experiment.model
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}
+
+
+def _remembers(experiment: Experiment) -> bool:
+    written = experiment.pruning.remember
+    return bool(experiment.readings["dense_first"]) if written is None else written
 
 
 def data_arguments(experiment: Experiment) -> dict[str, Any]:
