@@ -45,13 +45,15 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     panels = [panel for panel in results["panels"] if panel.get("rows")]
     columns = list(dict.fromkeys(row["mode"] for panel in panels for row in panel["rows"]))
     figure = new_figure(5.6 * len(columns), 4.1 * len(panels) + 0.6)
-    axes = figure.subplots(len(panels), len(columns), squeeze=False, sharey="row")
+    # Accuracies of the two modes lie far apart; on one axis the differences between schemes could not be seen.
+    loss = results["kind"] == "loss"
+    axes = figure.subplots(len(panels), len(columns), squeeze=False, sharey="row" if loss else False)
     for line, panel in zip(axes, panels, strict=True):
         for ax, mode in zip(line, columns, strict=True):
             if not any(row["mode"] == mode for row in panel["rows"]):
                 ax.set_visible(False)
                 continue
-            (_draw_losses if results["kind"] == "loss" else _draw_accuracies)(ax, panel, mode)
+            (_draw_losses if loss else _draw_accuracies)(ax, panel, mode)
             few = panel.get("missing_by_mode", {}).get(mode)
             missing = f"\n({few} distinct runs not trained yet)" if few else ""
             ax.set_title(f"{panel['title']}, {MODES[mode]}{missing}", fontsize=10)
@@ -59,11 +61,12 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
             ax.set_axisbelow(True)
             ax.grid(color="#dddddd", linewidth=0.6)
             ax.spines[["top", "right"]].set_visible(False)
-        line[0].set_ylabel("training loss, nats" if results["kind"] == "loss" else "test accuracy, %")
+        for ax in line[:1] if loss else line:
+            ax.set_ylabel("training loss, nats" if loss else "test accuracy, %")
     names = _present(row for panel in panels for row in panel["rows"])
     handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
                                label=SCHEMES[name].title)[0] for name in names]
-    said = "; bands" if results["kind"] == "loss" else ", side by side at each value; bars"
+    said = "; bands" if loss else ", side by side at each value; bars"
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9, title_fontsize=9,
                   title=f"means over seeds{said}: 95 % intervals")
     save(figure, path)
