@@ -133,6 +133,8 @@ def fitted(rows: Sequence[Row]) -> dict[str, Any]:
     half = (stats.t.ppf(0.975, freedom) * np.sqrt(rest @ rest / freedom * np.diag(np.linalg.inv(x.T @ x))))
     payload = x[:, 0] > 0
     beyond = (y - x[:, 1:] @ found[1:])[payload] / x[payload, 0]
+    sizes = np.unique(x[payload, 0])
+    ratios = np.array([y[x[:, 0] == size].mean() / size for size in sizes])
     return {"factor": round(found[0], 5), "factor_half": round(half[0], 5),
             "message_bytes": round(found[1]), "message_bytes_half": round(half[1]),
             "second_bytes": round(found[2]), "second_bytes_half": round(half[2]),
@@ -140,8 +142,8 @@ def fitted(rows: Sequence[Row]) -> dict[str, Any]:
             "largest_factor_of_a_round": round(float(beyond.max()), 5),
             "payload_over_modelled": round(sum(r["payload"] for r in rows) / x[:, 0].sum(), 5),
             "header_bytes": HEADER_BYTES,
-            "wire_over_modelled": {f"{int(size)}": round(float(y[x[:, 0] == size].mean() / size), 3)
-                                   for size in sorted(set(x[payload, 0]))}}
+            "wire_over_modelled": {"least_payload": round(float(ratios[np.argmin(sizes)]), 4),
+                                   "most_payload": round(float(ratios[np.argmax(sizes)]), 4)}}
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
@@ -183,6 +185,7 @@ def measure(mode: str, nodes: int, rounds: int, width: int | None = None) -> tup
     low, median, high = statistics.quantiles(overhead, n=4)
     return {"mode": mode, "nodes": nodes, "rounds": len(counted), "overhead_s_median": round(median, 3),
             "overhead_s_quartiles": [round(low, 3), round(high, 3)],
+            "round_s_median": round(statistics.median(event["measured_s"] for event in counted), 3),
             "client_s_median": round(statistics.median(own), 4)}, rows
 
 
