@@ -184,6 +184,8 @@ def test_a_command_that_was_ended_is_named_by_resume_and_goes_on(tmp_path):
             process.stderr.read()
         assert process.returncode == code
         assert not Run(out).finished
+        assert wait_for(lambda: str(out / "deployment") not in subprocess.run(
+            ["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout, 60.0), "processes are left"
         assert resumed() == command
     subprocess.run(resumed(), env=environ, check=True, timeout=600)
     run = Run(out)

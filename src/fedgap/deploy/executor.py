@@ -20,7 +20,7 @@ from flwr.supercore.superexec.executor.types import ExecutionSpec
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 import fedgap.deploy.client_app  # noqa: F401  (imported once, here, and not in every child)
-from fedgap.deploy.processes import pull_soon
+from fedgap.deploy.processes import die_with_parent, pull_soon
 
 
 class ForkingExecutor(SubprocessExecutor):
@@ -35,6 +35,8 @@ class ForkingExecutor(SubprocessExecutor):
     @staticmethod
     def _child(spec: ExecutionSpec) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        die_with_parent()  # which a fork does not inherit
         try:
             run_clientapp(runtime_api_address=spec.runtime_api_address, token=spec.token, insecure=spec.insecure,
                           certificates=None, parent_pid=spec.parent_pid, runtime_dependency_install=False)

@@ -53,7 +53,7 @@ class Process:
         self.name, self.log = name, log
         with open(log, "ab") as out:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                             env=dict(environ), start_new_session=True, preexec_fn=_die_with_parent)
+                                             env=dict(environ), start_new_session=True, preexec_fn=die_with_parent)
 
     @property
     def pid(self) -> int:
@@ -84,7 +84,8 @@ class Process:
             raise DeployError(f"{self.name} ended with code {self._process.returncode}: {last_words(self.log)}")
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """On Linux, this process gets SIGTERM when the thread that started it dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
