@@ -20,9 +20,10 @@ same: at σ = 5 θ ranks them badly, rounds and clients rank them well ([What ra
 |---|---|---|---|---|"""
 AS_PRINTED = """\
 As printed, by figure and baseline (the least and the largest difference of those that are significant, and the mean
-number of clients in them). The reason: Φ = Σφ grows with every client, so that the optimum is one client, or a few in
-turn, whatever the labels ([how φ enters](readings.md#aggregation)); a scheme that leaves φ out, or may not choose,
-takes everybody.
+number of clients in them). The reasons: Φ = Σφ grows with every client, so that the optimum is one client, or a few in
+turn, whatever the labels ([how φ enters](readings.md#aggregation)), where a scheme that may not choose takes everybody;
+and pruning as printed locks its first mask in, while the full model is evaluated ([why](readings.md#dense_first)), so
+that one client alone does better unpruned.
 
 | where | baseline | significantly below in | proposed less this | clients, proposed | clients, baseline |
 |---|---|---|---|---|---|"""
