@@ -114,6 +114,7 @@ def _draw_accuracies(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
         ax.errorbar(at, [p.mean for p in points], [p.half or 0.0 for p in points], color=COLOURS[name],
                     marker=MARKS[name], markersize=5, linestyle=DASHES[name], linewidth=1.2, capsize=2.5)
     ax.set_xticks(places, [f"{value:g}" for value in values])
+    ax.set_xlim(-0.5, len(values) - 0.5)
 
 
 def draw_guide(results: Mapping[str, Any], path: Path) -> None:
