@@ -66,7 +66,8 @@ def prepared(name: str, ratio: float, seed: int, rounds: int, folder: str, data:
     experiment = Experiment.load("mnist", [
         f"seed={seed}", f"rounds={rounds}", f"evaluate_every={rounds}", "engine.threads=1", "engine.device=cpu",
         f"data.folder={folder}", "budget.energy_j=1e9", "budget.delay_s=1e9", "evaluate_pruned=true",
-        "importance_weights=current", "checkpoint_every=100", *VARIANTS.get(name, ("dense_first=false",))])
+        "importance_weights=current", "checkpoint_every=100",
+        "scenario.pruning.max_ratio=0.9", *VARIANTS.get(name, ("dense_first=false",))])
     _, _, scenario = divide(experiment, data)
     return prepare(experiment, everybody(scenario, rounds, ratio, experiment.readings["dense_first"]), data)
 

@@ -1,6 +1,7 @@
 """The commands train, resume, sweep and partition as a person calls them, on the embedded digits."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedgap.cli.main import run
 
@@ -117,12 +119,58 @@ def test_partition_shows_and_draws_who_has_what(fedgap, tmp_path):
     command = ("partition", "embedded", "partition.concentration=1,5", "--picture", tmp_path / "who.png")
     code, out, error = fedgap(*command, "--json")
     assert code == 0, error
-    rows = json.loads(out)
+    rows = json.loads(out)["panels"]
     assert [row["overrides"] for row in rows] == [["partition.concentration=1"], ["partition.concentration=5"]]
     assert [sum(counts) for counts in rows[0]["label_counts"]] == [400] * 10
     assert max(rows[0]["phi"]) > max(rows[1]["phi"])
     assert (tmp_path / "who.png").read_bytes()[:4] == b"\x89PNG"
     assert "client 9" in fedgap(*command)[1]
+
+
+def test_nothing_of_the_users_is_replaced(fedgap, tmp_path):
+    """A folder with a file that a run would write is no folder for a run, and what cannot start leaves none behind."""
+    assert fedgap("init", tmp_path / "mine")[0] == 0
+    before = (tmp_path / "mine" / "scenario.yaml").read_bytes()
+    code, _, error = fedgap("train", tmp_path / "mine" / "experiment.yaml", "rounds=2", "--out", tmp_path / "mine")
+    assert (code, "holds scenario.yaml" in error) == (2, True)
+    assert (tmp_path / "mine" / "scenario.yaml").read_bytes() == before
+    assert fedgap("train", "embedded", "--out", "")[0] == 2
+    if not torch.cuda.is_available():
+        code, _, error = fedgap("train", "embedded", "engine.device=cuda", "--out", tmp_path / "gpu")
+        assert (code, "engine.device" in error) == (2, True)
+        assert not (tmp_path / "gpu").exists()
+
+
+def test_damaged_files_are_named_in_one_line(fedgap, trained, tmp_path):
+    empty, file = tmp_path / "empty.npz", tmp_path / "file"
+    empty.touch()
+    file.touch()
+    cut = tmp_path / "cut"
+    for name, what in (("arrays.npz", b""), ("arrays.npz", b"PK\x03\x04cut"), ("job.json", b"{}"), ("job.json", b"[]")):
+        shutil.rmtree(cut, ignore_errors=True)
+        shutil.copytree(trained, cut)
+        (cut / "summary.json").unlink()
+        (cut / "job" / name).write_bytes(what)
+        code, _, error = fedgap("resume", cut)
+        assert (code, "job" in error, error.count("\n")) == (2, True, 1), error
+    (cut / "summary.json").touch()
+    nested = tmp_path / "nested.json"
+    nested.write_text("[" * 100_000)
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.json").write_text("?")
+    for command, named in (
+        (("resume", cut), "summary.json"),
+        (("train", "embedded", f"data.name={empty}", "--out", tmp_path / "a"), "empty.npz"),
+        (("train", "embedded", "partition.kind=file", f"partition.file={empty}", "--out", tmp_path / "b"), "empty.npz"),
+        (("sweep", "embedded", "seed=0,1", "--out", file), "file"),
+        (("sweep", "embedded", "seed=0,1", "--out", tmp_path / "sweep"), "sweep.json"),
+        (("train", "embedded", "--plan", nested, "--out", tmp_path / "c"), "nested"),
+        (("studio", "--runs", file), "--runs"),
+        (("calibrate", "embedded", "--out", tmp_path), "--out"),
+        (("partition", "embedded", "--picture", tmp_path / "x.gif"), "--picture"),
+    ):
+        code, _, error = fedgap(*command)
+        assert (code, named in error, error.count("\n")) == (2, True, 1), (command, error)
 
 
 def test_sweep_prints_one_table_with_confidence_intervals(fedgap, tmp_path):

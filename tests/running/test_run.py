@@ -116,7 +116,7 @@ def test_without_remembering_the_dense_round_decides_the_mask_for_good(small, tm
         kept = []
         for rounds in (3, 12):
             experiment = small(f"rounds={rounds}", f"pruning.remember={remember}")
-            plan = planned(experiment, (1, range(10), 0.0), (rounds - 1, range(10), 0.6))
+            plan = planned(experiment, (1, range(10), 0.0), (rounds - 1, range(10), 0.5))
             run = train(experiment, tmp_path / f"{remember}-{rounds}", plan=plan)
             tensors = load_file(run.folder / "model.safetensors")
             kept.append(torch.cat([tensor.ravel() != 0 for tensor in tensors.values()]))

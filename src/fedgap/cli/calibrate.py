@@ -39,6 +39,8 @@ def calibrate(
 
     if not 0.0 < ratio < 1.0:
         raise InputError(f"--ratio: must be above 0 and below 1 (a share of the weights); got {ratio:g}")
+    if out.is_dir():
+        raise InputError(f"--out: {out} is a folder; name a file, for example scenario.yaml")
     loaded = Experiment.load(experiment, overrides or [])
     with downloads() as progress:
         divided = divide(loaded, progress=progress)

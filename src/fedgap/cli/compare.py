@@ -48,7 +48,7 @@ def compare(
         show(tables.comparison_table(problem, answers), *reasons)
         _wrote(picture)
     _end(interrupted)
-    if not any(answer.feasible for answer in answers):
+    if all(answer.status == "infeasible" for answer in answers):
         raise InfeasibleError(answers[0].reason)
 
 

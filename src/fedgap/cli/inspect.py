@@ -74,6 +74,7 @@ def open_plan(path: Path, scenario: Scenario, any_scenario: bool = False) -> Pla
     :param any_scenario: take one made for another scenario too, as long as it has as many clients.
     """
     from fedgap.planning import Plan
+    from fedgap.planning.problem import Problem
 
     chosen = Plan.load(path)
     if not chosen.feasible:
@@ -86,4 +87,6 @@ def open_plan(path: Path, scenario: Scenario, any_scenario: bool = False) -> Pla
             f"{path}: was made for another scenario (its hash is {chosen.scenario_hash or 'missing'}, this one's "
             f"{scenario.hash()}); plan again with the same overrides, or take it all the same with --any-scenario"
         )
+    if not any_scenario:
+        Problem.of(scenario).refuse(chosen)
     return chosen

@@ -21,6 +21,8 @@ def studio(
     missing = [name for name in ("fastapi", "uvicorn", "plotly") if find_spec(name) is None]
     if missing:
         raise InputError(f"studio: needs {', '.join(missing)}; install with: pip install 'fedgap[web]'")
+    if runs.exists() and not runs.is_dir():
+        raise InputError(f"--runs: {runs} is a file; name a folder")
     from fedgap.web.server import serve
 
     serve(runs, port=port, browser=browser, say=lambda address: typer.echo(f"studio: {address}"))

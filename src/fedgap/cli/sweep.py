@@ -37,6 +37,8 @@ def sweep(
     from fedgap.running.sweep import parse_grid
     from fedgap.running.sweep import sweep as run_sweep
 
+    if ray is not None and stacked:
+        raise InputError("--stacked: not together with --ray; it trains in this process")
     chosen, values = Experiment.load(experiment), parse_grid(grid)
     total, done = math.prod(map(len, values.values())), 0
 

@@ -38,6 +38,8 @@ def train(
 ) -> None:
     """Plan and train an experiment; everything about the run is in its folder."""
     from fedgap.config import Experiment
+    from fedgap.errors import InfeasibleError
+    from fedgap.learning.engine import check_device
     from fedgap.planning.plan import Plan
     from fedgap.running.api import free_folder, write_run
     from fedgap.running.live import show as live
@@ -46,11 +48,18 @@ def train(
 
     chosen = Experiment.load(experiment, overrides or [])
     folder = free_folder(out, chosen)
+    if not prepare_only:
+        check_device(chosen.engine.device)
     given = Plan.load(plan) if plan else None
     with downloads() as progress:
         divided = divide(chosen, progress=progress)
     with planning(divided[2].constants().alpha, quiet=as_json) as steps:
-        ready = prepare(chosen, given, divided=divided, planning=steps)
+        try:
+            ready = prepare(chosen, given, divided=divided, planning=steps)
+        except InfeasibleError as error:
+            if as_json:
+                typer.echo(json.dumps({"status": "infeasible", "reason": str(error)}))
+            raise
     write_run(ready, folder, copy_data=prepare_only)
     if prepare_only:
         typer.echo(f"{folder} is ready: python -m fedgap.running.run {folder}")
@@ -84,6 +93,7 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Show who has what: each client's label histogram and generalization statement (the paper's Fig. 3)."""
+    from fedgap.cli.pictures import check
     from fedgap.cli.sheets import Sheet
     from fedgap.config import Experiment
     from fedgap.errors import InputError
@@ -92,6 +102,7 @@ def partition(
     from fedgap.running.sweep import parse_grid, points
 
     base = Experiment.load(experiment)
+    check(picture)
     panels, tables, rows = [], [], []
     chosen = points(parse_grid(overrides or []), Path())
     if scenario is not None and len(chosen) > 1:
@@ -112,7 +123,7 @@ def partition(
     if picture is not None:
         draw_partitions(panels, picture)
     if as_json:
-        typer.echo(json.dumps(rows))
+        typer.echo(json.dumps({"panels": rows}))
         return
     show(*tables, *(f"Written: {path}" for path in (picture, scenario) if path is not None))
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -184,7 +185,7 @@ def _from_file(file: str | Path | None, clients: int, samples: int) -> list[Indi
         raise InputError(f"partition.file: {path} must end in .json or .npz")
     try:
         train = readers[path.suffix](path)
-    except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, EOFError, BadZipFile) as error:
         raise InputError(f"partition.file: {path} cannot be read as one list of indices a client ({error})") from None
     if len(train) != clients:
         raise InputError(f"partition.file: {path} has {len(train)} clients, the scenario {clients}; they must agree")

@@ -67,7 +67,17 @@ class Segment:
             if not isinstance(client, Mapping) or not isinstance(client.get("selected"), bool):
                 raise InputError(f"{where}.clients[{n}].selected: must be true or false")
         selected = np.array([client["selected"] for client in clients], dtype=np.bool_)
-        return cls(rounds, selected, column("pruning_ratio"), column("power_w"), column("frequency_hz"))
+        if not selected.any():
+            raise InputError(f"{where}.clients: must have somebody selected")
+        ratio, power, frequency = column("pruning_ratio"), column("power_w"), column("frequency_hz")
+        for key, values, good, what in (
+            ("pruning_ratio", ratio, (ratio >= 0.0) & (ratio < 1.0), "at least 0 and below 1"),
+            ("power_w", power, power > 0.0, "above 0 W"),
+            ("frequency_hz", frequency, frequency > 0.0, "above 0 Hz"),
+        ):
+            for n in map(int, np.flatnonzero(selected & ~good)):
+                raise InputError(f"{where}.clients[{n}].{key}: must be {what} where selected; got {values[n]:g}")
+        return cls(rounds, selected, ratio, power, frequency)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +158,9 @@ class Plan:
         segments = tuple(Segment.from_dict(s, f"segments[{i}]") for i, s in enumerate(data["segments"]))
         if len({segment.selected.size for segment in segments}) > 1:
             raise InputError("segments: all must have the same number of clients")
+        total = sum(segment.rounds for segment in segments)
+        if data.get("rounds", total) != total:
+            raise InputError(f"rounds: must be those of the segments, {total}; got {data['rounds']!r}")
         infinite = float("inf")
 
         def checked(key: str, value: Any, missing: float) -> float:
@@ -178,7 +191,7 @@ class Plan:
             status=status,
             scheme=str(data.get("scheme", "proposed")),
             solver=str(data.get("solver", "")),
-            rounds=sum(segment.rounds for segment in segments),
+            rounds=total,
             segments=segments,
             theta=number("theta", infinite),
             terms={k: infinite if v is None else v for k, v in (numbers("terms") or {}).items()},
@@ -207,4 +220,6 @@ class Plan:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         except ValueError as error:
             raise InputError(f"{path}: is not JSON ({error})") from None
+        except RecursionError:
+            raise InputError(f"{path}: is nested too deeply") from None
         return cls.from_dict(data)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fedgap.config import Scenario
 from fedgap.errors import InputError
-from fedgap.planning.plan import Segment
+from fedgap.planning.plan import Plan, Segment
 from fedgap.system import Fleet, RoundCost, broadcast_energy, round_cost
 from fedgap.theory import BoundConstants, Terms, aggregate, pooled_statement, round_terms
 from fedgap.theory.generalization import Aggregation, Reading
@@ -186,6 +186,16 @@ class Problem:
                 self.first_round_dense,
             )
         }
+
+    def refuse(self, plan: Plan) -> None:
+        """Says which range of P1 a plan from elsewhere breaks, or that it has more rounds than R; budgets may be."""
+        for name, check in (("pruning_ratio", self.pruning_range), ("frequency_hz", self.frequency_range),
+                            ("power_w", self.power_range)):
+            for position, segment in enumerate(plan.segments):
+                if check([segment]) < -1e-9:
+                    raise InputError(f"plan: segments[{position}] has a {name} beyond what the scenario allows")
+        if plan.rounds > self.rounds:
+            raise InputError(f"plan: has {plan.rounds} rounds, the scenario {self.rounds}")
 
     def violation(self, segments: Sequence[Segment]) -> float:
         """How far the worst constraint is broken, relative to its limit; 0 for a feasible plan."""

@@ -41,6 +41,13 @@ def plan(
     :param options: an ``AlternatingOptions``, for ``alternating`` only.
     :param progress: called with (what, iteration, best cost so far, lower bound so far); Ctrl-C keeps the best so far.
     """
+    return _planned(scenario, scheme, solver, horizon, options, progress, shorten=scheme != "proposed")
+
+
+def _planned(
+    scenario: Scenario, scheme: str, solver: str, horizon: bool, options: object | None, progress: Progress | None, *,
+    shorten: bool,
+) -> Plan:
     started = time.perf_counter()
     restriction = _scheme(scheme)
     if solver not in SOLVERS:
@@ -52,7 +59,7 @@ def plan(
         answer = _best_horizon(problem, restriction, solver, options, progress)
     else:
         answer = _solve(problem, restriction, solver, options, progress)
-        if not answer.feasible and scheme != "proposed":
+        if not answer.feasible and shorten:
             answer = _shortened(problem, restriction, solver, options, progress, answer)
     return replace(answer, solve_s=time.perf_counter() - started, scenario_hash=scenario.hash())
 
@@ -252,9 +259,9 @@ def _best_horizon(
 
 
 def compare(scenario: Scenario, *, solver: str = "exact", progress: Progress | None = None) -> Iterator[Plan]:
-    """The paper's six schemes, in its order."""
+    """The paper's six schemes, in its order, each re-planned at fewer rounds where the budgets do not carry all."""
     for name in PAPER_SCHEMES:
-        yield plan(scenario, scheme=name, solver=solver, progress=progress)
+        yield _planned(scenario, name, solver, False, None, progress, shorten=True)
 
 
 def frontier(

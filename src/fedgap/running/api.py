@@ -7,6 +7,7 @@ from pathlib import Path
 from fedgap.config import Experiment
 from fedgap.errors import InputError
 from fedgap.learning.data import Dataset
+from fedgap.learning.engine import check_device
 from fedgap.planning.plan import Plan
 from fedgap.running.prepare import Prepared, Progress, prepare
 from fedgap.running.run import OnEvents, Run, execute, has_run
@@ -20,6 +21,7 @@ def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan |
     experiment's data by your own; a copy is kept in the run's folder, so that it can be resumed.
     """
     folder = free_folder(out, experiment)
+    check_device(experiment.engine.device)
     ready = prepare(experiment, plan, dataset, progress)
     write_run(ready, folder, copy_data=dataset is not None)
     return execute([folder], dataset=ready.dataset, on_events=on_events)[0]
@@ -46,18 +48,35 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
     return folder
 
 
+_WRITTEN = ("config.yaml", "scenario.yaml", "plan.json", "rounds.jsonl", "summary.json", "versions.json",
+            "model.safetensors", "job", "checkpoint")
+
+
 def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
-    """The folder for a new run; one that holds a run already is refused."""
+    """The folder for a new run; one that holds a run already, or other files that a run would replace, is refused."""
     if out is not None:
         folder = Path(out)
+        if folder == Path():
+            raise InputError("--out: names no folder of its own; for example runs/first")
         if has_run(folder):
             raise InputError(f"{folder}: holds a run already; go on with `fedgap resume {folder}`, or choose another "
                              "folder")
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: is a file; a run needs a folder")
+        there = next((name for name in _WRITTEN if (folder / name).exists()), None)
+        if there is not None and not _began(experiment, folder):
+            raise InputError(f"{folder}: holds {there}, which a run would replace; choose another folder")
         return folder
     name = f"{Path(experiment.data.name.replace(':', '-')).stem}-{experiment.scheme}-seed{experiment.seed}"
     number = 1
     while (folder := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1
     return folder
+
+
+def _began(experiment: Experiment, folder: Path) -> bool:
+    """Whether what is there was written for this experiment, by a process that ended before the run began."""
+    try:
+        return Experiment.load(folder / "config.yaml").hash() == experiment.hash()
+    except InputError:
+        return False

@@ -18,6 +18,7 @@ from fedgap.config.resolving import with_histograms
 from fedgap.config.writing import to_yaml, write_document
 from fedgap.errors import InputError
 from fedgap.learning.data import Dataset
+from fedgap.learning.engine import check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition
 from fedgap.learning.pilot import Pilot, pilot
@@ -123,7 +124,7 @@ def calibrate(
     engine = experiment.engine
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
-    device = engine.device if engine.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    device = check_device(engine.device)
     ratios = tuple(sorted({*RATIOS, ratio}))
     found: list[Pilot] = []
     for n in range(pilots):

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,9 +147,12 @@ class Job:
             plain = json.loads((folder / "job.json").read_bytes())
             with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
                 values = {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise InputError(f"{folder}: holds no job ({error}); start one with `fedgap train`") from None
-        if plain.pop("format") != 1:
+        if not isinstance(plain, dict) or plain.pop("format", None) != 1:
             raise InputError(f"{folder / 'job.json'}: was written by another version of fedgap")
-        plain["faults"], plain["names"] = Faults(**plain["faults"]), tuple(plain["names"])
-        return Job(**plain, **values)
+        try:
+            plain["faults"], plain["names"] = Faults(**plain["faults"]), tuple(plain["names"])
+            return Job(**plain, **values)
+        except (KeyError, TypeError) as error:
+            raise InputError(f"{folder}: holds no whole job ({error}); start one with `fedgap train`") from None

@@ -13,7 +13,7 @@ import torch
 from fedgap.config import Experiment, Scenario
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning.data import Dataset, load
-from fedgap.learning.engine import Engine
+from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
 from fedgap.planning import Plan, Segment
@@ -77,6 +77,8 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     elif plan.scenario_hash != scenario.hash():
         raise InputError(f"plan: was made for another scenario (its hash is {plan.scenario_hash or 'missing'}, this "
                          f"one's {scenario.hash()}); `fedgap partition EXPERIMENT --scenario FILE` writes this one")
+    else:
+        Problem.of(scenario).refuse(plan)
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
     return Prepared(experiment, scenario, plan, make_job(experiment, scenario, plan, dataset, parts), dataset, parts)
@@ -122,7 +124,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     unpruned = np.zeros(scenario.size)
     powers = [np.where(s.selected, s.power_w, fleet.max_power_w) for s in segments]
     download_s = cost.download_delay(fleet)
-    device = engine.device if engine.device != "auto" else ("cuda" if torch.cuda.is_available() else "cpu")
+    device = engine.device if engine.device != "auto" else str(check_device("auto"))
     return Job(
         seed=experiment.seed, data=data_arguments(experiment), data_sha256=dataset.digest(),
         model=_model_arguments(experiment), learning_rate=scenario.learning.rate,

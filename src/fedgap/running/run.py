@@ -74,7 +74,11 @@ class Run:
         """What came out, in a few numbers."""
         if not self.finished:
             raise InputError(f"{self.folder}: has not finished; go on with `fedgap resume {self.folder}`")
-        result: dict[str, Any] = json.loads((self.folder / "summary.json").read_bytes())
+        try:
+            result: dict[str, Any] = json.loads((self.folder / "summary.json").read_bytes())
+        except ValueError as error:
+            raise InputError(f"{self.folder / 'summary.json'}: is not JSON ({error}); without it `fedgap resume "
+                             f"{self.folder}` writes it again") from None
         return result
 
     @cached_property

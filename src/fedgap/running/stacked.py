@@ -9,6 +9,7 @@ from pathlib import Path
 from fedgap.config import Experiment
 from fedgap.errors import FedgapError
 from fedgap.learning.data import Dataset
+from fedgap.learning.engine import check_device
 from fedgap.running.api import write_run
 from fedgap.running.job import Job
 from fedgap.running.prepare import prepare
@@ -26,6 +27,7 @@ def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
     for position, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
         try:
             if not has_run(folder):
+                check_device(experiment.engine.device)
                 key = json.dumps(experiment.data.model_dump(mode="json"), sort_keys=True)
                 prepared = prepare(experiment, dataset=data.get(key))
                 data[key] = prepared.dataset

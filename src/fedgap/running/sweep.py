@@ -144,11 +144,16 @@ def _claim(experiment: Experiment, out: Path) -> None:
     mark = out / "sweep.json"
     if has_run(out):
         raise InputError(f"{out}: holds a single run; choose another folder for a sweep")
-    if mark.is_file():
-        if json.loads(mark.read_bytes()).get("experiment") != experiment.hash():
-            raise InputError(f"{out}: holds a sweep of another experiment; choose another folder")
-        return
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        if mark.is_file():
+            if json.loads(mark.read_bytes()).get("experiment") != experiment.hash():
+                raise InputError(f"{out}: holds a sweep of another experiment; choose another folder")
+            return
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{out}: cannot be made ({error.strerror}); choose another folder") from None
+    except (ValueError, AttributeError):
+        raise InputError(f"{mark}: is no sweep's mark; choose another folder") from None
     experiment.save(out / "config.yaml")
     write_json(mark, {"format": 1, "experiment": experiment.hash()})
 

@@ -8,6 +8,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def _npz(path: Path) -> Dataset:
             if absent:
                 raise InputError(f"data: {path} has no array {absent[0]!r}; it needs {', '.join(keys)}")
             return from_arrays(*(file[key] for key in keys), name=path.stem)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise InputError(f"data: {path} cannot be read as .npz ({error})") from None
 
 

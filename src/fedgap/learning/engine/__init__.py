@@ -5,7 +5,7 @@ holds the hand-written stacks of our own models), ``passes`` is the arithmetic o
 GPU.
 """
 
-from fedgap.learning.engine.core import STRATEGIES, Engine
+from fedgap.learning.engine.core import STRATEGIES, Engine, check_device
 from fedgap.learning.engine.precision import PRECISIONS
 
-__all__ = ["PRECISIONS", "STRATEGIES", "Engine"]
+__all__ = ["PRECISIONS", "STRATEGIES", "Engine", "check_device"]

@@ -41,6 +41,16 @@ class _Planned:
     back: Tensor | None
 
 
+def check_device(device: str | torch.device) -> torch.device:
+    """The device (``auto``: a GPU where there is one); one that is not there is an InputError."""
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    found = torch.device(device)
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("engine.device: torch sees no CUDA device on this machine; use cpu, or auto")
+    return found
+
+
 class Engine:
     """Computes rounds and evaluations of one model on one device.
 
@@ -59,9 +69,7 @@ class Engine:
             if isinstance(layer, _DropoutNd) and layer.p > 0:
                 raise InputError(f"model: layer {name} is dropout, which draws at random inside the model, so that a "
                                  "round could not be repeated; set its p to 0")
-        self.device = torch.device(device)
-        if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError("engine.device: torch sees no CUDA device on this machine; use cpu, or auto")
+        self.device = check_device(device)
         self.precision = precision
         self.dtype = storage_dtype(precision)
         self.module = copy.deepcopy(module).to(self.device, self.dtype)
