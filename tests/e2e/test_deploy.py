@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from fedgap.config import Experiment, Scenario
 from fedgap.deploy.enrol import first_clients
-from fedgap.deploy.flower import NodeProcesses, write_app
+from fedgap.deploy.flower import LOCK, NodeProcesses, write_app
 from fedgap.deploy.keys import make_node_key, private_folder
 from fedgap.deploy.link import SOCKET
 from fedgap.deploy.processes import Process, environment, flwr, free_port, listening, wait_until
@@ -186,6 +186,8 @@ def test_a_command_that_was_ended_is_named_by_resume_and_goes_on(tmp_path):
         assert not Run(out).finished
         assert wait_for(lambda: str(out / "deployment") not in subprocess.run(
             ["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout, 60.0), "processes are left"
+        server = int((out / LOCK).read_text())
+        assert wait_for(lambda server=server: not Path(f"/proc/{server}").exists(), 60.0), "the server app is left"
         assert resumed() == command
     subprocess.run(resumed(), env=environ, check=True, timeout=600)
     run = Run(out)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -86,9 +88,28 @@ def _reason(error: Error) -> str:
     return " ".join(f"Flower error {error.code}: {error.reason or ''}".split())[:300]
 
 
+def end_with_parent(poll_s: float = 1.0) -> None:
+    """Ends this process when its parent has: Flower's SuperExec, which ends with the SuperLink.
+
+    Without a SuperLink there is nobody to talk to, Flower would wait for it for ever, and the run's folder would stay
+    locked. Everything that counts is on disk. (The kernel's own signal is no help: it comes when the *thread* that
+    started this process ends.)
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(poll_s)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Runs, or goes on with, the experiment that the run's configuration names."""
+    if Path(sys.argv[0]).name == "flwr-serverapp":  # in a simulation the app is a thread of another process
+        end_with_parent()
     settings = context.run_config
     folder = Path(str(settings["folder"]))
     folder.mkdir(parents=True, exist_ok=True)
