@@ -25,8 +25,8 @@ BARE = ("/api/presets", "/api/runs")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     """A studio whose folder of runs cannot be made, so that a valid request gets as far as possible and starts none."""
     place = tmp_path_factory.mktemp("fuzz") / "runs"
-    place.write_text("a file")
     with Studio(place) as running:
+        place.write_text("a file")
         yield running
         reply = running.post("/api/runs", preset="paper-mnist")
         assert (reply.status_code, "cannot be written" in reply.text) == (422, True)
