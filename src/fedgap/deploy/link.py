@@ -32,9 +32,8 @@ class WorkerError(FedgapError):
 
 
 def send_frame(connection: socket.socket, data: bytes) -> None:
-    """Length, then bytes."""
-    connection.sendall(_LENGTH.pack(len(data)))
-    connection.sendall(data)
+    """Length, then bytes; at once, for whoever has an empty frame's length may answer and hang up."""
+    connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def receive_frame(connection: socket.socket) -> bytes:
