@@ -25,6 +25,8 @@ Ints = npt.NDArray[np.intp]
 
 _COARSE = 1e-5
 """Relative gap above which other selections are tried where rounds are many."""
+_FIRST = 64
+"""Selections tried for all rounds before those that they make hopeless are dropped."""
 _FEW_ROUNDS = 6
 """Up to here compositions are enumerated."""
 
@@ -89,8 +91,15 @@ class Rounder:
         self.try_all(known)
         oracle = self.groups[last].oracle
         if isinstance(oracle, Enumerated):
-            selections = oracle.selections
+            # Unpruned a selection costs least, so one that costs more than a plan there is already need not be tried.
+            base = problem.selection_cost(oracle.selections)
+            order = np.argsort(base, kind="stable")
+            selections = oracle.selections[order[:_FIRST]]
             cost, _ = compose_single(problem, self.groups[last].units, selections)
+            others = order[_FIRST:][base[order[_FIRST:]] < cost.min()]
+            if len(others):
+                more, _ = compose_single(problem, self.groups[last].units, oracle.selections[others])
+                selections, cost = np.concatenate([selections, oracle.selections[others]]), np.append(cost, more)
             for i in np.argsort(cost)[:2]:
                 if np.isfinite(cost[i]):
                     key = selections[i].tobytes()
