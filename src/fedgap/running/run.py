@@ -10,7 +10,7 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -131,6 +131,14 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     return runs
 
 
+def by_kind(folders: Iterable[Path]) -> list[list[Path]]:
+    """Run folders in groups that can be trained together."""
+    groups: dict[str, list[Path]] = {}
+    for folder in folders:
+        groups.setdefault(Job.load(folder / "job").kind, []).append(folder)
+    return list(groups.values())
+
+
 def open_data(run: Run) -> Dataset:
     """The run's data set: the copy in its folder where there is one, else as its job names it."""
     own = run.folder / "job" / "data.npz"
@@ -236,10 +244,7 @@ def main(arguments: Sequence[str]) -> int:
     from fedgap.running.live import show
 
     try:
-        groups: dict[str, list[Path]] = {}
-        for folder in map(Path, arguments):
-            groups.setdefault(Job.load(folder / "job").kind, []).append(folder)
-        for group in groups.values():
+        for group in by_kind(map(Path, arguments)):
             with show() as on_events:
                 execute(group, on_events=on_events)
     except InputError as error:

@@ -11,9 +11,8 @@ from fedgap.errors import FedgapError
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
 from fedgap.running.api import write_run
-from fedgap.running.job import Job
 from fedgap.running.prepare import prepare
-from fedgap.running.run import OnEvents, Run, execute, has_run
+from fedgap.running.run import OnEvents, Run, by_kind, execute, has_run
 
 
 def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
@@ -45,9 +44,6 @@ def train_together(folders: Sequence[Path], *, at_once: int = 64, on_events: OnE
 
     Each run's results equal, up to the floating-point sums of the stacked kernels, those of the run on its own.
     """
-    groups: dict[str, list[Path]] = {}
-    for folder in folders:
-        groups.setdefault(Job.load(folder / "job").kind, []).append(folder)
-    for group in groups.values():
+    for group in by_kind(folders):
         for start in range(0, len(group), at_once):
             yield from execute(group[start:start + at_once], on_events=on_events)
