@@ -227,6 +227,18 @@ def test_evaluation_equals_the_plain_one(name):
         assert got.samples == 18
 
 
+def test_runs_are_evaluated_on_samples_of_their_own():
+    module = model("lenet5").double()
+    given = round_of(module, MODELS["lenet5"], (0, 1), (0.1, 0.4), torch.float64, batch=9)
+    engine = Engine(module, precision="float64")
+    together = engine.evaluate(given.weights, given.buffers, given.inputs, given.labels, batch_size=4)
+    for run, got in enumerate(together):
+        one = slice(run, run + 1)
+        alone, = engine.evaluate(given.weights[one], given.buffers[one], given.inputs[run], given.labels[run])
+        assert got.loss == pytest.approx(alone.loss, rel=1e-12)
+        assert (got.accuracy, got.samples) == (alone.accuracy, 9)
+
+
 def test_a_thousand_clients_fit_in_memory():
     module = model("lenet5")
     engine = Engine(module)

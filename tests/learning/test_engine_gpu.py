@@ -57,6 +57,29 @@ def test_the_gpu_equals_the_plain_loop(name, precision, tolerance):
         assert torch.equal(known(given, out).cpu(), known(given, expected))
 
 
+@pytest.mark.parametrize("shape", [(3, 24, 40), (3, 30, 28)])  # halved twice, once, or not at all
+def test_residual_networks_on_other_images(shape):
+    module, given = round_of("resnet20", shape=shape)
+    out = Engine(module, device="cuda").gradients(given)
+    assert distance(out.gradient, reference.gradients(module, given).gradient) <= 1e-4
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("name", SHAPES)
+def test_runs_are_evaluated_together(name, runs):
+    module, given = round_of(name, runs=runs, clients=1, batch=20)
+    engine = Engine(module, device="cuda")
+    same = engine.evaluate(given.weights, given.buffers, given.inputs[0], given.labels[0], batch_size=16)
+    expected = reference.evaluate(module, given.weights, given.buffers, given.inputs[0], given.labels[0])
+    own = engine.evaluate(given.weights, given.buffers, given.inputs, given.labels, batch_size=16)
+    for run in range(runs):
+        assert same[run].loss == pytest.approx(expected[run].loss, rel=1e-4)
+        one = slice(run, run + 1)
+        alone, = reference.evaluate(module, given.weights[one], given.buffers[one], given.inputs[run],
+                                    given.labels[run])
+        assert own[run].loss == pytest.approx(alone.loss, rel=1e-4)
+
+
 @pytest.mark.parametrize("shape", [(3, 32, 32), (1, 30, 30), (1, 29, 31)])
 def test_lenet_on_other_images(shape):
     module, given = round_of("lenet5", shape=shape)

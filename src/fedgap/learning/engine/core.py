@@ -26,6 +26,7 @@ STRATEGIES = ("auto", "stacked", "vmap", "loop")
 """How models with own weights are computed: by a hand-written stack (our own models), under ``torch.func.vmap``, one
 after
 the other, or whichever of these is fastest on the device."""
+_EVALUATED = 16_384  # samples of a pass, in which a GPU evaluates several models
 _ALONE = 64  # up to so many jobs on a GPU, a model each costs no more than sharing, and names who is not finite
 
 
@@ -76,6 +77,7 @@ class Engine:
         self.layout = Layout.of(self.module)
         self.memory_bytes = memory_bytes or _default_memory(self.device)
         self._forward = self._choose(strategy)
+        self._stacks = self.device.type == "cuda" and not isinstance(self._forward, Generic)
         self._recorder = Recorder() if graphs and self.device.type == "cuda" and self._forward.at_once else None
         self._fusable: bool | None = False if self.layout.buffer_size else None
         self._sample_bytes = 0
@@ -220,23 +222,41 @@ class Engine:
 
     @torch.no_grad()
     def evaluate(self, weights: Tensor, buffers: Tensor, inputs: Tensor, labels: Tensor,
-                 batch_size: int = 1000) -> list[Evaluation]:
-        """Each run's model, weights (R, M) and buffers (R, B), on T samples (T, *shape), in evaluation mode.
+                 batch_size: int | None = None) -> list[Evaluation]:
+        """Each run's model, weights (R, M) and buffers (R, B), in evaluation mode on T samples: the same for all runs,
+        (T, *shape) and (T,), or each run's own, (R, T, *shape) and (R, T).
 
         For the pruned model give the weights times :func:`fedgap.learning.masks.kept_fraction`.
         """
         weights, buffers = self._here(weights), self._here(buffers)
-        totals = torch.zeros(len(weights), 2, dtype=torch.float64, device=self.device)
-        for run in range(len(weights)):
-            parameters = self._forward.spread(weights[run : run + 1])
-            for x, y in zip(torch.split(inputs, batch_size), torch.split(labels, batch_size)):
-                x, y = self._here(x)[None], y.to(self.device)
+        runs, own = len(weights), labels.dim() == 2
+        at_once = min(runs, _ALONE) if self._stacks else 1
+        batch = self._batch(at_once, labels.shape[-1], batch_size)
+        totals = torch.zeros(runs, 2, dtype=torch.float64, device=self.device)
+        for first in range(0, runs, at_once):
+            rows = slice(first, first + at_once)
+            parameters, models = self._forward.spread(weights[rows]), len(weights[rows])
+            sets = (inputs[rows], labels[rows]) if own else (inputs[None], labels[None])
+            for x, y in zip(*(torch.split(part, batch, dim=1) for part in sets)):
+                x, y = self._here(x), y.to(self.device)
+                x, y = x.expand(models, *x.shape[1:]), y.expand(models, -1)
                 with arithmetic(self.precision, self.device):
-                    logits = self._forward(parameters, buffers[run : run + 1], x, False)[0].to(self.dtype)
-                totals[run, 0] += functional.cross_entropy(logits, y, reduction="sum")
-                totals[run, 1] += (logits.argmax(1) == y).sum()
-        samples = len(labels)
+                    logits = self._forward(parameters, buffers[rows], x, False).to(self.dtype)
+                losses = functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
+                totals[rows, 0] += losses.reshape(models, -1).sum(1, dtype=torch.float64)
+                totals[rows, 1] += (logits.argmax(2) == y).sum(1)
+        samples = labels.shape[-1]
         return [Evaluation(loss / samples, right / samples, samples) for loss, right in totals.tolist()]
+
+    def _batch(self, models: int, samples: int, asked: int | None) -> int:
+        """Samples of each of so many models in a pass: on a GPU as many as keep it busy, in passes of equal size, since
+        cuDNN tries its algorithms for each size."""
+        if asked is not None:
+            return asked
+        if not self._stacks:
+            return 1000
+        most = max(1, _EVALUATED // models)
+        return -(-samples // -(-samples // most)) if samples else 1
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, self.dtype)

@@ -36,14 +36,18 @@ class ResidualStack:
             weight = parameters[f"{name}.weight"].flatten(0, 1)
             if self.kernels and training:
                 from fedgap.learning.engine.kernels.convolve import Convolve, pays  # Triton: where there is a GPU
-                if pays(weight, stride):
-                    return Convolve.apply(x, weight, models)  # type: ignore[no-any-return,no-untyped-call]
+                if pays(x, weight, stride):
+                    return Convolve.apply(x, weight, models, stride)  # type: ignore[no-any-return,no-untyped-call]
             return functional.conv2d(x, weight, stride=stride, padding=1, groups=models)
 
         def rectify(x: Tensor, name: str, residual: Tensor | None = None) -> Tensor:
             weight, bias = parameters[f"{name}.weight"].flatten(), parameters[f"{name}.bias"].flatten()
             if not training:
                 mean, variance = running[f"{name}.running_mean"].flatten(), running[f"{name}.running_var"].flatten()
+                if self.kernels:
+                    from fedgap.learning.engine.kernels.normalise import rectify as rectified  # Triton
+                    factor = weight * torch.rsqrt(variance + _EPSILON)
+                    return rectified(x, factor, bias - factor * mean, residual)
                 y = functional.batch_norm(x, mean, variance, weight, bias, False, eps=_EPSILON)
                 return functional.relu(y if residual is None else y + residual)
             z, batch = self._rectify(x, weight, bias, residual)

@@ -153,8 +153,40 @@ def _gradients(x, z, gradient, weight, bias, saved, sums, stretches, to_x, to_re
         tl.store(to_x + where, result.to(to_x.dtype.element_ty), mask=here)
 
 
-def _division(rows: int, columns: int, stretches: int) -> tuple[tuple[int, int], int]:
+@triton.jit
+def _scaled(x, factor, offset, residual, z, rows, columns, rows_each, RESIDUAL: tl.constexpr, ROWS: tl.constexpr,
+            COLUMNS: tl.constexpr):
+    """z = relu(factor·x + offset [+ residual])."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < columns
+    scale = tl.load(factor + column, mask=inside, other=0.0)
+    shift = tl.load(offset + column, mask=inside, other=0.0)
+    start = tl.program_id(1) * rows_each
+    stop = tl.minimum(start + rows_each, rows)
+    for at in range(start, stop, ROWS):
+        row = at + tl.arange(0, ROWS)
+        here = (row[:, None] < stop) & inside[None, :]
+        where = row[:, None].to(tl.int64) * columns + column[None, :]
+        y = tl.load(x + where, mask=here, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
+        if RESIDUAL:
+            y = y.to(z.dtype.element_ty).to(tl.float32) + tl.load(residual + where, mask=here, other=0.0).to(tl.float32)
+        y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)  # a model that has diverged must not look well
+        tl.store(z + where, y.to(z.dtype.element_ty), mask=here)
+
+
+def rectify(x: Tensor, factor: Tensor, offset: Tensor, residual: Tensor | None) -> Tensor:
+    """relu(factor·x + offset [+ residual]) of x (S, C, H, W), channels last, without gradients: BatchNorm by its
+    running statistics."""
+    columns, rows, z = x.shape[1], x.numel() // x.shape[1], torch.empty_like(x)
+    grid, each = _division(x, 4 * STRETCHES)
+    _scaled[grid](x, factor, offset, x if residual is None else residual, z, rows, columns, each,
+                  RESIDUAL=residual is not None, **TILES)
+    return z
+
+
+def _division(x: Tensor, stretches: int) -> tuple[tuple[int, int], int]:
     """The grid (blocks of columns, stretches of rows, at most ``stretches``), and rows a stretch."""
+    columns, rows = x.shape[1], x.numel() // x.shape[1]
     blocks = triton.cdiv(columns, TILES["COLUMNS"])
     wanted = max(1, min(stretches, PROGRAMS // blocks))
     rows_each = triton.cdiv(triton.cdiv(rows, wanted), TILES["ROWS"]) * TILES["ROWS"]
@@ -172,8 +204,8 @@ class NormaliseRectify(torch.autograd.Function):
                 epsilon: float) -> tuple[Tensor, Tensor]:
         """See the class."""
         columns, rows = x.shape[1], x.numel() // x.shape[1]
-        grid, each = _division(rows, columns, STRETCHES)
-        wide, few = _division(rows, columns, 4 * STRETCHES)
+        grid, each = _division(x, STRETCHES)
+        wide, few = _division(x, 4 * STRETCHES)
         sums = torch.empty(grid[1], 2, columns, device=x.device)
         saved, statistics = torch.empty(2, columns, device=x.device), torch.empty(2, columns, device=x.device)
         z = torch.empty_like(x)
@@ -192,8 +224,8 @@ class NormaliseRectify(torch.autograd.Function):
         x, z, weight, bias, saved = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         columns, rows = x.shape[1], x.numel() // x.shape[1]
-        grid, each = _division(rows, columns, STRETCHES)
-        wide, few = _division(rows, columns, 4 * STRETCHES)
+        grid, each = _division(x, STRETCHES)
+        wide, few = _division(x, 4 * STRETCHES)
         sums = torch.empty(grid[1], 2, columns, device=x.device)
         to_x, affine = torch.empty_like(x), torch.empty(2, columns, device=x.device)
         to_residual = torch.empty_like(x) if ctx.residual else None

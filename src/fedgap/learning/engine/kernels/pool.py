@@ -7,7 +7,7 @@ the kernel, shifted to the pooling window's four corners (4·O columns), is one 
 written, with the corner it came from. Activations are (G, S, H, W, C), kernels (G, O, 5, 5, C).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -16,14 +16,26 @@ from torch import Tensor
 
 from fedgap.learning.engine.kernels.rounding import operand
 
-BLOCK = 64
-"""Pooled pixels of a program."""
-ENTRIES = 64
-"""Window entries that are multiplied at once."""
+
+class Tile(NamedTuple):
+    """How a product is cut: pooled pixels and window entries of a program (at once), and its warps."""
+
+    pixels: int
+    entries: int
+    warps: int
+
+    @property
+    def options(self) -> dict[str, int]:
+        """As a kernel wants them. One stage: loops are short, and shared memory is better spent on more programs."""
+        return {"BLOCK": self.pixels, "ENTRIES": self.entries, "num_warps": self.warps, "num_stages": 1}
+
+
+FORWARD = {1: Tile(128, 16, 4), 6: Tile(64, 32, 4)}
+"""By the input's channels, as they were fastest on an H200 with six runs stacked; others as :data:`OTHERS`."""
+OTHERS = Tile(64, 64, 4)
+"""And in all gradients."""
 STRETCHES = 8
 """Programs that share the pixels in the kernels' gradient, at most."""
-STAGES = 1
-"""Tiles loaded ahead: loops are short, and shared memory is better spent on more programs."""
 
 
 @triton.jit
@@ -183,13 +195,13 @@ class ConvolvePool(torch.autograd.Function):
         pixels = samples * down * across
         ctx.channels = {"INSIDE": inside, "OUTSIDE": outside, "COLUMNS": max(4, int(triton.next_power_of_2(outside)))}
         ctx.image = {"HEIGHT": height, "WIDTH": width}
-        ctx.product = {"BLOCK": BLOCK, "ENTRIES": ENTRIES, "num_stages": STAGES,
-                       "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"}
+        ctx.precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+        tile = FORWARD.get(inside, OTHERS)
         z = torch.empty(models, samples, down, across, outside, dtype=x.dtype, device=x.device)
         place = torch.empty(z.shape, dtype=torch.int8, device=x.device)
-        _forward[triton.cdiv(pixels, BLOCK), models](
+        _forward[triton.cdiv(pixels, tile.pixels), models](
             x, weight, bias, z, place, pixels, samples * height * width * inside, **ctx.image, **ctx.channels,
-            **ctx.product)
+            **tile.options, PRECISION=ctx.precision)
         ctx.save_for_backward(x, weight, bias, z, place)
         return z
 
@@ -200,12 +212,13 @@ class ConvolvePool(torch.autograd.Function):
         gradient = gradient.contiguous()
         models, samples, height, width, inside = x.shape
         outside, pixels = z.shape[-1], samples * z.shape[2] * z.shape[3]
-        each = triton.cdiv(triton.cdiv(pixels, STRETCHES), BLOCK) * BLOCK
+        tile = OTHERS
+        each = triton.cdiv(triton.cdiv(pixels, STRETCHES), tile.pixels) * tile.pixels
         stretches, columns = triton.cdiv(pixels, each), ctx.channels["COLUMNS"]
         sums = torch.empty(stretches, models, 36 * inside + 1, 4 * columns, device=x.device)
-        _by_window[stretches, models, triton.cdiv(36 * inside + 1, ENTRIES)](
+        _by_window[stretches, models, triton.cdiv(36 * inside + 1, tile.entries)](
             x, z, place, gradient, sums, pixels, samples * height * width * inside, each, **ctx.image, **ctx.channels,
-            **ctx.product)
+            **tile.options, PRECISION=ctx.precision)
         to_weight = torch.empty(models, outside, 5, 5, inside, dtype=weight.dtype, device=x.device)
         to_bias = torch.empty_like(bias)
         _combine[triton.cdiv(outside * (25 * inside + 1), 128), models](sums, to_weight, to_bias, stretches,
@@ -214,7 +227,7 @@ class ConvolvePool(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             to_x = torch.empty_like(x)
             windows = torch.empty(models, pixels, 36 * inside, device=x.device)
-            _windows[triton.cdiv(pixels, BLOCK), models, triton.cdiv(36 * inside, ENTRIES)](
-                weight, z, place, gradient, windows, pixels, **ctx.channels, **ctx.product)
+            _windows[triton.cdiv(pixels, tile.pixels), models, triton.cdiv(36 * inside, tile.entries)](
+                weight, z, place, gradient, windows, pixels, **ctx.channels, **tile.options, PRECISION=ctx.precision)
             _gather[triton.cdiv(x.numel(), 256),](windows, to_x, x.numel(), **ctx.image, INSIDE=inside, BLOCK=256)
         return to_x, to_weight.permute(0, 1, 4, 2, 3), to_bias
