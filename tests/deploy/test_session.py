@@ -308,7 +308,7 @@ def test_a_silent_unit_has_one_rank_on_server_and_nodes(fleet, monkeypatch, weig
     def open_and_note(rounds):
         opened(rounds)
         servers[rounds.round] = rounds._ranks[0].clone()
-        gradient = rounds.members[0].importance.state().get("gradient")
+        gradient = rounds.importances.state(0).get("gradient")
         silent.append(0 if gradient is None else int((gradient == _SILENT).sum()))
 
     def note(client):

@@ -16,7 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgap.errors import InputError
-from fedgap.learning.data import Dataset, batch_indices, batch_keys, from_arrays, from_torch, load
+from fedgap.learning.data import (
+    Dataset,
+    batch_indices,
+    batch_keys,
+    draw_batches,
+    from_arrays,
+    from_torch,
+    load,
+)
 from fedgap.learning.data import sources as sources_module
 from fedgap.learning.data.formats import cifar, idx
 from fedgap.learning.data.sources import SOURCES, Source, read
@@ -263,3 +271,18 @@ def test_batches_are_uniform_and_differ_between_clients_and_rounds():
     assert ((together - 5000 / 400) ** 2 / (5000 / 400)).sum() < 520
     in_time = np.bincount(single[:-1, 0] * 20 + single[1:, 0], minlength=400)
     assert ((in_time - 4999 / 400) ** 2 / (4999 / 400)).sum() < 520
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device"))])
+def test_batches_drawn_on_the_device_are_the_same(device):
+    """Clients of many and few samples, of several batch sizes, in rounds of any number, in one call."""
+    sizes, batches, rounds = np.array([1500, 40, 9, 8, 7, 1]), np.array([32, 32, 8, 8, 8, 3]), np.array([0, 7, 2**40])
+    keys = batch_keys(5, len(sizes))
+    pairs = [np.tile(keys.view(np.int64), 3), np.repeat(rounds, len(sizes)), np.tile(sizes, 3), np.tile(batches, 3)]
+    drawn = draw_batches(*(torch.from_numpy(each).to(device) for each in pairs), 32).cpu().numpy().reshape(3, -1, 32)
+    for n, batch in enumerate(batches):
+        expected = batch_indices(keys[n:n + 1], rounds, sizes[n:n + 1], int(batch))[:, 0]
+        assert np.array_equal(drawn[:, n, :batch], expected)
+    assert (drawn < sizes[:, None]).all()
+    assert (drawn >= 0).all()

@@ -87,6 +87,50 @@ def test_what_was_observed_is_a_copy():
     assert importance.scores(W1, 1).any()
 
 
+READINGS = [{"current_weights": a, "remember": b} for a in (True, False) for b in (True, False)]
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_runs_together_are_as_each_alone_whoever_is_heard(reading):
+    """Three runs in six rounds: one is heard always, one now and then, one never at first; the second leaves."""
+    generator = torch.Generator().manual_seed(0)
+    heard = [(0,), (0, 1), (), (0, 2), (0, 1, 2), (0, 2)]
+    together, alone = Importance(**reading), [Importance(**reading) for _ in range(3)]
+    rows = [0, 1, 2]
+    for number, who in enumerate(heard):
+        if number == 5:
+            together.keep([0, 2])
+            rows = [0, 2]
+        weights, gradient = torch.randn(2, 3, 20, generator=generator)
+        known = torch.rand(3, 20, generator=generator) < 0.6
+        gradient = torch.where(known & (torch.rand(3, 20, generator=generator) < 0.8), gradient, 0.0)
+        together.observe(weights[rows], gradient[rows], known[rows], [rows.index(row) for row in who])
+        again = Importance(**reading)
+        again.load(*(together.state(place) for place in range(len(rows))))
+        for row in who:
+            alone[row].observe(weights[row:row + 1], gradient[row:row + 1], known[row:row + 1])
+        for place, row in enumerate(rows):
+            expected = alone[row].scores(weights[row:row + 1], number)[0]
+            assert torch.equal(together.scores(weights[rows], number)[place], expected)
+            assert torch.equal(again.scores(weights[rows], number)[place], expected)
+            assert together.state(place).keys() == alone[row].state().keys()
+
+
+def test_runs_that_stay_without_a_gradient_are_ranked_by_magnitude():
+    importance = Importance()
+    importance.observe(W0.repeat(2, 1), V0.repeat(2, 1), ALL.repeat(2, 1), [0])
+    importance.keep([1])
+    assert importance.state() == {}
+    assert torch.equal(importance.scores(W1, 1), W1.abs())
+
+
+def test_random_goes_on_with_the_seeds_that_stay():
+    importance, weights = Importance(rule="random", seeds=[1, 2, 3]), torch.zeros(3, 50)
+    expected = importance.scores(weights, 4)[[0, 2]]
+    importance.keep([0, 2])
+    assert torch.equal(importance.scores(weights[:2], 4), expected)
+
+
 def test_unknown_rule():
     with pytest.raises(ValueError, match="taylor, magnitude, random"):
         Importance(rule="hessian")

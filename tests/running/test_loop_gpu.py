@@ -1,5 +1,7 @@
 """On a GPU nothing waits for the device round by round."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,11 +12,12 @@ from tests.running.plans import by_hand
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def test_a_round_does_not_synchronise(small):
+@pytest.mark.parametrize("runs", [1, 5])
+def test_a_round_does_not_synchronise(small, runs):
     experiment = small("rounds=60", "model.name=lenet5", "engine.device=cuda", "evaluate_every=1000")
     _, _, scenario = divide(experiment)
     ready = prepare(experiment, by_hand(scenario, (1, range(10), 0.0), (59, range(10), 0.3)))
-    rounds = Rounds([ready.job], ready.dataset)
+    rounds = Rounds([replace(ready.job, seed=seed) for seed in range(runs)], ready.dataset)
     for _ in range(20):  # plans, recordings and what rounds have in common are made once
         rounds.step()
     rounds.drain()

@@ -22,6 +22,7 @@ from fedgap.learning.models.layout import Layout
 from fedgap.running.events import Event
 from fedgap.running.faults import Attendance
 from fedgap.running.job import Job
+from fedgap.running.ledger import Charge
 from fedgap.running.loop import Rounds
 
 MARGIN_BYTES = 4096
@@ -82,7 +83,8 @@ class DeployedRounds(Rounds):
 
     def open(self) -> None:
         """Ranks the weights for the current round, from which every client's mask follows."""
-        self._rank(self.job.ratio[self.segment, self.selected].tolist())
+        size, ratios = self.engine.layout.size, self.job.ratio[self.segment, self.selected].tolist()
+        self._rank(any(keep_count(ratio, size) < size for ratio in ratios))
 
     def mask(self, client: int) -> Tensor:
         """The client's mask (M,) as rebuilt here."""
@@ -152,7 +154,7 @@ class DeployedRounds(Rounds):
             own = [arrived[n] for n in order]
             gradient = (torch.stack([g.upload.gradient for g in own]).sum(0) / len(own)).to(self.weights)
             known = torch.stack([g.upload.mask for g in own]).any(0)
-            self._remember(gradient[None], known.to(self.weights.device)[None], [np.array(order)])
+            self.importances.observe(self.weights, gradient[None], known.to(self.weights.device)[None], (0,))
             rate = torch.tensor([[self.job.learning_rate]], dtype=self.weights.dtype, device=self.weights.device)
             self.weights = self.weights - rate * gradient[None]
             if self.engine.layout.buffer_size:
@@ -190,7 +192,8 @@ class DeployedRounds(Rounds):
         went = Attendance(delivered, dropped, marked(missing.late), spent * work.compute_j, spent * work.upload_j,
                           spent * work.client_s, float(work.client_s.max()))
         bits = float(member.bits[segment, delivered].sum())
-        charge = member.ledger.charge(went, member.broadcast_j, bits)
+        charge = Charge.of(went, member.broadcast_j, bits)
+        member.ledger.book(charge)
         chosen = self.selected
         statement = float(job.statement[segment])
         return {"round": self.round, "clients": chosen, "pruning_ratio": job.ratio[segment, chosen].tolist(),

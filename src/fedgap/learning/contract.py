@@ -46,7 +46,7 @@ class RoundInput:
         if self.weights.dim() != 2 or self.ranks.shape != self.weights.shape or self.buffers.shape[:1] != (runs,):
             raise ValueError("weights and ranks are (R, M) and buffers (R, B); got "
                              f"{tuple(self.weights.shape)}, {tuple(self.ranks.shape)} and {tuple(self.buffers.shape)}")
-        if any(not 0 <= r < runs for r in self.run):
+        if jobs and not 0 <= min(self.run) <= max(self.run) < runs:
             raise ValueError(f"a job's run lies in 0..{runs - 1}")
 
     @property

@@ -19,13 +19,31 @@ class Charge:
     """What one round cost. The round's energy is the sum of its selected clients' and the broadcast's, its delay the
     time until the server could go on."""
 
-    energy_j: float
-    delay_s: float
+    went: Attendance
     broadcast_j: float
+    uploaded_bits: float
     client_j: Array
     """Joules of each client, (N,)."""
-    client_s: Array
-    """Seconds each client was at it, (N,)."""
+    energy_j: float
+    complete: bool
+    """Whether nobody was missing."""
+
+    @staticmethod
+    def of(went: Attendance, broadcast_j: float, uploaded_bits: float) -> Charge:
+        """The cost of a round that went so."""
+        client_j = went.compute_j + went.upload_j
+        return Charge(went, broadcast_j, uploaded_bits, client_j, float(client_j.sum()) + broadcast_j,
+                      not (went.dropped | went.late).any())
+
+    @property
+    def delay_s(self) -> float:
+        """The round's seconds."""
+        return self.went.delay_s
+
+    @property
+    def client_s(self) -> Array:
+        """Seconds each client was at it, (N,)."""
+        return self.went.client_s
 
 
 @dataclass(eq=False)
@@ -64,20 +82,19 @@ class Ledger:
             return "the delay budget is spent"
         return ""
 
-    def charge(self, went: Attendance, broadcast_j: float, uploaded_bits: float) -> Charge:
+    def book(self, charge: Charge) -> None:
         """Books a round."""
-        client_j = went.compute_j + went.upload_j
-        charge = Charge(float(client_j.sum()) + broadcast_j, went.delay_s, broadcast_j, client_j, went.client_s)
+        went = charge.went
         self.energy_j += charge.energy_j
-        self.delay_s += charge.delay_s
-        self.broadcast_j += broadcast_j
-        self.uploaded_bits += uploaded_bits
+        self.delay_s += went.delay_s
+        self.broadcast_j += charge.broadcast_j
+        self.uploaded_bits += charge.uploaded_bits
         self.compute_j += went.compute_j
         self.upload_j += went.upload_j
         self.client_s += went.client_s
-        self.dropped += went.dropped
-        self.late += went.late
-        return charge
+        if not charge.complete:
+            self.dropped += went.dropped
+            self.late += went.late
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold; JSON keeps every float64 exactly."""

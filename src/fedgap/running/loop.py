@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedgap.errors import InputError
 from fedgap.learning import reference
 from fedgap.learning.codec import decode, encode, upload_bytes
-from fedgap.learning.contract import RoundInput, RoundOutput
+from fedgap.learning.contract import RoundInput, RoundOutput, known
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
 from fedgap.learning.masks import keep_count, kept_fraction, mask, ranks
 from fedgap.learning.models import build
+from fedgap.running.batches import Batches
 from fedgap.running.events import Event, finite_or_none
+from fedgap.running.importances import Importances
 from fedgap.running.job import Job
-from fedgap.running.member import Member
+from fedgap.running.member import Member, Turn
 from fedgap.streams import stream_seed
 
 _IMPORTANCE = "importance."  # its tensors' names in a checkpoint
@@ -34,11 +34,12 @@ _PENDING = 16  # rounds whose losses stay on an accelerator before they are read
 
 @dataclass
 class _Pending:
-    """A round whose losses have not been read yet: an event a run, and which of the K jobs are whose."""
+    """A round whose losses (K,) have not been read yet: an event and a turn a run."""
 
     events: list[Event]
-    clients: list[NDArray[np.int64]]
-    output: RoundOutput
+    turns: list[Turn]
+    losses: Tensor
+    finite: Tensor
 
 
 class Rounds:
@@ -62,50 +63,30 @@ class Rounds:
             tensor.to(device) if not tensor.is_floating_point() else tensor.to(device, self.engine.dtype)
             for tensor in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
         self._rates = torch.tensor([[job.learning_rate] for job in jobs], dtype=self.engine.dtype, device=device)
-        self._keeps: dict[object, tuple[Tensor, Tensor]] = {}
+        self.importances = Importances(jobs, device)
+        self._batches = Batches(self.members, self._train_x, self._train_y)
         self._pending: list[_Pending] = []
 
     # --- one round --------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         """Round ``self.round`` of every member."""
-        events, clients, planned, ratios, owners, batches = [], [], [], [], [], []
-        for row, member in enumerate(self.members):
-            event, arrived = member.charge(self.round)
-            events.append(event)
-            clients.append(arrived)
-            planned += event["pruning_ratio"]
-            ratios += member.job.ratio[member.job.schedule[self.round], arrived].tolist()
-            owners += [row] * len(arrived)
-            batches.append(member.batches.take(self.round, arrived))
-        self._rank(planned)  # of all selected: the pruned model is theirs, whoever vanished
-        if owners:
-            inputs, labels = self._gather(batches, clients)
-            round_input = RoundInput(self.weights, self._ranks, self.buffers, owners, ratios, inputs, labels)
+        jobs, inputs, labels = self._batches.take(self.round)
+        booked = [member.book(self.round) for member in self.members]
+        events, turns = [event for event, _ in booked], [turn for _, turn in booked]
+        self._rank(jobs.pruned)  # of all selected: the pruned model is theirs, whoever vanished
+        if jobs.run:
+            round_input = RoundInput(self.weights, self._ranks, self.buffers, jobs.run, jobs.ratios, inputs, labels)
             output = self._upload(round_input)
-            self._remember(output.gradient, self._heard(round_input, output), clients)
+            self.importances.observe(self.weights, output.gradient, known(round_input, output), jobs.heard)
             self.weights = self.weights - self._rates * output.gradient
             self.buffers = output.buffers
-            self._pending.append(_Pending(events, clients, output))
+            self._pending.append(_Pending(events, turns, output.losses, output.finite))
         else:  # everybody vanished: the model stays
-            none = torch.zeros(0)
-            self._pending.append(_Pending(events, clients, RoundOutput(self.weights, none, none, none, self.buffers)))
+            none = self.weights.new_zeros(0)
+            self._pending.append(_Pending(events, turns, none, none.bool()))
         self.round += 1
         self._evaluate(events)
-
-    def _gather(self, batches: list[NDArray[np.int64]],
-                clients: list[NDArray[np.int64]]) -> tuple[Tensor | list[Tensor], Tensor | list[Tensor]]:
-        """The K mini-batches: one tensor, or a list where batch sizes differ. The indices go to the device at once."""
-        sizes = np.concatenate([member.job.batch_size[own] for member, own in zip(self.members, clients, strict=True)])
-        width = int(sizes.max())
-        index = torch.from_numpy(np.concatenate([batch[:, :width] for batch in batches if len(batch)]))
-        if self.engine.device.type == "cuda":  # from pageable memory the copy would wait for the GPU's queue to empty
-            index = index.pin_memory()
-        index = index.to(self.engine.device, non_blocking=True)
-        if sizes.min() == width:
-            return self._train_x[index], self._train_y[index]
-        rows = [row[:size] for row, size in zip(index, sizes.tolist(), strict=True)]
-        return [self._train_x[row] for row in rows], [self._train_y[row] for row in rows]
 
     def _loop(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
         return reference.gradients(self.engine.module, round_input)
@@ -126,35 +107,9 @@ class Rounds:
                 total[row] += arrived.gradient.to(total)
         return replace(output, gradient=total / output.accepted.clamp(min=1)[:, None], client_gradients=None)
 
-    def _rank(self, ratios: list[float]) -> None:
+    def _rank(self, pruned: bool) -> None:
         """The round's ranking; where nobody prunes it decides nothing and is not computed."""
-        size = self.weights.shape[1]
-        if all(keep_count(ratio, size) == size for ratio in ratios):
-            self._ranks = self._unranked
-            return
-        self._ranks = ranks(torch.cat([member.importance.scores(self.weights[row:row + 1], self.round)
-                                       for row, member in enumerate(self.members)]))
-
-    def _heard(self, round_input: RoundInput, output: RoundOutput) -> Tensor:
-        """Where the round's gradient says something, (R, M); as :func:`~fedgap.learning.contract.known`, but a plan's
-        rounds repeat, and what they have in common is sent to the device once."""
-        key = (tuple(round_input.run), tuple(round_input.ratios))
-        if key not in self._keeps:
-            if len(self._keeps) >= 256:
-                self._keeps.clear()
-            device = self.engine.device
-            self._keeps[key] = (torch.tensor(round_input.run, device=device),
-                                torch.tensor(round_input.keeps, dtype=torch.int32, device=device))
-        run, keeps = self._keeps[key]
-        none = torch.zeros(len(self.weights), dtype=torch.int32, device=self.engine.device)
-        return self._ranks < none.scatter_reduce(0, run, keeps * output.finite, "amax")[:, None]
-
-    def _remember(self, gradient: Tensor, heard: Tensor, clients: list[NDArray[np.int64]]) -> None:
-        """What the next ranking needs; a run whose clients all vanished has learned nothing new."""
-        for row, (member, arrived) in enumerate(zip(self.members, clients, strict=True)):
-            if len(arrived):
-                one = slice(row, row + 1)
-                member.importance.observe(self.weights[one], gradient[one], heard[one])
+        self._ranks = ranks(self.importances.scores(self.weights, self.round)) if pruned else self._unranked
 
     # --- what comes out ---------------------------------------------------------------------------------------------
 
@@ -193,19 +148,25 @@ class Rounds:
     def drain(self) -> list[list[Event]]:
         """The finished rounds' events since the last call, one list a member."""
         events: list[list[Event]] = [[] for _ in self.members]
+        if not self._pending:
+            return events
+        # One copy from the device for all rounds.
+        losses = torch.cat([pending.losses for pending in self._pending]).tolist()
+        finite = torch.cat([pending.finite for pending in self._pending]).tolist()
+        fine, start = all(finite), 0
         for pending in self._pending:
-            losses, finite = pending.output.losses.tolist(), pending.output.finite.tolist()
-            start = 0
-            for row, (event, clients) in enumerate(zip(pending.events, pending.clients, strict=True)):
-                own = slice(start, start + len(clients))
-                good = [loss for loss, fine in zip(losses[own], finite[own], strict=True) if fine]
+            for row, (event, turn) in enumerate(zip(pending.events, pending.turns, strict=True)):
+                end = start + len(turn.ratios)
+                good = losses[start:end]
+                if not fine:
+                    good = [loss for loss, one in zip(good, finite[start:end], strict=True) if one]
+                    rejected = [n for n, one in zip(turn.arrived.tolist(), finite[start:end], strict=True) if not one]
+                    if rejected:
+                        event["rejected"] = rejected
+                        self.members[row].ledger.rejected[rejected] += 1
                 event["train_loss"] = sum(good) / len(good) if good else None
-                rejected = [int(n) for n, fine in zip(clients, finite[own], strict=True) if not fine]
-                if rejected:
-                    event["rejected"] = rejected
-                    self.members[row].ledger.rejected[rejected] += 1
                 events[row].append(event)
-                start += len(clients)
+                start = end
         self._pending = []
         return events
 
@@ -217,14 +178,15 @@ class Rounds:
         self.members = [self.members[row] for row in rows]
         self.weights, self.buffers = self.weights[rows], self.buffers[rows]
         self._ranks, self._unranked, self._rates = self._ranks[rows], self._unranked[rows], self._rates[rows]
+        self.importances.keep(rows)
+        self._batches = Batches(self.members, self._train_x, self._train_y)
 
     def state(self, row: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint of one run must hold. Nothing may be pending."""
         assert not self._pending
         tensors = {"weights": self.weights[row], "buffers": self.buffers[row], "ranks": self._ranks[row]}
-        member = self.members[row]
-        tensors |= {f"{_IMPORTANCE}{name}": tensor for name, tensor in member.importance.state().items()}
-        return tensors, {"round": self.round, "ledger": member.ledger.state()}
+        tensors |= {f"{_IMPORTANCE}{name}": tensor for name, tensor in self.importances.state(row).items()}
+        return tensors, {"round": self.round, "ledger": self.members[row].ledger.state()}
 
     def load(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
         """Restores every member's :meth:`state`; all are at the same round."""
@@ -233,10 +195,11 @@ class Rounds:
 
         self.round = int(states[0][1]["round"])
         self.weights, self.buffers, self._ranks = stacked("weights"), stacked("buffers"), stacked("ranks")
-        for member, (tensors, state) in zip(self.members, states, strict=True):
+        for member, (_, state) in zip(self.members, states, strict=True):
             member.ledger.load(state["ledger"])
-            member.importance.load({name.removeprefix(_IMPORTANCE): tensor.to(self.engine.device)
-                                    for name, tensor in tensors.items() if name.startswith(_IMPORTANCE)})
+        self.importances.load([{name.removeprefix(_IMPORTANCE): tensor.to(self.engine.device)
+                                for name, tensor in tensors.items() if name.startswith(_IMPORTANCE)}
+                               for tensors, _ in states])
 
 
 def _same_frozen(modules: Sequence[nn.Module]) -> None:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fedgap.streams import stream_seed
 
 _ROUND, _DRAW = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
+_MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def batch_keys(seed: int, clients: int | Sequence[int]) -> np.ndarray:
@@ -49,6 +52,41 @@ def _uniform(keys: np.ndarray, rounds: np.ndarray, draws: int) -> np.ndarray:
 
 
 def _mix(z: np.ndarray) -> np.ndarray:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = (z ^ (z >> np.uint64(30))) * _MIX[0]
+    z = (z ^ (z >> np.uint64(27))) * _MIX[1]
     return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def draw_batches(keys: Tensor, rounds: Tensor, sizes: Tensor, batch: Tensor, width: int) -> Tensor:
+    """The same mini-batches for P pairs of a client and a round, on the tensors' device: positions (P, width) int32.
+
+    All tensors are (P,) int64; ``keys`` hold the bits of :func:`batch_keys`. A row's first ``batch`` positions are its
+    mini-batch, what follows is some position of the client's.
+    """
+    step = torch.arange(width, device=keys.device)[:, None]
+    hashed = _mix_bits(_mix_bits(keys + _signed(_ROUND) * (rounds + 1)) + _signed(_DRAW) * (step + 1))
+    enough = sizes >= batch
+    last = torch.where(enough, sizes - batch + step, sizes - 1).clamp(max=sizes - 1)  # (width, P): columns are memory
+    drawn = (_shift(hashed, 11).double() * 2.0**-53 * (last + 1)).int()
+    last, chosen = last.int(), drawn.clone()
+    wanted = torch.where(enough, drawn, -1)  # with replacement nothing counts as repeated
+    for i in range(1, width):
+        torch.where((chosen[:i] == wanted[i]).any(0), last[i], drawn[i], out=chosen[i])
+    return chosen.t()
+
+
+def _mix_bits(z: Tensor) -> Tensor:
+    """:func:`_mix` of int64 tensors, whose products wrap as those of uint64 do."""
+    z = (z ^ _shift(z, 30)) * _signed(_MIX[0])
+    z = (z ^ _shift(z, 27)) * _signed(_MIX[1])
+    return z ^ _shift(z, 31)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """The shift of unsigned numbers: zeros come in from the left."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(value: np.uint64) -> int:
+    """The int64 of the same bits."""
+    return int(value.astype(np.int64))
