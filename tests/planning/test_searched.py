@@ -1,13 +1,16 @@
 """Large fleets: the search over selections against all of them, on fleets small enough for both."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fedgap.config import Scenario
 from fedgap.planning import exact
+from fedgap.planning.diagnosis import Cheapest
 from fedgap.planning.groups import groups_of
-from fedgap.planning.large import Searched
+from fedgap.planning.pricing import Enumerated
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import SCHEMES
 from tests.planning.regimes import random_scenario
@@ -21,9 +24,10 @@ def both(monkeypatch):
     """Solve by enumeration, then by search, as a fleet of more than 12 clients would be."""
 
     def solve(problem):
+        monkeypatch.setattr("fedgap.planning.groups.ENUMERATED_CLIENTS", problem.size)
         all_of_them = exact.solve(problem, PROPOSED)
         monkeypatch.setattr("fedgap.planning.groups.ENUMERATED_CLIENTS", 0)
-        assert all(isinstance(group.oracle, Searched) for group in groups_of(problem, PROPOSED))
+        assert not any(isinstance(group.oracle, Enumerated) for group in groups_of(problem, PROPOSED))
         return all_of_them, exact.solve(problem, PROPOSED)
 
     return solve
@@ -68,3 +72,38 @@ def test_a_mixture_is_never_worse_than_the_mean_s_plan_and_claims_no_bound(both,
     assert problem.violation(searched.segments) <= 1e-9
     assert searched.cost <= (theta - alpha) * (1 + 1e-6)
     assert searched.cost >= enumerated.lower_bound * (1 - 1e-9)
+
+
+def city(seed: int) -> Problem:
+    """LeNet-5 over 12 to 14 clients of a city, φ of the pooled labels; budgets from tight to loose."""
+    rng = np.random.default_rng([seed, 14])
+    size, rounds = int(rng.integers(12, 15)), int(rng.choice([20, 100, 300]))
+    overrides = [
+        f"seed={seed}", f"rounds={rounds}", f"fleet.count={size}",
+        f"labels.concentration={rng.choice([0.1, 0.3, 1.0])}",
+        "model.gradient_bits=1421632", "model.flops_per_sample=1.69e6", "bound.aggregation=mixture",
+        f"pruning.dense_first={'true' if rng.random() < 0.5 else 'false'}",
+        f"budget.delay_s={rounds * rng.uniform(0.2, 0.6)}",
+    ]
+    problem = Problem.of(Scenario.load("city", overrides))
+    least = Cheapest(problem, PROPOSED).least_energy(problem.delay_s)
+    assert least is not None
+    return replace(problem, energy_j=least.energy_j * rng.uniform(1.2, 5.0))
+
+
+@pytest.mark.parametrize("seed", range(20 if FULL else 3))
+def test_climbing_finds_the_best_of_all_selections(both, seed):
+    """Within 0.5 % of the enumeration's plan, and without a claim to know that."""
+    problem = city(seed)
+    enumerated, searched = both(problem)
+    assert enumerated.segments
+    assert searched.lower_bound is None
+    assert problem.violation(searched.segments) <= 1e-9
+    assert enumerated.lower_bound * (1 - 1e-9) <= searched.cost <= enumerated.cost * (1 + 5e-3)
+
+
+def test_climbing_is_repeatable(both):
+    problem = city(0)
+    first, second = both(problem)[1], exact.solve(problem, PROPOSED)
+    assert first.cost == second.cost
+    assert [s.selected.tolist() for s in first.segments] == [s.selected.tolist() for s in second.segments]

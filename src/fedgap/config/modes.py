@@ -11,7 +11,7 @@ Sensitivity = Literal["theorem", "secant"]
 ImportanceWeights = Literal["previous", "current"]
 
 MIXTURE_LIMIT = 12
-"""The largest fleet whose selections are enumerated; above it ``repaired`` aggregates by the mean."""
+"""The largest fleet for which ``repaired`` aggregates by ``mixture``; above it by ``mean``."""
 
 PLANNING_KEYS: Mapping[str, tuple[str, str]] = {
     "statement": ("bound", "statement"),

@@ -78,14 +78,17 @@ class Search:
         left = bounds[order[solved]] if solved < len(order) else np.inf
         return float(min(left, lowest[best] + dropped, self.rounder.best.cost * (1.0 - SOLVED)))
 
-    def climb(self, progress: Progress | None) -> None:
-        """Move single rounds to other promising selections while that helps."""
+    def climb(self, progress: Progress | None, width: int = 24) -> None:
+        """Move rounds to other promising selections while that helps.
+
+        :param width: moves tried at a time.
+        """
         tables, back = self._tables()
         for step in range(20):
             if self.rounder.best is None or self.rounder.gap <= FINE:
                 return
             before = self.rounder.best.cost
-            moves = [m for m in self._moves(tables, back) if m not in self.rounder.tried][:24]
+            moves = [m for m in self._moves(tables, back) if m not in self.rounder.tried][:width]
             if not moves:
                 return
             self.rounder.try_all(moves)

@@ -12,6 +12,7 @@ support of the program has at most a few selections; whole numbers of rounds nea
 """
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +21,8 @@ from fedgap.planning.composition import Composed, Part, compose
 from fedgap.planning.diagnosis import Cheapest
 from fedgap.planning.enumeration import Composition
 from fedgap.planning.groups import Group, groups_of
-from fedgap.planning.large import Searched
 from fedgap.planning.master import Master, Progress
+from fedgap.planning.mixture import Climbed
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.rounding import Rounder, composition_of
@@ -29,6 +30,14 @@ from fedgap.planning.schemes import Scheme
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+
+
+_KICKS = 24
+"""Climbs at a plan's own prices from the best selection there with a few clients changed."""
+_CLIMBS = 4
+"""How often at most that is repeated at the better plan's prices."""
+_AGAIN = 3
+"""How often at most the program is solved again after such climbs made the plan better."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +108,7 @@ class _Search:
             lambda mu, nu, allowed: [group.oracle.price(mu, nu, allowed) for group in groups],
             max(group.oracle.tolerance for group in groups),
         )
+        self.groups = groups
         self.rounder = Rounder(problem, groups, self.master)
 
     def run(self, hints: list[Composition], progress: Progress | None) -> None:
@@ -110,9 +120,48 @@ class _Search:
                 progress(what, step, self.rounder.best.cost if self.rounder.best else np.inf, bound)
 
         self.rounder.start(hints)
+        self.climb()
         self.master.run(pricing, self.rounder.best_prices)
         if not self.master.infeasible:
             self.rounder.run(progress)
+        for _ in range(_AGAIN):
+            if not self.climb():
+                break
+            self.master.run(pricing, self.rounder.best_prices)
+            self.rounder.run(progress)
+
+    def climb(self) -> bool:
+        """By ``mixture``: look hard for selections at the best plan's own prices; whether they may make it better.
+
+        Each is tried for all rounds, and all become columns of the program, which may mix them.
+        """
+        oracles = [group.oracle for group in self.groups if isinstance(group.oracle, Climbed)]
+        promising = False
+        for _ in range(_CLIMBS):
+            best, prices = self.rounder.best, self.rounder.best_prices
+            if best is None or prices is None or len(oracles) < len(self.groups):
+                return False
+            mu, nu = prices
+            found, value = [], -mu * self.master.energy - nu * self.master.delay
+            for kind, oracle in enumerate(oracles):
+                columns = oracle.price(mu, nu, kicks=_KICKS if oracle.thorough else 0).columns
+                self.master.add(kind, columns)
+                for other in oracles:
+                    other.learn(columns.selected)
+                least = (columns.cost + mu * columns.energy + nu * columns.deadline).min()
+                value += float(self.master.shares[kind] * least)
+                found.append([row.tobytes() for row in columns.selected[:2]])
+            everywhere = [[key] * len(oracles) for key in found[-1]]
+            each = [list(keys) for keys in product(*found)]
+            self.rounder.try_all(
+                tuple((g, key, self.groups[g].rounds) for g, key in enumerate(keys)) for keys in everywhere + each
+            )
+            promising |= value < best.cost * (1.0 - 1e-5)
+            now = self.rounder.best
+            if now is None or now.cost >= best.cost * (1.0 - 1e-6):
+                break
+        self.rounder.hand_over()
+        return promising
 
 
 def _cheapest(problem: Problem, scheme: Scheme) -> Composed | None:
@@ -133,10 +182,10 @@ def _mean_solution(
 
     Its selections also become seeds of the pricing. None where selections are enumerated anyway.
     """
-    searched = [group.oracle for group in groups if isinstance(group.oracle, Searched)]
-    if problem.aggregation != "mixture" or not searched:
+    climbed = [group.oracle for group in groups if isinstance(group.oracle, Climbed)]
+    if not climbed:
         return None
     solution = solve(replace(problem, aggregation="mean"), scheme, progress)
-    for oracle in searched:
-        oracle.seeds = [segment.selected for segment in solution.segments]
+    for oracle in climbed:
+        oracle.learn(np.stack([segment.selected for segment in solution.segments]))
     return solution

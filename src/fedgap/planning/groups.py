@@ -6,13 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgap.planning.large import Searched
+from fedgap.planning.mixture import Climbed
 from fedgap.planning.pricing import Enumerated
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
 from fedgap.planning.units import Units
 
 Bools = npt.NDArray[np.bool_]
-Oracle = Enumerated | Searched
+Oracle = Enumerated | Searched | Climbed
 """Who prices rounds: ``price(μ, ν, allowed)`` gives the best found, and a bound on min_A L_A(μ, ν) about that close."""
 
 ENUMERATED_CLIENTS = 12
@@ -55,6 +56,8 @@ def groups_of(problem: Problem, scheme: Scheme) -> list[Group]:
             oracle = Enumerated(problem, curves, everyone, longest)
         elif problem.size <= ENUMERATED_CLIENTS:
             oracle = Enumerated(problem, curves, all_selections(problem.size), longest)
+        elif problem.aggregation == "mixture" and problem.constants.gamma1 > 0.0:
+            oracle = Climbed(problem, curves, longest, thorough=10 * rounds >= problem.rounds)
         else:
             oracle = Searched(problem, curves, longest)
         groups.append(Group(rounds, curves, dense, oracle))

@@ -30,7 +30,7 @@ _CHUNK = 2_000_000
 
 
 class Searched:
-    """Prices selections of a large fleet; a valid bound for the aggregations ``sum`` and ``mean``."""
+    """Prices selections of a large fleet, with a valid bound: Φ is a sum or a mean over clients, or has no weight."""
 
     _GRID = 160
     _BOXES = 6_000
@@ -42,16 +42,10 @@ class Searched:
         need = units.overhead + units.keep_min * units.u_min
         self.some = bool(need.min() <= longest_s)
         self.tolerance = 5e-4 if problem.size <= 200 else 4e-3
-        self.bounded = problem.aggregation != "mixture"
-        self.seeds: list[Bools] = []
-        """Selections known from elsewhere, tried at every pricing."""
         if not self.some:
             return
         self.phi = problem.phi
-        grid = np.geomspace(float(need.min()), max(longest_s, float(need.min())), self._GRID)
-        # Where most clients can take part the deadlines matter most: half of the grid goes there.
-        reach = np.quantile(need[need <= longest_s], np.linspace(0.0, 1.0, self._GRID // 2))
-        self.worths = Worths(units, np.unique(np.concatenate([grid, reach])))
+        self.worths = Worths(units, deadlines(need, longest_s, self._GRID))
         self.grid = self.worths.grid
         self.able = self.worths.in_time  # (D, N)
         self.most = self.able.sum(axis=-1)
@@ -59,7 +53,7 @@ class Searched:
     def price(self, mu: float, nu: float, allowed: float) -> Priced:
         """The best rounds found, and the bound that no round can beat, ``allowed`` below them or closer."""
         best, columns = self._rounds(mu, nu)
-        bound = self._bound(mu, nu, best - 0.5 * min(allowed, 0.3 * abs(best))) if self.bounded else -np.inf
+        bound = self._bound(mu, nu, best - 0.5 * min(allowed, 0.3 * abs(best)))
         return Priced(min(bound, best), columns)
 
     # --- good rounds ----------------------------------------------------------------------------------------------
@@ -87,7 +81,7 @@ class Searched:
             deadlines = np.unique(np.clip(d + step_d * np.arange(-3, 4), 0, len(self.grid) - 1))
         chosen = [np.frombuffer(key, dtype=np.bool_) for key, _ in sorted(seen.items(), key=lambda item: item[1])[:4]]
         improved = [self._improve(selected, mu, nu, d) for selected in chosen[:2]]
-        sets = np.unique(np.stack([*chosen, *improved, *self.seeds]), axis=0)
+        sets = np.unique(np.stack([*chosen, *improved]), axis=0)
         base = self.problem.selection_cost(sets)
         sets, base = sets[np.isfinite(base)], base[np.isfinite(base)]
         curve = RoundCurve(self.problem, self.units, sets, base, mu, nu, self.worths.floor)
@@ -117,7 +111,7 @@ class Searched:
         return value, chosen
 
     def _quadratic(self, least: Ints, most: Ints) -> Array:
-        """C of a box of counts; for ``mixture`` the mean's, as a guide."""
+        """C of a box of counts: the sum's, or the mean's; ``mixture`` only comes here with γ₁ = 0."""
         gamma = self.problem.rounds * self.problem.constants.gamma1
         k1, k2 = least.astype(np.float64), most.astype(np.float64)
         return np.asarray(gamma / k2 if self.problem.aggregation == "sum" else gamma / (k1 * k1 * k2))
@@ -247,6 +241,14 @@ class Searched:
                 loose_d += 0.5 * nu * (worths.grid[i2] - worths.grid[i1])
                 by_count[rows] = (loose_k * (k2 - k1) / k2 > loose_d) & (k2 > k1) | (i2 - i1 <= 1)
         return bounds, by_count
+
+
+def deadlines(need: Array, longest_s: float, size: int) -> Array:
+    """A grid of deadlines from the least that anybody needs to the longest."""
+    grid = np.geomspace(float(need.min()), max(longest_s, float(need.min())), size)
+    # Where most clients can take part the deadlines matter most: a third of the grid goes there.
+    reach = np.quantile(need[need <= longest_s], np.linspace(0.0, 1.0, size // 2))
+    return np.unique(np.concatenate([grid, reach]))
 
 
 class Threshold(NamedTuple):

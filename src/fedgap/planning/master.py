@@ -98,14 +98,15 @@ class Master:
             if progress is not None:
                 progress("pricing", iteration, self.objective, self.lower_bound)
             # The program's own tolerance ends progress before ours does where columns are almost parallel.
-            least = 1e-13 if np.isfinite(self.lower_bound) else 1e-5  # without a bound, small gains are not worth it
+            bounded = np.isfinite(self.lower_bound)
+            least, patience = (1e-13, 6) if bounded else (1e-4, 3)  # without a bound, small gains are not worth it
             gain = max(last - self.objective, self.lower_bound - raised if np.isfinite(raised) else 0.0)
             raised = self.lower_bound
             stuck = stuck + 1 if gain <= least * abs(self.objective) else 0
             again = (mu, nu) == self.dual_points[-1]
             if again and not self._met:
                 self.price(mu, nu, fine=True)
-            if self._met or again or stuck >= 6:
+            if self._met or again or stuck >= patience:
                 if not self.infeasible or self._penalty >= 1e9 * scale:
                     break
                 self._penalty *= 1e3
@@ -113,7 +114,7 @@ class Master:
                 continue
             before = self.lower_bound
             self.price(mu, nu)
-            if not self._met and self.lower_bound == before:
+            if bounded and not self._met and self.lower_bound == before:
                 # A step that did not raise the bound: look between it and the best prices so far as well.
                 self.price(0.5 * (mu + self.best_mu), 0.5 * (nu + self.best_nu))
         else:

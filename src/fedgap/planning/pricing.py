@@ -267,8 +267,11 @@ class RoundCurve:
             Columns(selected, cost, energy, deadline),
         )
 
-    def minimise(self, low: Array, high: Array) -> _Refined:
-        """The least L in [low, high], where it lies by the caller's word, with a lower bound by tangents."""
+    def minimise(self, low: Array, high: Array, met: float = _MET) -> _Refined:
+        """The least L in [low, high], where it lies by the caller's word, with a lower bound by tangents.
+
+        :param met: how close value and bound must be, relatively.
+        """
         at_low, at_high = self.at(low), self.at(high)
         best = _better(at_low, at_high)
         bound = np.minimum(at_low[0], at_high[0])
@@ -280,7 +283,7 @@ class RoundCurve:
                 meeting = f0 + g0 * (where - low)
             sane = open_ & np.isfinite(where) & (where > low) & (where < high)
             bound = np.where(sane, np.minimum(meeting, best[0]), np.where(open_, bound, best[0]))
-            if np.all(~open_ | (best[0] - bound <= _MET * np.abs(best[0])) | (high - low <= 1e-14 * high)):
+            if np.all(~open_ | (best[0] - bound <= met * np.abs(best[0])) | (high - low <= 1e-14 * high)):
                 break
             trial = np.where(sane & (step % 3 != 2), where, 0.5 * (low + high))
             now = self.at(trial)

@@ -13,7 +13,7 @@ from fedgap.config import Scenario
 from fedgap.errors import InputError
 from fedgap.planning.plan import Plan, Segment
 from fedgap.system import Fleet, RoundCost, broadcast_energy, round_cost
-from fedgap.theory import BoundConstants, Terms, aggregate, pooled_statement, round_terms
+from fedgap.theory import BoundConstants, Terms, aggregate, pooled_statement, possible_statement, round_terms
 from fedgap.theory.generalization import Aggregation, Reading
 
 Array = npt.NDArray[np.float64]
@@ -83,9 +83,14 @@ class Problem:
         """Φ of each selection, by the scenario's aggregation; shape (...)."""
         if self.aggregation == "mixture":
             assert self.label_counts is not None
-            assert self.target_counts is not None
-            return pooled_statement(self.label_counts, self.target_counts, selected, self.reading)
+            return self.pooled(selected.astype(np.float64) @ self.label_counts, selected.sum(axis=-1))
         return aggregate(self.phi, selected, self.aggregation)
+
+    def pooled(self, histogram: Array, count: npt.ArrayLike) -> Array:
+        """Φ by ``mixture`` of selections with these pooled labels (..., classes) and so many clients (...)."""
+        assert self.target_counts is not None
+        phi = possible_statement(histogram, self.target_counts, self.reading)
+        return np.where(np.asarray(count) > 0, phi, np.inf)
 
     def selection_cost(self, selected: Bools) -> Array:
         """R·(β + γ₁Φ²)/k of each selection: a round's cost before pruning, so that θ − α is a mean over rounds.
@@ -94,6 +99,12 @@ class Problem:
         """
         clients, gap, _ = round_terms(self.constants, selected, self.statement(selected), np.zeros(selected.shape))
         return np.asarray(self.rounds * (clients + gap))
+
+    def pooled_cost(self, histogram: Array, count: int) -> Array:
+        """The same by ``mixture``, for selections of ``count`` clients, from their pooled labels (..., classes)."""
+        return np.asarray(
+            self.rounds * (self.constants.beta + self.constants.gamma1 * self.pooled(histogram, count) ** 2) / count
+        )
 
     @property
     def pruning_weight(self) -> float:

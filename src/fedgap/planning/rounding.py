@@ -14,7 +14,9 @@ import numpy.typing as npt
 from fedgap.planning.composition import Composed, Part, compose, compose_single, estimate
 from fedgap.planning.enumeration import FINE, Composition, Search
 from fedgap.planning.groups import Group
+from fedgap.planning.large import Searched
 from fedgap.planning.master import Master, Progress
+from fedgap.planning.mixture import Climbed
 from fedgap.planning.plan import Segment
 from fedgap.planning.pricing import Columns, Enumerated
 from fedgap.planning.problem import Problem
@@ -25,6 +27,10 @@ Ints = npt.NDArray[np.intp]
 
 _COARSE = 1e-5
 """Relative gap above which other selections are tried where rounds are many."""
+_ROUGH = 1e-3
+"""The same, above the program's value, where selections are only searched."""
+_WIDTH, _NARROW = 24, 6
+"""Compositions tried at a time in that search, and where selections are only searched."""
 _FIRST = 64
 """Selections tried for all rounds before those that they make hopeless are dropped."""
 _FEW_ROUNDS = 6
@@ -78,19 +84,42 @@ class Rounder:
         if self.gap <= FINE:
             return
         oracles = [group.oracle for group in self.groups if isinstance(group.oracle, Enumerated)]
+        whole = len(oracles) == len(self.groups)
+        if not whole:
+            oracles = self._listed()
         if len(oracles) == len(self.groups):
             search = Search(self, oracles)
             if self.groups[-1].rounds <= _FEW_ROUNDS:
-                self.proven = search.enumerate(progress)
-            elif self.gap > _COARSE:
-                search.climb(progress)
+                proven = search.enumerate(progress)
+                self.proven = proven if whole else self.proven
+            elif self.gap > _COARSE and (whole or self._above_program > _ROUGH):
+                search.climb(progress, _WIDTH if whole else _NARROW)
+
+    @property
+    def _above_program(self) -> float:
+        """How far the best plan is above the program's value, relatively: what whole rounds cost, with its columns."""
+        return (self.best.cost - self.master.objective) / abs(self.best.cost) if self.best is not None else np.inf
+
+    def _listed(self) -> list[Enumerated]:
+        """Where selections are only searched by climbing: those found so far, to enumerate. They prove nothing."""
+        lists = []
+        for g, group in enumerate(self.groups):
+            if not isinstance(group.oracle, Climbed):
+                return []
+            own = self.best.composition if self.best is not None else ()
+            keys = {row.tobytes() for row in self.master.column(g).selected}
+            keys |= {key for kind, key, _ in own if kind == g}
+            selections = np.stack([np.frombuffer(key, dtype=np.bool_) for key in sorted(keys)])
+            longest = max(float(group.oracle.grid[-1]), float(group.units.shortest(selections).max()))
+            lists.append(Enumerated(self.problem, group.units, selections, longest))
+        return lists
 
     def start(self, known: Iterable[Composition]) -> None:
-        """A first plan: the best single selection where all can be tried, or a known one. It starts the program."""
+        """A first plan: the best single selection of those listed, or a known one. It starts the program."""
         problem, last = self.problem, len(self.groups) - 1
         self.try_all(known)
         oracle = self.groups[last].oracle
-        if isinstance(oracle, Enumerated):
+        if not isinstance(oracle, Searched):
             # Unpruned a selection costs least, so one that costs more than a plan there is already need not be tried.
             base = problem.selection_cost(oracle.selections)
             order = np.argsort(base, kind="stable")
@@ -104,6 +133,11 @@ class Rounder:
                 if np.isfinite(cost[i]):
                     key = selections[i].tobytes()
                     self.try_all([tuple((g, key, group.rounds) for g, group in enumerate(self.groups))])
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """The best plan's rounds become columns of the program."""
+        problem = self.problem
         if self.best is not None:
             for (g, _, _), segment, deadline in zip(self.best.composition, *self.best.rows, strict=True):
                 cost = problem.selection_cost(segment.selected[None])

@@ -8,7 +8,14 @@ from fedgap.theory.convergence import (
     gradient_gap_bound,
     round_terms,
 )
-from fedgap.theory.generalization import aggregate, divergence, pooled_statement, smoothed, statement
+from fedgap.theory.generalization import (
+    aggregate,
+    divergence,
+    pooled_statement,
+    possible_statement,
+    smoothed,
+    statement,
+)
 
 __all__ = [
     "BoundConstants",
@@ -19,6 +26,7 @@ __all__ = [
     "gap_growth_bound",
     "gradient_gap_bound",
     "pooled_statement",
+    "possible_statement",
     "round_terms",
     "smoothed",
     "statement",

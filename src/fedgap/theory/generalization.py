@@ -66,7 +66,7 @@ def statement(
     empty = train.sum(axis=-1) + target.sum(axis=-1) <= 0.0
     if np.any(empty):
         raise InputError(f"{_who(empty, names)}: label_counts: no samples at all; φ needs some")
-    phi = _statement(train, target, reading)
+    phi = possible_statement(train, target, reading)
     if not np.all(np.isfinite(phi)):
         raise InputError(
             f"{_who(~np.isfinite(phi), names)}: label_counts: φ has no value, for D̃·√(2·KL) "
@@ -76,8 +76,8 @@ def statement(
     return phi
 
 
-def _statement(train: Array, target: Array, reading: Reading) -> Array:
-    """φ, with ∞ where it has no value: at the singularity and, size-normalised, beyond it."""
+def possible_statement(train: Array, target: Array, reading: Reading = "size_normalised") -> Array:
+    """φ of histograms, with ∞ where it has no value: at the singularity and, size-normalised, beyond it."""
     p_train = smoothed(train)
     root = np.sqrt(2.0 * divergence(p_train, smoothed(target)))
     train_size, target_size = train.sum(axis=-1), target.sum(axis=-1)
@@ -104,7 +104,7 @@ def pooled_statement(
         one at the statement's singularity: neither can be planned for.
     """
     pooled = selected.astype(np.float64) @ label_counts
-    return np.where(selected.any(axis=-1), _statement(pooled, target_counts, reading), np.inf)
+    return np.where(selected.any(axis=-1), possible_statement(pooled, target_counts, reading), np.inf)
 
 
 def aggregate(phi: Array, selected: npt.NDArray[np.bool_], aggregation: Literal["sum", "mean"]) -> Array:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from fedgap.planning.problem import Array, Bools, Problem
+from fedgap.planning.problem import Array, Problem
 from fedgap.planning.schemes.base import Scheme
 from fedgap.theory import BoundConstants, divergence, smoothed
 
@@ -51,16 +52,12 @@ class Measured(Problem):
         )
         return replace(self, rounds=rounds, constants=constants)
 
-    def statement(self, selected: Bools) -> Array:
+    def pooled(self, histogram: Array, count: npt.ArrayLike) -> Array:
         """Φ = √(k·KL(A)) of each selection; infinite for nobody."""
-        if self.aggregation != "mixture":
-            return super().statement(selected)
-        assert self.label_counts is not None
         assert self.target_counts is not None
-        pooled = selected.astype(np.float64) @ self.label_counts
-        apart = divergence(smoothed(pooled), smoothed(self.target_counts))
-        count = selected.sum(axis=-1)
-        return np.where(count > 0, np.sqrt(np.maximum(count * apart, 0.0)), np.inf)
+        apart = divergence(smoothed(histogram), smoothed(self.target_counts))
+        clients = np.asarray(count)
+        return np.where(clients > 0, np.sqrt(np.maximum(clients * apart, 0.0)), np.inf)
 
 
 SCHEME = Scheme(name="measured", title="Measured guide", objective=Measured.from_problem)
