@@ -20,6 +20,7 @@ from fedgap.learning.contract import RoundInput, RoundOutput, known
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
 from fedgap.learning.masks import keep_count, kept_fraction, mask, ranks
+from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models import build
 from fedgap.running.batches import Batches
 from fedgap.running.events import Event, finite_or_none
@@ -133,13 +134,19 @@ class Rounds:
             return
         weights, buffers = torch.stack([self.model(row) for row in due]), self.buffers[due]
         tests = self.engine.evaluate(weights, buffers, self._test_x, self._test_y)
-        for position, (row, test) in enumerate(zip(due, tests, strict=True)):
-            sample = self.members[row].sample
-            one = slice(position, position + 1)
-            training, = self.engine.evaluate(weights[one], buffers[one], self._train_x[sample], self._train_y[sample])
+        for row, test, training in zip(due, tests, self._on_training_samples(due, weights, buffers), strict=True):
             events[row] |= {"test_loss": finite_or_none(test.loss), "test_accuracy": test.accuracy,
                             "training_set_loss": finite_or_none(training.loss),
                             "generalization_gap": finite_or_none(training.loss - test.loss)}
+
+    def _on_training_samples(self, due: list[int], weights: Tensor, buffers: Tensor) -> list[Evaluation]:
+        """Each due run's model on its own sample of the training set."""
+        samples = [self.members[row].sample for row in due]
+        if self.engine.device.type == "cuda" and len({len(sample) for sample in samples}) == 1:
+            index = torch.stack(samples)
+            return self.engine.evaluate(weights, buffers, self._train_x[index], self._train_y[index])
+        alone = ((slice(i, i + 1), self._train_x[sample], self._train_y[sample]) for i, sample in enumerate(samples))
+        return [self.engine.evaluate(weights[one], buffers[one], x, y)[0] for one, x, y in alone]
 
     def ready(self) -> bool:
         """Whether the pending rounds should be read now: at once on the CPU, some rounds at a time elsewhere."""
