@@ -9,7 +9,7 @@ import pytest
 from fedgap.config import Experiment
 from fedgap.evidence.bundle import main, pack, unpack
 from fedgap.evidence.store import Store
-from fedgap.evidence.training import train, training_key
+from fedgap.evidence.training import stacks, train, training_key
 from fedgap.learning.data import Dataset, load
 from fedgap.running.job import Job
 from fedgap.running.prepare import prepare
@@ -62,6 +62,16 @@ def test_stacked_runs_equal_runs_of_their_own(job: Job, data: Dataset) -> None:
     for key in jobs:
         assert together[key]["round"] == alone[key]["round"] == ([3, 6] if key != "c" else [3, 4])
         assert together[key]["test_loss"] == pytest.approx(alone[key]["test_loss"], rel=1e-3)
+
+
+def test_runs_whose_selections_alternate_are_stacked_with_their_like(job: Job) -> None:
+    def scheduled(*segments: int) -> Job:
+        return replace(job, schedule=np.array(segments), selected=np.tile(job.selected[:1], (2, 1)),
+                       ratio=np.tile(job.ratio[:1], (2, 1)))
+
+    jobs = {"a": scheduled(0, 1, 1, 1), "b": scheduled(0, 0, 0, 0), "c": scheduled(0, 1, 0, 1),
+            "d": scheduled(0, 1, 0, 1), "e": scheduled(0, 0, 1, 0)}
+    assert sorted(map(sorted, stacks(jobs, 16))) == [["a", "b"], ["c", "d"], ["e"]]
 
 
 def test_the_store_keeps_what_is_whole_and_goes_on(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
                 continue
             (_draw_losses if loss else _draw_accuracies)(ax, panel, mode)
             few = panel.get("missing_by_mode", {}).get(mode)
-            missing = f"\n({few} distinct runs not trained yet)" if few else ""
+            missing = f"\n({few} distinct run{'s' * (few > 1)} not trained yet)" if few else ""
             ax.set_title(f"{panel['title']}, {MODES[mode]}{missing}", fontsize=10)
             ax.set_xlabel(results["xlabel"])
             ax.set_axisbelow(True)
