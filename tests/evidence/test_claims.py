@@ -27,12 +27,29 @@ def comparison(verdict: str, difference: float = 0.02) -> dict[str, object]:
         (["higher", "identical"], "holds in part"),
         (["higher", "higher", "lower"], "holds in part"),
         (["higher", "lower"], "does not hold"),
-        (["tie", "tie"], "does not hold"),
+        (["tie", "tie"], "undecided"),
+        (["tie", "identical"], "does not hold"),
+        (["tie", "lower"], "does not hold"),
         (["lower"], "does not hold"),
     ],
 )
 def test_verdicts(verdicts: list[str], expected: str) -> None:
     assert contests.comparisons([comparison(v) for v in verdicts])[0] == expected
+
+
+def test_one_tie_that_could_hide_little_refutes() -> None:
+    close = comparison("tie") | {"detectable": 0.009}
+    assert contests.comparisons([comparison("tie"), close])[0] == "does not hold"
+
+
+def test_the_average_over_values_takes_what_both_schemes_have() -> None:
+    """Seed 0: +2 and +4 points, seed 1: −1 at the one value that both have; a mean of (3, −1), 95 % by hand."""
+    rows = [row("proposed", 0, 0.52, value=1.0), row("x", 0, 0.50, value=1.0), row("proposed", 0, 0.54, value=2.0),
+            row("x", 0, 0.50, value=2.0), row("proposed", 1, 0.49, value=1.0), row("x", 1, 0.50, value=1.0),
+            row("proposed", 1, 0.9, value=2.0)]
+    found = [comparison("tie") | {"mode": "repaired", "value": value} for value in (1.0, 2.0)]
+    text = contests.versus()({"panels": [{"rows": rows, "comparisons": found}]}, "repaired")[1]
+    assert text.endswith("on average over the values, points: x +1.00 ± 25.41")
 
 
 def test_a_tie_says_what_it_could_have_hidden() -> None:

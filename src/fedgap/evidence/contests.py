@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from fedgap.evidence.judges import NOT_YET, Answer, Judge, Results, number
-from fedgap.evidence.results import by_seed
-from fedgap.evidence.statistics import holm, interval, paired
+from fedgap.evidence.results import MEASURES, by_seed
+from fedgap.evidence.statistics import Interval, holm, interval, paired
 
 
 def versus(baseline: str | None = None, panel: int = 0, *, lower: bool = False,
@@ -22,12 +22,20 @@ def versus(baseline: str | None = None, panel: int = 0, *, lower: bool = False,
         found = [c for c in one["comparisons"] if c["mode"] == mode and baseline in (None, c["baseline"])]
         if tight:
             found = [c for c in found if c["value"] == min(each["value"] for each in found)]
-        return comparisons(found, lower=lower) if found else NOT_YET
+        if not found:
+            return NOT_YET
+        verdict, text = comparisons(found, lower=lower)
+        return verdict, text + _averages(one["rows"], found, lower=lower)
     return judge
 
 
+WORTH = {False: 0.01, True: 0.05}
+"""What a tie that could have hidden more does not decide: a point of accuracy, or (lower is better) of loss in nats."""
+
+
 def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> Answer:
-    """Better in all: holds; better in some and worse in none: in part; otherwise it does not hold."""
+    """Better in all: holds; better in some and worse in none: in part; otherwise it does not hold, but for nothing but
+    ties that could have hidden something of :data:`WORTH`: undecided."""
     good, bad = ("lower", "higher") if lower else ("higher", "lower")
     count = {name: sum(c["verdict"] == name for c in found) for name in ("higher", "lower", "tie", "identical")}
     verdict = ("holds" if count[good] == len(found) else "holds in part" if count[good] and not count[bad]
@@ -49,7 +57,31 @@ def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> A
         text += f"; ties could have hidden {scale * max(detectable):.2f}{unit}"
     if verdict == "does not hold" and count[good] and count[bad] < count[good]:
         verdict = "holds in part"
+    if not (count[good] or count[bad] or count["identical"]) and min(detectable, default=0.0) > WORTH[lower]:
+        verdict = "undecided"
     return verdict, text
+
+
+def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, measure: str) -> Interval | None:
+    """Proposed less a baseline, a seed's mean over the values that both have: less noise where seeds are few."""
+    means = []
+    pair = [{(row["seed"], row["value"]): row[measure] for row in rows if row["mode"] == mode and row["scheme"] == name
+             and row[measure] is not None} for name in ("proposed", baseline)]
+    both = pair[0].keys() & pair[1].keys()
+    for seed in sorted({seed for seed, _ in both}):
+        means.append(float(np.mean([pair[0][at] - pair[1][at] for at in sorted(both) if at[0] == seed])))
+    return interval(means) if means else None
+
+
+def _averages(rows: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, lower: bool) -> str:
+    """Of each baseline of the comparisons, where these are at several values."""
+    if len({c["value"] for c in found}) < 2:
+        return ""
+    measure, scale, unit = (MEASURES["loss"], 1.0, "") if lower else (MEASURES["accuracy"], 100.0, ", points")
+    ones = {name: on_average(rows, found[0]["mode"], name, measure)
+            for name in dict.fromkeys(c["baseline"] for c in found)}
+    parts = [f"{name} {one.signed(scale)}" for name, one in ones.items() if one is not None]
+    return f"; on average over the values{unit}: {', '.join(parts)}" if parts else ""
 
 
 def saturates(results: Results, mode: str) -> Answer:

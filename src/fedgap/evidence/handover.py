@@ -14,8 +14,10 @@ from fedgap.learning.models import build
 from fedgap.learning.sizes import flops_per_sample
 from fedgap.running.job import Job
 
-RATE = 31e12
-"""FLOP/s of whole rounds on one H200 in TF32 (``benchmarks/results/engine_gpu.json``: ResNet-110, 10 clients × 32)."""
+RATE = {"bfloat16": 49e12}
+"""FLOP/s of whole runs on one H200, by precision: of 132 runs of ResNet-44, twelve stacked, preparations included."""
+OTHER = 31e12
+"""And of rounds in TF32 (``benchmarks/results/engine_gpu.json``: ResNet-110, 10 clients × 32)."""
 _EVALUATED = 12_000
 """Samples of an evaluation: the test set, and 2,000 of the training set."""
 _FLOPS: dict[tuple[str, ...], float] = {}
@@ -32,7 +34,7 @@ class Part:
 
 
 def gpu_seconds(job: Job) -> float:
-    """An estimate of a run's time on one H200: the FLOPs of its rounds and evaluations at :data:`RATE`."""
+    """An estimate of a run's time on one H200: the FLOPs of its rounds and evaluations at their rate."""
     shape = job.extra["input_shape"]
     key = (job.model["name"], *map(str, shape))
     if key not in _FLOPS:
@@ -40,7 +42,7 @@ def gpu_seconds(job: Job) -> float:
         _FLOPS[key] = flops_per_sample(module, tuple(shape))
     samples = float((job.selected[job.schedule] * job.batch_size).sum())
     evaluated = _EVALUATED * (job.rounds / job.evaluate_every + 1) / 3.0  # a forward pass is a third of a gradient
-    return (samples + evaluated) * _FLOPS[key] / RATE
+    return (samples + evaluated) * _FLOPS[key] / RATE.get(job.precision, OTHER)
 
 
 def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[Part]:

@@ -16,6 +16,7 @@ from statistics import median
 
 from fedgap.evidence import benchmarked
 from fedgap.evidence.benchmarked import ABSENT, ROOT, data, short
+from fedgap.evidence.contests import on_average
 from fedgap.evidence.definition import FOLDER
 from fedgap.evidence.guide import DEFAULT, MEASURED, NO_LABELS
 from fedgap.evidence.judges import number
@@ -57,6 +58,13 @@ def versus(figure: str, value: str, baseline: str) -> str:
     return ABSENT
 
 
+def averaged(figure: str, panel: str, baseline: str) -> str:
+    """The same on average over a panel's values."""
+    found = on_average(data(f"experiments/{figure}/results.json")["panels"][int(panel)].get("rows", []), "repaired",
+                       baseline, "accuracy")
+    return ABSENT if found is None else found.signed(100.0, 1)
+
+
 def measured(panel: str, value: str, other: str) -> str:
     """The scheme ``measured`` less another in points of accuracy, on seeds that did not choose it."""
     results = data("experiments/measured/results.json")
@@ -65,8 +73,7 @@ def measured(panel: str, value: str, other: str) -> str:
     seeds = sorted(first.keys() & second.keys())
     if len(seeds) < 2:
         return ABSENT
-    found = interval([100.0 * (first[seed] - second[seed]) for seed in seeds])
-    return f"{found.mean:+.2f} ± {found.half:.2f}"
+    return interval([100.0 * (first[seed] - second[seed]) for seed in seeds]).signed()
 
 
 def statement(sigma: str, what: str) -> str:
@@ -106,19 +113,20 @@ def gpu_hours() -> str:
     return f"{sum(run['wall_s'] for run in Store(FOLDER / 'runs.jsonl') if run['machine'] != 'CPU') / 3600:.1g}"
 
 
-def trained() -> str:
-    """How many distinct runs of the figures' panels that do not wait are there."""
+def trained(data_set: str, mode: str = "") -> str:
+    """How many distinct runs are there of the figures' panels on a data set that do not wait (of one mode)."""
     there: set[str] = set()
-    missing = False
+    missing: set[str] = set()
     for figure in FIGURES:
         for panel in data(f"experiments/{figure}/results.json")["panels"]:
-            there |= {row["run"] for row in panel.get("rows", []) if row["run"]}
-            missing |= bool(panel.get("missing"))
+            if data_set in panel["title"] and not panel["status"]:
+                there |= {row["run"] for row in panel["rows"] if row["run"] and mode in row["mode"]}
+                missing |= {name for name in panel.get("missing_by_mode", {}) if mode in name}
     return f"{len(there)} distinct runs, {'others not trained yet' if missing else 'complete'}"
 
 
-OWN: tuple[Callable[..., str], ...] = (guide, missed, versus, measured, statement, constant, repeated, machines,
-                                       gpu_hours, trained)
+OWN: tuple[Callable[..., str], ...] = (guide, missed, versus, averaged, measured, statement, constant, repeated,
+                                       machines, gpu_hours, trained)
 WRITERS = {writer.__name__: writer for writer in (*OWN, *benchmarked.WRITERS)}
 
 

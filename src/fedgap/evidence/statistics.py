@@ -31,6 +31,11 @@ class Interval:
         """The interval's upper end."""
         return self.mean + (self.half or 0.0)
 
+    def signed(self, scale: float = 1.0, digits: int = 2) -> str:
+        """A difference for a reader: ``+1.23 ± 0.45``."""
+        half = "" if self.half is None else f" ± {scale * self.half:.{digits}f}"
+        return f"{scale * self.mean:+.{digits}f}{half}"
+
 
 def interval(values: Sequence[float]) -> Interval:
     """Student's interval for the mean of independent values."""
