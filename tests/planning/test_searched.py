@@ -8,12 +8,13 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.planning import exact
+from fedgap.planning.composition import Part, compose
 from fedgap.planning.diagnosis import Cheapest
 from fedgap.planning.groups import groups_of
 from fedgap.planning.pricing import Enumerated
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import SCHEMES
-from tests.planning.regimes import random_scenario
+from tests.planning.regimes import random_document, random_scenario, with_budgets
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 PROPOSED = SCHEMES["proposed"]
@@ -107,3 +108,47 @@ def test_climbing_is_repeatable(both):
     first, second = both(problem)[1], exact.solve(problem, PROPOSED)
     assert first.cost == second.cost
     assert [s.selected.tolist() for s in first.segments] == [s.selected.tolist() for s in second.segments]
+
+
+def test_no_plan_by_mixture_where_whole_rounds_cannot_keep_the_budgets(both):
+    """Fractions of rounds could, so that no price proves it beforehand."""
+    scenario = random_scenario(np.random.default_rng([38, 31]), 6, 2, aggregation="mixture", near=0.999)
+    problem = Problem.of(scenario)
+    assert not Cheapest(problem, PROPOSED).impossible()
+    assert [solution.segments for solution in both(problem)] == [(), ()]
+
+
+def one_statement(seed: int) -> Problem:
+    """Nine clients, of whom client 3 has all labels and the others one: hardly a selection has a statement."""
+    size, rng = 9, np.random.default_rng([seed, 5])
+    document = random_document(rng, size, int(rng.choice([3, 10, 50])), aggregation="mixture", spread=1.5,
+                               hopeless=False, weights="both", max_ratio=0.7, loud=1e-5)
+    labels = np.zeros((size, 10), dtype=int)
+    labels[:, 0], labels[3] = 600, 60
+    for client, counts in zip(document["clients"], labels.tolist(), strict=True):
+        client["label_counts"] = counts
+    free = Problem.of(with_budgets(document | {"target_counts": [100_000] * 10}, 1e30, 1e30))
+    units = Cheapest(free, PROPOSED).units
+    return replace(free, delay_s=free.rounds * 4.0 * float((units.overhead + units.u_min).max()), energy_j=1e9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_selections_without_a_statement_are_left_alone(both, seed):
+    problem = one_statement(seed)
+    enumerated, searched = both(problem)
+    assert enumerated.segments
+    assert problem.violation(searched.segments) <= 1e-9
+    assert enumerated.lower_bound * (1 - 1e-9) <= searched.cost <= enumerated.cost * (1 + 5e-3)
+
+
+def test_a_plan_of_the_mean_s_may_have_no_statement():
+    """It is the first plan tried by ``mixture``, and may have many segments."""
+    problem = one_statement(0)
+    units = Cheapest(problem, PROPOSED).units
+    selections = np.eye(problem.size, dtype=np.bool_)[[3, 3, 4]]
+    assert np.isfinite(problem.selection_cost(selections)).tolist() == [True, True, False]
+    rounds = [1, 1, problem.rounds - 2]
+    parts = [Part(units, selected, count) for selected, count in zip(selections, rounds, strict=True)]
+    assert compose(problem, parts) is None
+    parts[2] = parts[2]._replace(selected=selections[0])
+    assert compose(problem, parts) is not None

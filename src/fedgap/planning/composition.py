@@ -65,7 +65,7 @@ def compose_single(problem: Problem, units: Units, selected: Bools) -> tuple[Arr
 
 
 def compose(problem: Problem, parts: list[Part], start: tuple[float, float] | None = None) -> Composed | None:
-    """Solve one composition; None where it cannot keep the budgets.
+    """Solve one composition; None where it cannot keep the budgets, or a selection of its has no statement.
 
     :param start: prices (μ, ν) near the composition's own, if known.
     """
@@ -78,7 +78,7 @@ def compose(problem: Problem, parts: list[Part], start: tuple[float, float] | No
         deadline = np.array([problem.delay_s / problem.rounds])
         return Composed((segment,), float(cost[0]), deadline, *_prices(problem, answer, 1))
     several = _Several(problem, parts)
-    if several.spare_s < -1e-12 * problem.delay_s:
+    if several.spare_s < -1e-12 * problem.delay_s or not np.isfinite(several.base).all():
         return None
     return several.solve(start)
 

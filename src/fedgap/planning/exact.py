@@ -186,6 +186,7 @@ def _mean_solution(
     if not climbed:
         return None
     solution = solve(replace(problem, aggregation="mean"), scheme, progress)
-    for oracle in climbed:
-        oracle.learn(np.stack([segment.selected for segment in solution.segments]))
+    if solution.segments:
+        for oracle in climbed:
+            oracle.learn(np.stack([segment.selected for segment in solution.segments]))
     return solution

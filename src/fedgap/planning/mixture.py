@@ -112,7 +112,9 @@ class Climbed:
         for _ in range(kicks):
             climbs.sort(key=lambda climb: climb[2])
             selected, at, _ = climbs[min(int(self._random.geometric(0.5)) - 1, len(climbs) - 1)]
-            climbs.append(self._climb(self._kicked(selected, at), at, mu, nu, thorough))
+            climb = self._climb(self._kicked(selected, at), at, mu, nu, thorough)
+            if np.isfinite(climb[2]):  # else nothing near the changed selection has a statement
+                climbs.append(climb)
         found = np.unique(np.stack([climb[0] for climb in climbs]), axis=0)
         self.known |= {row.tobytes(): None for row in found}
         if len(self.known) > _KNOWN:
