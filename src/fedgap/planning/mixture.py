@@ -220,7 +220,7 @@ class Climbed:
     def _best_move(
         self, selected: Bools, place: int, mu: float, nu: float, value: float, thorough: bool
     ) -> _Move:
-        """Adding or dropping a client; where none is better than ``value``, a swap; then up to two for up to two."""
+        """A client added or dropped; where none is better than ``value``, a swap; then up to three for up to three."""
         here = _Here(self, selected, place, mu, nu)
         best = here.stay() if not np.isfinite(value) else _Move(np.inf, place, here.inside[:0])
         for moves in (here.flips, here.swaps, partial(here.exchanges, _MANY if thorough else _SOME)):
