@@ -60,10 +60,10 @@ def as_printed(found: Mapping[str, Results | None]) -> list[str]:
 def _below(found: Mapping[str, Results | None], mode: str) -> Iterator[tuple[str, Results, Results]]:
     """(figure, panel, comparison of accuracies) wherever the proposed scheme is significantly below."""
     for name in ("fig4", "fig7", "fig8", "heterogeneity"):
-        for panel in (found[name] or {}).get("panels", []):
+        for number, panel in enumerate((found[name] or {}).get("panels", [])):
             for c in panel.get("comparisons", []):
                 if (c["mode"], c["verdict"]) == (mode, "lower"):
-                    yield name, panel, c
+                    yield f"{name}: {panel['title']}" if number else name, panel, c
 
 
 def _clients(panel: Results, mode: str, scheme: str, value: float) -> float:

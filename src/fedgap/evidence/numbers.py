@@ -65,6 +65,15 @@ def averaged(figure: str, panel: str, baseline: str) -> str:
     return ABSENT if found is None else found.signed(100.0, 1)
 
 
+def pooled(sigma: str) -> str:
+    """The proposed scheme by ``mixture`` less the same by ``mean`` over the city fleet, in points of accuracy."""
+    panels = data("experiments/heterogeneity/results.json")["panels"]
+    mean, mixture = (by_seed(panel.get("rows", []), "accuracy", scheme="proposed", value=float(sigma))
+                     for panel in panels[1:3])
+    seeds = sorted(mean.keys() & mixture.keys())
+    return interval([100.0 * (mixture[s] - mean[s]) for s in seeds]).signed(digits=1) if len(seeds) > 1 else ABSENT
+
+
 def measured(panel: str, value: str, other: str) -> str:
     """The scheme ``measured`` less another in points of accuracy, on seeds that did not choose it."""
     results = data("experiments/measured/results.json")
@@ -125,8 +134,8 @@ def trained(data_set: str, mode: str = "") -> str:
     return f"{len(there)} distinct runs, {'others not trained yet' if missing else 'complete'}"
 
 
-OWN: tuple[Callable[..., str], ...] = (guide, missed, versus, averaged, measured, statement, constant, repeated,
-                                       machines, gpu_hours, trained)
+OWN: tuple[Callable[..., str], ...] = (guide, missed, versus, averaged, pooled, measured, statement, constant,
+                                       repeated, machines, gpu_hours, trained)
 WRITERS = {writer.__name__: writer for writer in (*OWN, *benchmarked.WRITERS)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,28 +42,32 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def draw(results: Mapping[str, Any], path: Path) -> None:
-    """A figure of losses or accuracies: a column a mode, a row a panel that has results."""
+    """A figure of losses or accuracies: an axis for each panel that has results and each of its modes, two in a row."""
     panels = [panel for panel in results["panels"] if panel.get("rows")]
-    columns = list(dict.fromkeys(row["mode"] for panel in panels for row in panel["rows"]))
-    figure = new_figure(5.6 * len(columns), 4.1 * len(panels) + 0.6)
-    # Accuracies of the two modes lie far apart; on one axis the differences between schemes could not be seen.
+    cells = [(panel, mode) for panel in panels for mode in dict.fromkeys(row["mode"] for row in panel["rows"])]
+    columns = min(2, len(cells))
+    lines = -(-len(cells) // columns)
+    figure = new_figure(5.6 * columns, 4.1 * lines + 0.6)
     loss = results["kind"] == "loss"
-    axes = figure.subplots(len(panels), len(columns), squeeze=False, sharey="row" if loss else False)
-    for line, panel in zip(axes, panels, strict=True):
-        for ax, mode in zip(line, columns, strict=True):
-            if not any(row["mode"] == mode for row in panel["rows"]):
-                ax.set_visible(False)
-                continue
-            (_draw_losses if loss else _draw_accuracies)(ax, panel, mode)
-            few = panel.get("missing_by_mode", {}).get(mode)
-            missing = f"\n({few} distinct run{'s' * (few > 1)} not trained yet)" if few else ""
-            ax.set_title(f"{panel['title']}, {MODES[mode]}{missing}", fontsize=10)
-            ax.set_xlabel(results["xlabel"])
-            ax.set_axisbelow(True)
-            ax.grid(color="#dddddd", linewidth=0.6)
-            ax.spines[["top", "right"]].set_visible(False)
-        for ax in line[:1] if loss else line:
-            ax.set_ylabel("training loss, nats" if loss else "test accuracy, %")
+    axes = figure.subplots(lines, columns, squeeze=False)
+    for ax in axes.flat[len(cells):]:
+        ax.set_visible(False)
+    own: dict[str, list[Axes]] = {}
+    for ax, (panel, mode) in zip(axes.flat, cells, strict=False):
+        (_draw_losses if loss else _draw_accuracies)(ax, panel, mode)
+        few = panel.get("missing_by_mode", {}).get(mode)
+        missing = f"\n({few} distinct run{'s' * (few > 1)} not trained yet)" if few else ""
+        ax.set_title(fill(f"{panel['title']}, {MODES[mode]}", 62) + missing, fontsize=10)
+        ax.set(xlabel=results["xlabel"], ylabel="training loss, nats" if loss else "test accuracy, %")
+        ax.set_axisbelow(True)
+        ax.grid(color="#dddddd", linewidth=0.6)
+        ax.spines[["top", "right"]].set_visible(False)
+        own.setdefault(panel["title"], []).append(ax)
+    if loss:  # accuracies of the two modes lie too far apart for one axis: schemes could not be told from each other
+        for same in own.values():
+            limits = [ax.get_ylim() for ax in same]
+            for ax in same:
+                ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
     names = _present(row for panel in panels for row in panel["rows"])
     handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
                                label=SCHEMES[name].title)[0] for name in names]
