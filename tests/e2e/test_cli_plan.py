@@ -70,6 +70,13 @@ def test_the_table(tmp_path):
     assert answer.out.endswith(f"The plan is in {out}.\n")
 
 
+def test_labels_that_are_known_and_not_pooled_are_mentioned():
+    small = ["fleet.count=13", "rounds=20", "budget.energy_j=200", "budget.delay_s=60"]
+    assert "bound.aggregation=mixture" in fedgap("plan", "city", *small).out
+    assert "aggregation=mixture" not in fedgap("plan", "city", *small, "bound.aggregation=mixture").out
+    assert "aggregation=mixture" not in fedgap("plan", "city", *small, "--scheme", "no_generalization").out
+
+
 def test_a_shadow_price_is_the_slope_of_theta():
     """∂θ/∂T₀ against a difference of two plans."""
     base = json.loads(fedgap("plan", TIGHT, "--json").out)

@@ -17,6 +17,7 @@ from fedgap.errors import InfeasibleError, InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fedgap.config import Scenario
     from fedgap.planning import Plan
     from fedgap.planning.alternating import AlternatingOptions
     from fedgap.planning.problem import Problem
@@ -82,6 +83,8 @@ def plan(
         typer.echo(json.dumps(answer.to_dict()))
     elif not quiet and answer.feasible:
         show(problem, answer)
+        if advice := pooling_advice(loaded, scheme):
+            terminal.show(advice)
         if out is not None:
             typer.echo(f"\nThe plan is in {out}.")
     if answer.status == "infeasible":
@@ -103,6 +106,16 @@ def alternating_options(solver: str, **given: Any) -> AlternatingOptions | None:
     from fedgap.planning.alternating import AlternatingOptions
 
     return AlternatingOptions(**chosen)
+
+
+def pooling_advice(scenario: Scenario, scheme: str) -> str:
+    """Where labels are known and φ is averaged over clients, what else could be done; otherwise ""."""
+    labels = scenario.label_counts() is not None and scenario.target_counts is not None
+    if scenario.bound.aggregation != "mean" or not labels or scheme in ("no_generalization", "measured"):
+        return ""
+    return ("\nEach client's labels are judged by themselves (bound.aggregation: mean). With bound.aggregation=mixture "
+            "those of all who take part are judged together: above 12 clients without a certificate, but it trained "
+            "better models where labels differ.")
 
 
 def write_plan(answer: Plan, path: Path) -> None:
