@@ -70,6 +70,14 @@ def test_the_table(tmp_path):
     assert answer.out.endswith(f"The plan is in {out}.\n")
 
 
+def test_a_scheme_s_certificate_is_of_its_own_plans():
+    """Everybody taking part costs more here than the proposed plan, which the certificate must not deny."""
+    best, own = (fedgap("plan", TIGHT, "budget.delay_s=400", "--scheme", name) for name in ("proposed", "all_clients"))
+    theta = float(best.out.partition("θ = ")[2].split()[0])
+    said = own.out.partition("Certified: no plan of 180 rounds by all_clients has θ below ")[2]
+    assert float(said.partition(",")[0]) > theta
+
+
 def test_labels_that_are_known_and_not_pooled_are_mentioned():
     small = ["fleet.count=13", "rounds=20", "budget.energy_j=200", "budget.delay_s=60"]
     assert "bound.aggregation=mixture" in fedgap("plan", "city", *small).out

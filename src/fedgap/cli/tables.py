@@ -106,7 +106,8 @@ def certificate(plan: Plan) -> str:
     """What is known about better plans, in a sentence."""
     if plan.gap is None or plan.lower_bound is None:
         return "There is no certificate: better plans may exist."
-    scope = "" if plan.bound_scope == "all" else " with one selection in all rounds"
+    scope = "" if plan.scheme == "proposed" else f" by {plan.scheme}"  # others may choose what a scheme holds fixed
+    scope += "" if plan.bound_scope == "all" else " with one selection in all rounds"
     return (f"Certified: no plan of {rounds(plan.rounds)}{scope} has θ below {number(plan.lower_bound, 6)}, so this "
             f"one is within {within(plan.gap)}.")
 
