@@ -42,18 +42,19 @@ def test_one_tie_that_could_hide_little_refutes() -> None:
     assert contests.comparisons([comparison("tie"), close])[0] == "does not hold"
 
 
-def test_the_average_over_values_takes_what_both_schemes_have() -> None:
-    """Seed 0: +2 and +4 points, seed 1: −1 at the one value that both have; a mean of (3, −1), 95 % by hand."""
+def test_the_average_is_over_the_values_that_all_seeds_have() -> None:
+    """At 1 the seeds differ by +2 and −1 points; at 2 one of them has no baseline. 0.5 ± 12.706·1.5, by hand."""
     rows = [row("proposed", 0, 0.52, value=1.0), row("x", 0, 0.50, value=1.0), row("proposed", 0, 0.54, value=2.0),
             row("x", 0, 0.50, value=2.0), row("proposed", 1, 0.49, value=1.0), row("x", 1, 0.50, value=1.0),
             row("proposed", 1, 0.9, value=2.0)]
     found = [comparison("tie") | {"mode": "repaired", "value": value} for value in (1.0, 2.0)]
     text = contests.versus()({"panels": [{"rows": rows, "comparisons": found}]}, "repaired")[1]
-    assert text.endswith("on average over the values, points: x +1.00 ± 25.41")
+    assert text.endswith("on average over the values, points: x +0.50 ± 19.06")
 
 
 def test_a_tie_says_what_it_could_have_hidden() -> None:
     assert "could have hidden 3.00 points" in contests.comparisons([comparison("tie")])[1]
+    assert "could have hidden any difference" in contests.comparisons([comparison("tie") | {"detectable": 1.3}])[1]
 
 
 def row(scheme: str, seed: int, accuracy: float, **more: object) -> dict[str, object]:

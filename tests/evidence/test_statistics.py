@@ -57,6 +57,22 @@ def test_holm_by_hand() -> None:
     assert all(c.adjusted >= c.p for c in found)
 
 
+def test_baselines_that_trained_the_same_models_are_one_test() -> None:
+    other = paired({s: 0.02 + 0.01 * math.sin(s) for s in range(6)}, dict.fromkeys(range(6), 0.0))
+    one = paired({s: 0.1 + 0.09 * math.cos(s) for s in range(6)}, dict.fromkeys(range(6), 0.0))
+    twice = holm([other, one, other])
+    assert twice[0] == twice[2]
+    assert [c.adjusted for c in twice[:2]] == [c.adjusted for c in holm([other, one])]
+
+
+def test_what_is_detectable_is_so_at_the_strictest_step() -> None:
+    """Three tests: t at 1 − 0.05/6 and at 0.8, five degrees of freedom, from tables: 3.534 and 0.920."""
+    family = [paired({s: k + math.sin((k + 1) * s) for s in range(6)}, dict.fromkeys(range(6), 0.0)) for k in range(3)]
+    for c in holm(family):
+        assert c.difference.half is not None
+        assert c.detectable == pytest.approx((3.534 + 0.920) * c.difference.half / 2.571, rel=1e-3)
+
+
 def test_detectable_difference_has_the_power_it_claims() -> None:
     rng, n = np.random.default_rng(1), 10
     first = paired({s: float(x) for s, x in enumerate(rng.normal(size=n))}, dict.fromkeys(range(n), 0.0))

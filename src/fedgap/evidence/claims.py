@@ -164,9 +164,10 @@ in [How the paper is read](readings.md). Distinct trained runs behind it: {runs}
 Numbers are means over seeds ± half of Student's 95 % interval. Comparisons of schemes are paired over seeds (two-sided
 t-test, Holm-corrected over one figure and mode, level 5 %); "the same model" means that both schemes planned the same
 selections and pruning ratios, "level" that no difference was found, and the largest difference that a tie could have
-hidden (80 % power) is said. *Holds*: better in every comparison. *Holds in part*: better in some, and in more than it
-is worse. *Undecided*: nothing but ties, each of which could have hidden more than a point (of the loss, 0.05).
-"On average over the values" is the proposed scheme less the baseline, each seed's mean over σ or the budgets.
+hidden (80 % power at a level of 5 % over the number of tests) is said. *Holds*: better in every comparison. *Holds in
+part*: better in some, and in more than it is worse. *Undecided*: nothing but ties, each of which could have hidden more
+than a point (of the loss, 0.05). "On average over the values" is the proposed scheme less the baseline, each seed's
+mean over those of σ or the budgets at which all seeds are there.
 
 | where | claim | repaired | as printed |
 |---|---|---|---|"""

@@ -53,7 +53,9 @@ def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> A
             text += (f"; {name} {scale * c['difference']:+.2f} ± {scale * c['half']:.2f}{unit} against {c['baseline']} "
                      f"at {c['value']:g}")
     detectable = [c["detectable"] for c in found if c["verdict"] == "tie" and c["detectable"]]
-    if detectable:
+    if detectable and not lower and max(detectable) >= 1.0:
+        text += "; with so few seeds ties could have hidden any difference"
+    elif detectable:
         text += f"; ties could have hidden {scale * max(detectable):.2f}{unit}"
     if verdict == "does not hold" and count[good] and count[bad] < count[good]:
         verdict = "holds in part"
@@ -63,14 +65,17 @@ def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> A
 
 
 def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, measure: str) -> Interval | None:
-    """Proposed less a baseline, a seed's mean over the values that both have: less noise where seeds are few."""
-    means = []
+    """Proposed less a baseline, each seed's mean over the values that all seeds have of both: less noise where seeds
+    are few."""
     pair = [{(row["seed"], row["value"]): row[measure] for row in rows if row["mode"] == mode and row["scheme"] == name
              and row[measure] is not None} for name in ("proposed", baseline)]
     both = pair[0].keys() & pair[1].keys()
-    for seed in sorted({seed for seed, _ in both}):
-        means.append(float(np.mean([pair[0][at] - pair[1][at] for at in sorted(both) if at[0] == seed])))
-    return interval(means) if means else None
+    seeds = sorted({row["seed"] for row in rows})
+    values = [value for value in sorted({value for _, value in both}) if all((seed, value) in both for seed in seeds)]
+    if not values:
+        return None
+    return interval([float(np.mean([pair[0][seed, value] - pair[1][seed, value] for value in values]))
+                     for seed in seeds])
 
 
 def _averages(rows: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, lower: bool) -> str:
@@ -130,6 +135,8 @@ def faster_at_first(panel: int = 0) -> Judge:
         ahead = [name for name, c in zip(names, early, strict=True) if c.verdict == "lower"]
         behind = [name for name in ahead if ends.get(name) == "lower"]
         verdict = "does not hold" if not behind else "holds" if behind == ahead else "holds in part"
+        if not ahead and min(c.difference.low for c in early) < -WORTH[True]:
+            verdict = "undecided"
         text = "baseline's loss less the proposed scheme's after a quarter of what both spend: " + "; ".join(
             f"{name} {number((c.difference.mean, c.difference.half), '{:+.3f}').replace('± +', '± ')}"
             for name, c in zip(names, early, strict=True))

@@ -64,16 +64,16 @@ class Comparison:
     adjusted: float
     """p after Holm's correction over the comparisons of its family."""
     detectable: float | None
-    """The smallest difference that would have been found with a power of 80 % at a level of 5 % (uncorrected)."""
+    """The smallest difference that would have been found with a power of 80 %, whatever the family's others show."""
     verdict: Verdict
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:
     """first − second over the seeds that both have; the verdict is uncorrected until :func:`holm` has seen it.
 
-    Smallest detectable difference: (t₀.₉₇₅(n − 1) + t₀.₈(n − 1))·s/√n.
+    Smallest detectable difference at a level of 5 %: (t₀.₉₇₅(n − 1) + t₀.₈(n − 1))·s/√n.
     """
-    from scipy.special import stdtr, stdtrit
+    from scipy.special import stdtr
 
     seeds = sorted(first.keys() & second.keys())
     differences = [first[seed] - second[seed] for seed in seeds]
@@ -87,8 +87,15 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Compariso
         p = 1.0 if found.mean == 0.0 else 0.0
         return Comparison(found, p, p, 0.0, "identical" if found.mean == 0.0 else _verdict(found.mean, p))
     p = 2.0 * float(stdtr(n - 1, -abs(found.mean) / (spread / math.sqrt(n))))
-    detectable = float(stdtrit(n - 1, 1 - LEVEL / 2) + stdtrit(n - 1, POWER)) * spread / math.sqrt(n)
-    return Comparison(found, p, p, detectable, _verdict(found.mean, p))
+    return Comparison(found, p, p, _detectable(found, LEVEL), _verdict(found.mean, p))
+
+
+def _detectable(difference: Interval, level: float) -> float:
+    from scipy.special import stdtrit
+
+    dof = difference.n - 1
+    error = (difference.half or 0.0) / float(stdtrit(dof, 0.975))  # s/√n
+    return float(stdtrit(dof, 1 - level / 2) + stdtrit(dof, POWER)) * error
 
 
 def _verdict(mean: float, p: float) -> Verdict:
@@ -98,12 +105,18 @@ def _verdict(mean: float, p: float) -> Verdict:
 def holm(family: Sequence[Comparison]) -> list[Comparison]:
     """The family with Holm's adjusted p: p₍ᵢ₎ → max over j ≤ i of min(1, (m − j)·p₍ⱼ₎), j from 0, smallest p first.
 
-    Comparisons of identical runs test nothing and do not count towards m.
+    m counts tests: comparisons of identical runs test nothing, and those with equal differences (two baselines that
+    trained the same models) are one test. What is detectable is then that of the strictest step, at a level of 5 %/m.
     """
-    tested = [i for i, c in enumerate(family) if c.verdict not in ("identical", "too few seeds")]
-    order = sorted(tested, key=lambda i: family[i].p)
+    tests: dict[tuple[float, Interval], list[int]] = {}
+    for i, c in enumerate(family):
+        if c.verdict not in ("identical", "too few seeds"):
+            tests.setdefault((c.p, c.difference), []).append(i)
     result, worst = list(family), 0.0
-    for rank, i in enumerate(order):
-        worst = max(worst, min(1.0, (len(order) - rank) * family[i].p))
-        result[i] = replace(family[i], adjusted=worst, verdict=_verdict(family[i].difference.mean, worst))
+    for rank, (p, difference) in enumerate(sorted(tests, key=lambda test: test[0])):
+        worst = max(worst, min(1.0, (len(tests) - rank) * p))
+        detectable = _detectable(difference, LEVEL / len(tests)) if difference.half else 0.0
+        for i in tests[p, difference]:
+            result[i] = replace(family[i], adjusted=worst, detectable=detectable,
+                                verdict=_verdict(difference.mean, worst))
     return result

@@ -69,13 +69,16 @@ class Batches:
         samples = sum(int((member.job.selected * member.job.batch_size).sum(1).max()) for member in members)
         block = _BLOCK_CPU if inputs.device.type == "cpu" else _BLOCK
         self._ahead = max(1, min(_AHEAD, block // max(1, samples)))  # rounds
+        self._faulty = any(member.faulty for member in members)
         self._met: dict[tuple[Turn, ...], Jobs] = {}
         self._first, self._block = 0, list[Jobs]()
         self._rows: list[int] = []
         self._index = self._own_labels = torch.empty(0)
 
     def jobs(self, turns: tuple[Turn, ...]) -> Jobs:
-        """The jobs of a round; a plan's rounds repeat, so they are kept."""
+        """The jobs of a round; a plan's rounds repeat unless somebody may be missing, so they are kept."""
+        if self._faulty:
+            return Jobs.of(turns, self.members, self._starts)
         if turns not in self._met:
             if len(self._met) >= 1024:
                 self._met.clear()

@@ -60,7 +60,7 @@ class Member:
         Z_n: (4, N)."""
         ever = np.flatnonzero(job.selected.any(axis=0))
         self.table[0, ever] = batch_keys(job.seed, ever.tolist()).view(np.int64)
-        self._size, self._schedule, self._faulty = size, job.schedule.tolist(), job.faults.any
+        self._size, self._schedule, self.faulty = size, job.schedule.tolist(), job.faults.any
         self._turns: dict[int, Turn] = {}  # by segment; with faults by round, until it is booked
 
     def stopped(self, round_number: int) -> str:
@@ -72,7 +72,7 @@ class Member:
     def turn(self, round_number: int) -> Turn:
         """What happens in a round; it may lie ahead."""
         segment = self._schedule[round_number]
-        key = round_number if self._faulty else segment
+        key = round_number if self.faulty else segment
         if key not in self._turns:
             self._turns[key] = self._turn(round_number, segment)
         return self._turns[key]
@@ -83,7 +83,7 @@ class Member:
         ledger.book(turn.charge)
         event = turn.event | {"round": round_number, "energy_total_j": ledger.energy_j,
                               "delay_total_s": ledger.delay_s}
-        if self._faulty:
+        if self.faulty:
             del self._turns[round_number]
         return event, turn
 

@@ -255,7 +255,8 @@ class Engine:
             return asked
         if not self._stacks:
             return 1000
-        most = max(1, _EVALUATED // models)
+        kept = self._sample_bytes  # of a training pass, which an evaluation does not need: on the safe side
+        most = max(1, (min(_EVALUATED, self.memory_bytes // kept) if kept else 1000) // models)
         return -(-samples // -(-samples // most)) if samples else 1
 
     def _here(self, tensor: Tensor) -> Tensor:
