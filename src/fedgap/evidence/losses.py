@@ -14,7 +14,9 @@ REPAIRED = """\
 Every comparison of accuracies in which it is significantly below, in the default mode `repaired` (points, ± half of
 the 95 % interval). The reason: θ lets the generalization term decide who takes part, and leaves out clients whose
 labels differ; where all could take part for as many rounds, their samples would have helped more. Random plans say the
-same: at σ = 5 θ ranks them badly, rounds and clients rank them well ([What ranks plans](what-ranks-plans.md)).
+same: at σ = 5 θ ranks them badly, rounds and clients rank them well ([What ranks plans](what-ranks-plans.md)). Over the
+city fleet, where `repaired` averages φ over clients, a few clients whose own labels are even win over many who are so
+only together; pooling their labels (`mixture`) mends that ([how φ enters](readings.md#aggregation)).
 
 | where | baseline | proposed less this | clients, proposed | clients, baseline |
 |---|---|---|---|---|"""
