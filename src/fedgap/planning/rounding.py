@@ -151,7 +151,11 @@ class Rounder:
         """(μ, ν) of the best plan so far."""
         if self.best is None:
             return None
-        return self.best.plan.energy_price * self.problem.rounds, self.best.plan.delay_price * self.problem.rounds
+        return self.prices_of(self.best.plan)
+
+    def prices_of(self, plan: Composed) -> tuple[float, float]:
+        """(μ, ν) of a composition."""
+        return plan.energy_price * self.problem.rounds, plan.delay_price * self.problem.rounds
 
     def rescue(self) -> bool:
         """After an interruption: round whatever the program holds; whether that gave a plan."""
@@ -241,8 +245,9 @@ class Rounder:
     def _parts(self, composition: Composition) -> list[Part]:
         return [Part(self.groups[g].units, np.frombuffer(key, dtype=np.bool_), r) for g, key, r in composition]
 
-    def try_all(self, candidates: Iterable[Composition]) -> None:
-        """Solve compositions not tried before; keep the best."""
+    def try_all(self, candidates: Iterable[Composition]) -> list[Composed]:
+        """Solve compositions not tried before; keep the best. Returns those that keep the budgets."""
+        answers = []
         fresh = [c for c in dict.fromkeys(candidates) if c not in self.tried]
         self.tried.update(fresh)
         single = [c for c in fresh if len(c) == 1]
@@ -252,8 +257,12 @@ class Rounder:
             fresh = [single[int(cost.argmin())], *(c for c in fresh if len(c) > 1)]
         for composition in fresh:
             answer = compose(self.problem, self._parts(composition), self.master.prices)
-            if answer is not None and (self.best is None or answer.cost < self.best.cost):
+            if answer is None:
+                continue
+            answers.append(answer)
+            if self.best is None or answer.cost < self.best.cost:
                 self.best = Best(composition, answer)
+        return answers
 
 
 def _moved(vector: tuple[int, ...], i: int, j: int, amount: int) -> tuple[int, ...]:
