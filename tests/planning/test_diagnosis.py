@@ -123,11 +123,9 @@ def test_an_infeasible_plan_tells_what_to_change(seed):
     """The budget named first is short, and raising it to the number that the sentence ends with is enough."""
     rng = np.random.default_rng(seed)
     good = random_scenario(rng, int(rng.integers(1, 5)), int(rng.choice([1, 3, 40])))
-    short = (
-        overrides(good, delay_s=good.budget.delay_s * 1e-3)
-        if seed % 2
-        else overrides(good, energy_j=good.budget.energy_j * 1e-10)
-    )
+    least = least_budget(Problem.of(good), SCHEMES["proposed"])
+    key, share = ("delay_s", 1e-3) if seed % 2 else ("energy_j", 1e-10)
+    short = overrides(good, **{key: least[key] * share})
     answer = plan(short)
     assert answer.status == "infeasible"
     assert answer.theta == np.inf

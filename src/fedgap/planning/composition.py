@@ -149,7 +149,7 @@ class _Several:
         energy, delay = problem.energy_j / problem.rounds, problem.delay_s / problem.rounds
         master = Master(self.rounds / problem.rounds, energy, delay, self.price, _TOLERANCE, _ITERATIONS)
         master.run(start=start)
-        if master.infeasible:
+        if master.infeasible or not len(master.weights):  # the last: budgets so tight that the program gave up
             return None
         # Columns priced after the last program have no weight.
         found = [(w, master.column(j).deadline[: len(w)]) for j, w in enumerate(master.weights)]
