@@ -17,7 +17,7 @@ from fedgap.deploy.packet import Packet, PacketError
 from fedgap.errors import InputError
 from fedgap.learning.codec import HEADER_BYTES, Upload, decode, encode
 from fedgap.learning.data import Dataset
-from fedgap.learning.masks import digest, keep_count
+from fedgap.learning.masks import digest, keep_count, prunes
 from fedgap.learning.models.layout import Layout
 from fedgap.running.events import Event
 from fedgap.running.faults import Attendance
@@ -83,8 +83,7 @@ class DeployedRounds(Rounds):
 
     def open(self) -> None:
         """Ranks the weights for the current round, from which every client's mask follows."""
-        size, ratios = self.engine.layout.size, self.job.ratio[self.segment, self.selected].tolist()
-        self._rank(any(keep_count(ratio, size) < size for ratio in ratios))
+        self._rank(prunes(self.job.ratio[self.segment, self.selected].tolist(), self.engine.layout.size))
 
     def mask(self, client: int) -> Tensor:
         """The client's mask (M,) as rebuilt here."""

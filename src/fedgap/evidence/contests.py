@@ -138,8 +138,7 @@ def faster_at_first(panel: int = 0) -> Judge:
         if not ahead and min(c.difference.low for c in early) < -WORTH[True]:
             verdict = "undecided"
         text = "baseline's loss less the proposed scheme's after a quarter of what both spend: " + "; ".join(
-            f"{name} {number((c.difference.mean, c.difference.half), '{:+.3f}').replace('± +', '± ')}"
-            for name, c in zip(names, early, strict=True))
+            f"{name} {c.difference.signed(digits=3)}" for name, c in zip(names, early, strict=True))
         return verdict, text + (f"; ahead at first: {', '.join(ahead)}; of these behind at the end: "
                                 f"{', '.join(behind) or 'none'}" if ahead else "; none is ahead at first")
     return judge

@@ -108,7 +108,7 @@ def repeated(what: str) -> str:
                    if row["variant"] == "again"]
     each = interval(differences)
     return {"runs": str(len(differences)), "mean": f"{sum(map(abs, differences)) / len(differences):.2f}",
-            "most": f"{max(map(abs, differences)):.2f}", "shift": f"{each.mean:+.2f} ± {each.half or 0.0:.2f}"}[what]
+            "most": f"{max(map(abs, differences)):.2f}", "shift": each.signed()}[what]
 
 
 def machines() -> str:

@@ -107,7 +107,7 @@ class Search:
         """A composition bounded by this is not worth solving."""
         return self.rounder.best.cost * (1.0 - FINE) if self.rounder.best else np.inf
 
-    def climb(self, progress: Progress | None, width: int = 24) -> None:
+    def climb(self, progress: Progress | None, width: int) -> None:
         """Move rounds to other promising selections while that helps.
 
         :param width: moves tried at a time.

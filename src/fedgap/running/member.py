@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedgap.learning.codec import upload_bytes
 from fedgap.learning.data import batch_keys
-from fedgap.learning.masks import keep_count
+from fedgap.learning.masks import keep_count, prunes
 from fedgap.running.events import Event, finite_or_none
 from fedgap.running.faults import attend
 from fedgap.running.job import Job
@@ -103,5 +103,4 @@ class Member:
         for name, missing in (("dropped", went.dropped), ("late", went.late)):
             if missing.any():
                 event[name] = np.flatnonzero(missing).tolist()
-        pruned = any(keep_count(ratio, self._size) < self._size for ratio in ratios)
-        return Turn(arrived, tuple(job.ratio[segment, arrived].tolist()), pruned, charge, event)
+        return Turn(arrived, tuple(job.ratio[segment, arrived].tolist()), prunes(ratios, self._size), charge, event)

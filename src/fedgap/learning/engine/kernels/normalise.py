@@ -58,6 +58,24 @@ def _moments(x, sums, rows, columns, rows_each, ROWS: tl.constexpr, COLUMNS: tl.
 
 
 @triton.jit
+def _rectified(x, factor, offset, residual, z, column, inside, rows, columns, rows_each, RESIDUAL: tl.constexpr,
+               KEEP_NAN: tl.constexpr, ROWS: tl.constexpr):
+    """z = relu(factor·x + offset [+ residual]) over the program's stretch of rows; whether NaN stays NaN."""
+    start = tl.program_id(1) * rows_each
+    stop = tl.minimum(start + rows_each, rows)
+    for at in range(start, stop, ROWS):
+        row = at + tl.arange(0, ROWS)
+        here = (row[:, None] < stop) & inside[None, :]
+        where = row[:, None].to(tl.int64) * columns + column[None, :]
+        y = tl.load(x + where, mask=here, other=0.0).to(tl.float32) * factor[None, :] + offset[None, :]
+        if RESIDUAL:
+            # As bfloat16 would between two kernels: normalise, round, add.
+            y = y.to(z.dtype.element_ty).to(tl.float32) + tl.load(residual + where, mask=here, other=0.0).to(tl.float32)
+        y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL) if KEEP_NAN else tl.maximum(y, 0.0)
+        tl.store(z + where, y.to(z.dtype.element_ty), mask=here)
+
+
+@triton.jit
 def _normalise(x, weight, bias, residual, sums, stretches, z, saved, statistics, rows, columns, rows_each, epsilon,
                RESIDUAL: tl.constexpr, STRETCHES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     """z = relu(factor·x + offset [+ residual]), factor = weight/√(variance + ε), offset = bias − factor·mean."""
@@ -75,17 +93,7 @@ def _normalise(x, weight, bias, residual, sums, stretches, z, saved, statistics,
         tl.store(saved + columns + column, scale, mask=inside)
         tl.store(statistics + column, mean, mask=inside)
         tl.store(statistics + columns + column, variance * (rows / (rows - 1.0)), mask=inside)
-    start = tl.program_id(1) * rows_each
-    stop = tl.minimum(start + rows_each, rows)
-    for at in range(start, stop, ROWS):
-        row = at + tl.arange(0, ROWS)
-        here = (row[:, None] < stop) & inside[None, :]
-        where = row[:, None].to(tl.int64) * columns + column[None, :]
-        y = tl.load(x + where, mask=here, other=0.0).to(tl.float32) * factor[None, :] + offset[None, :]
-        if RESIDUAL:
-            # As bfloat16 would between two kernels: normalise, round, add.
-            y = y.to(z.dtype.element_ty).to(tl.float32) + tl.load(residual + where, mask=here, other=0.0).to(tl.float32)
-        tl.store(z + where, tl.maximum(y, 0.0).to(z.dtype.element_ty), mask=here)
+    _rectified(x, factor, offset, residual, z, column, inside, rows, columns, rows_each, RESIDUAL, False, ROWS)
 
 
 @triton.jit
@@ -161,17 +169,8 @@ def _scaled(x, factor, offset, residual, z, rows, columns, rows_each, RESIDUAL: 
     inside = column < columns
     scale = tl.load(factor + column, mask=inside, other=0.0)
     shift = tl.load(offset + column, mask=inside, other=0.0)
-    start = tl.program_id(1) * rows_each
-    stop = tl.minimum(start + rows_each, rows)
-    for at in range(start, stop, ROWS):
-        row = at + tl.arange(0, ROWS)
-        here = (row[:, None] < stop) & inside[None, :]
-        where = row[:, None].to(tl.int64) * columns + column[None, :]
-        y = tl.load(x + where, mask=here, other=0.0).to(tl.float32) * scale[None, :] + shift[None, :]
-        if RESIDUAL:
-            y = y.to(z.dtype.element_ty).to(tl.float32) + tl.load(residual + where, mask=here, other=0.0).to(tl.float32)
-        y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL)  # a model that has diverged must not look well
-        tl.store(z + where, y.to(z.dtype.element_ty), mask=here)
+    # A model that has diverged must not look well.
+    _rectified(x, scale, shift, residual, z, column, inside, rows, columns, rows_each, RESIDUAL, True, ROWS)
 
 
 def rectify(x: Tensor, factor: Tensor, offset: Tensor, residual: Tensor | None) -> Tensor:
