@@ -262,3 +262,55 @@ def test_dense_and_stacked():
     stacked = Units.stack([units, units.dense()])
     assert stacked.keep_min.shape == (2, 12)
     assert (stacked.flat().keep_min == np.concatenate([units.keep_min, np.ones(12)])).all()
+
+
+# --- rounds of selections -----------------------------------------------------------------------------------------
+
+
+def some_rounds(seed: int, kind: str) -> tuple[Units, np.ndarray, np.ndarray]:
+    """Curves (3, N), selections and numbers of rounds of three kinds of rounds, the second one dense."""
+    rng = np.random.default_rng(seed)
+    units = Units.of(extreme_fleet(seed), **KINDS[kind])
+    selected = rng.random((3, 12)) < rng.choice([0.1, 0.5, 1.0])
+    selected[:, rng.integers(12)] = True
+    return Units.stack([units, units.dense(), units]), selected, rng.integers(1, 100, 3).astype(float)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds)
+@settings(max_examples=25, deadline=None)
+def test_the_clients_prices_add_up_to_the_deadline_s(kind, seed):
+    """A second more saves the price in all, and a second less would cost it: but at the shortest deadline, more."""
+    units, selected, _ = some_rounds(seed, kind)
+    dearest = np.where(selected, units.full_price, 0.0).sum(axis=-1)
+    price = dearest.max() * 10.0 ** np.random.default_rng(seed).uniform(-12.0, 0.1, 3)
+    deadline, floor = units.deadline_at(selected, price), units.shortest(selected)
+    assert (deadline >= floor * (1.0 - 1e-15)).all()
+    shorter, longer = np.maximum(deadline * (1.0 - 1e-9), floor), deadline * (1.0 + 1e-9)
+    at_floor = deadline <= floor * (1.0 + 1e-12)
+    assert ((units.within(selected, shorter)[1] >= price * (1.0 - 1e-6)) | at_floor).all()
+    assert (units.within(selected, longer)[1] <= price * (1.0 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(seed=seeds)
+@settings(max_examples=15, deadline=None)
+def test_no_other_deadlines_take_less_energy(kind, seed):
+    """Within the same delay, and the other way round: that energy cannot be kept in less time."""
+    units, selected, rounds = some_rounds(seed, kind)
+    rng = np.random.default_rng(seed)
+    floor = units.shortest(selected)
+    budget = float(rounds @ floor) * (1.0 + 10.0 ** rng.uniform(-6.0, 4.0))
+    price, deadline = units.share(selected, rounds, budget, of_energy=False)
+    assert rounds @ deadline <= budget
+    assert price > 0.0
+    energy = float(rounds @ units.within(selected, deadline)[0])
+    spare = budget - float(rounds @ floor)
+    parts = np.concatenate([rng.dirichlet(np.full(3, 0.3), 50), np.eye(3)])
+    near = np.maximum(rounds * (deadline - floor) * np.exp(0.01 * rng.normal(size=(50, 3))), 1e-300)
+    parts = np.concatenate([parts, near / near.sum(axis=-1, keepdims=True)])
+    others = units.within(selected, floor + spare * parts / rounds)[0] @ rounds
+    assert (others >= energy * (1.0 - 1e-9)).all()
+    back = units.share(selected, rounds, energy * (1.0 + 1e-12), of_energy=True)[1]
+    assert rounds @ back <= budget * (1.0 + 1e-6)
+    assert units.share(selected, rounds, 0.999 * float(rounds @ floor), of_energy=False) is None

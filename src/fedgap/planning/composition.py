@@ -7,6 +7,7 @@ its deadline, so its columns merge into their average.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,11 @@ _TOLERANCE = 1e-7
 """Relative gap to which several segments' deadlines are found; the value is flat there, so the plan is closer still."""
 _ITERATIONS = 80
 """Programs for these deadlines at most: where budgets hardly suffice, prices are too steep to meet the tolerance."""
+
+_NEAR = 0.9
+"""Share of the energy, at least needed, from which on it is found out whether it suffices before anything else."""
+_RESOLVED = 1e-7
+"""Share of the energy budget below which the program cannot tell what is left from nothing."""
 
 
 class Part(NamedTuple):
@@ -95,6 +101,7 @@ class _Several:
         self.floor = self.units.shortest(self.selected)
         least = float(self.rounds @ self.floor)
         self.spare_s = problem.delay_s - least
+        self.energy_j = problem.energy_j - problem.rounds * problem.broadcast_j
         self.longest = self.floor + max(self.spare_s, 0.0) / self.rounds
         slowest = np.maximum(self.longest[:, None] - self.units.overhead, self.units.u_min) / self.units.keep_min
         self._cheapest = 0.5 * self.units.price_of_time(slowest)
@@ -108,30 +115,31 @@ class _Several:
     def solve(self, start: tuple[float, float] | None) -> Composed | None:
         """The best deadlines, and all that follows from them."""
         problem = self.problem
-        if self._too_dear():
+        needed = self._at_least()
+        if needed > self.energy_j * (1.0 + 1e-9):
             return None
-        deadline = self._two_deadlines() if len(self.parts) == 2 else self._deadlines(start)
-        if deadline is None:
-            return None
+        two = len(self.parts) == 2
+        deadline = self._two_deadlines() if two else self._deadlines(start, near=needed > _NEAR * self.energy_j)
         costs, answer = self.allocate(self.rounds[None], deadline)
+        if not (two or np.isfinite(costs[0])):  # the program keeps budgets by its own tolerances
+            deadline = self.frugal
+            costs, answer = self.allocate(self.rounds[None], deadline)
         if not np.isfinite(costs[0]):
             return None
         values = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
         segments = tuple(_segment(problem, part, *row) for part, *row in zip(self.parts, *values, strict=True))
         return Composed(segments, float(costs[0]), deadline, *_prices(problem, answer, len(self.parts)))
 
-    def _too_dear(self) -> bool:
-        """Whether the energy certainly does not suffice, whatever the deadlines: most compositions fail here, quickly.
+    def _at_least(self) -> float:
+        """Energy that is needed whatever the deadlines, J: most compositions fail here, quickly.
 
         Each segment's least energy is convex in the spare seconds that it is given, hence above its tangents; the spare
         time goes to whichever tangent falls most steeply.
         """
         spare = max(self.spare_s, 0.0)
         given = spare * np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 60)])[:, None]
-        time = (self.floor + given / self.rounds)[..., None] - self.units.overhead
-        price = self.units.price_of_time(np.maximum(time / self.units.keep_min, self.units.u_min))
-        energy = np.where(self.selected, self.units.keep_min * self.units.at(price).energy, 0.0).sum(axis=-1)
-        energy, slope = self.rounds * energy, -np.where(self.selected, price, 0.0).sum(axis=-1)
+        energy, price = self.units.within(self.selected, self.floor + given / self.rounds)
+        energy, slope = self.rounds * energy, -price
         with np.errstate(divide="ignore", invalid="ignore"):
             rise = energy - slope * given  # each tangent's height at no spare time
             meet = (rise[1:] - rise[:-1]) / (slope[:-1] - slope[1:])
@@ -141,16 +149,25 @@ class _Several:
         order = np.argsort(fall)
         before = np.cumsum(seconds[order]) - seconds[order]
         saved = fall[order] @ np.clip(spare - before, 0.0, seconds[order])
-        budget = self.problem.energy_j - self.problem.rounds * self.problem.broadcast_j
-        return bool(energy[0].sum() + saved > budget * (1.0 + 1e-9))
+        return float(energy[0].sum() + saved)
 
-    def _deadlines(self, start: tuple[float, float] | None) -> Array | None:
+    @cached_property
+    def frugal(self) -> Array:
+        """The deadlines of least energy: where these do not keep the budgets, none do."""
+        shared = self.units.share(self.selected, self.rounds, self.problem.delay_s, of_energy=False)
+        return self.floor if shared is None else shared[1]
+
+    def _deadlines(self, start: tuple[float, float] | None, *, near: bool) -> Array:
         problem = self.problem
+        if near:
+            left = self.energy_j - float(self.rounds @ self.units.within(self.selected, self.frugal)[0])
+            if left <= _RESOLVED * problem.energy_j:
+                return self.frugal
         energy, delay = problem.energy_j / problem.rounds, problem.delay_s / problem.rounds
         master = Master(self.rounds / problem.rounds, energy, delay, self.price, _TOLERANCE, _ITERATIONS)
         master.run(start=start)
         if master.infeasible or not len(master.weights):  # the last: budgets so tight that the program gave up
-            return None
+            return self.frugal
         # Columns priced after the last program have no weight.
         found = [(w, master.column(j).deadline[: len(w)]) for j, w in enumerate(master.weights)]
         return np.array([float(w @ deadline) / w.sum() for w, deadline in found])
@@ -198,7 +215,7 @@ class _Several:
             np.broadcast_to(share, shape).reshape(flat),
             np.broadcast_to(rounds[..., None], shape).reshape(flat),
             (self.selected & (rounds[..., None] > 0.0)).reshape(flat),
-            np.full(batch, problem.energy_j - problem.rounds * problem.broadcast_j),
+            np.full(batch, self.energy_j),
         )
         pruned = problem.pruning_weight * (1.0 - answer.value / problem.rounds)
         cost = rounds @ self.base / problem.rounds + pruned

@@ -3,6 +3,7 @@
 Pruned to the most and selecting as few as it may, a round runs along a client's curve (d(π), e(π)); rounds that share
 two budgets share one price of time π, so a composition's least delay for an energy is a scalar root, and so is the
 converse. Where a scheme selects, rounds of single clients are cheapest; a plan mixes at most a fast and a frugal one.
+Where it does not, the clients' prices add up to the round's (:meth:`fedgap.planning.units.Units.share`).
 """
 
 from dataclasses import dataclass
@@ -20,12 +21,16 @@ Bools = npt.NDArray[np.bool_]
 
 _CANDIDATES = 8
 """Selections near the lower envelope that whole rounds are mixed from."""
+_COUNTS = 64
+"""Ways to divide the rounds between two selections that are tried first, before all those around the best."""
 _NEAR = np.array([1.0, 0.5, 2.0, 0.1, 10.0, 1e-4, 1e4])
 """Multiples of the price at which candidates are looked for."""
 _CHEAPEST = 1e-18
 """The least price of time that is looked at, relative to the dearest that matters."""
 _MARGIN = 1e-9
 """Relative allowance that makes a least budget feasible in floating point."""
+_ROUNDING = 1e-12
+"""Relative excess at which a budget still counts as kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,19 +67,10 @@ class Cheapest:
         self.dearest = float(np.max(self.units.full_price)) * 4.0
 
     def curve(self, units: Units, price: Array) -> tuple[Array, Array]:
-        """(d, e) of one round of every selection at prices (P,): the deadline, s, and the joules, (P, S).
-
-        In a selection of several clients the one that needs longest sets the deadline, the others slow down to it.
-        """
-        shape = (len(price), self.problem.size)
-        point = units.at(np.broadcast_to(price[:, None], shape))
+        """(d, e) of one round of every single client at prices (P,): the deadline, s, and the joules, (P, S)."""
+        point = units.at(np.broadcast_to(price[:, None], (len(price), self.problem.size)))
         alone = units.overhead + units.keep_min * point.time
-        if self.single:
-            return alone[:, self.who], (units.keep_min * point.energy)[:, self.who] + self.broadcast_j
-        deadline = np.where(self.selections, alone[:, None, :], 0.0).max(axis=-1)
-        time = np.maximum((deadline[..., None] - units.overhead) / units.keep_min, units.u_min)
-        energy = units.keep_min * units.at(units.price_of_time(time)).energy
-        return deadline, np.where(self.selections, energy, 0.0).sum(axis=-1) + self.broadcast_j
+        return alone[:, self.who], (units.keep_min * point.energy)[:, self.who] + self.broadcast_j
 
     def impossible(self) -> bool:
         """Whether a price of time π proves that no plan keeps both budgets.
@@ -94,6 +90,17 @@ class Cheapest:
         fastest = sum(rounds * float(units.shortest(self.selections).min()) for rounds, units in self.kinds)
         return bool((least > room * (1.0 + _MARGIN)).any()) or fastest > self.problem.delay_s * (1.0 + _MARGIN)
 
+    def fitting(self) -> Mix | None:
+        """A plan that keeps both budgets, if either of the searches below finds one."""
+        problem = self.problem
+        quick = self.least_delay(problem.energy_j)
+        if quick is not None and quick.delay_s <= problem.delay_s * (1.0 + _ROUNDING):
+            return quick
+        if self.impossible():
+            return None
+        frugal = self.least_energy(problem.delay_s)
+        return frugal if frugal is not None and frugal.energy_j <= problem.energy_j * (1.0 + _ROUNDING) else None
+
     def least_delay(self, energy_j: float) -> Mix | None:
         """The plan of least delay within an energy budget; None if no delay would do."""
         return self._least(energy_j, of_energy=True)
@@ -106,6 +113,8 @@ class Cheapest:
         """The mix that keeps one budget and needs least of the other."""
         if not len(self.selections):
             return None
+        if not self.single:
+            return self._together(budget, of_energy=of_energy)
         # Along the price the envelope's best selections go from frugal to fast; find the price that uses the budget.
         prices = np.geomspace(self.dearest * _CHEAPEST, self.dearest, 721)
         total = np.zeros(len(prices))
@@ -119,7 +128,31 @@ class Cheapest:
         else:
             where = int(np.argmax(enough)) if enough.any() else -1
         rows, rounds_of = self._mixes(float(prices[where]))
-        return self._best(rows, rounds_of, budget, of_energy=of_energy)
+        rounds = self.kinds[-1][0]
+        found = self._best(rows, rounds_of, budget, of_energy=of_energy, steps=60 if rounds <= _COUNTS else 30)
+        if found is None or rounds <= _COUNTS:
+            return found and found[0]
+        # Only every so many counts of rounds were tried: now all of those around the best.
+        _, row, parts = found
+        step = -(-rounds // _COUNTS)
+        counts = np.arange(max(0.0, parts[-2] - step), min(parts[-2] + step, rounds) + 1.0)
+        nearby = np.tile(parts, (len(counts), 1))
+        nearby[:, -2], nearby[:, -1] = counts, rounds - counts
+        finer = self._best(np.tile(row, (len(counts), 1)), nearby, budget, of_energy=of_energy)
+        return finer and finer[0]
+
+    def _together(self, budget: float, *, of_energy: bool) -> Mix | None:
+        """The same where everybody is selected: nothing to mix, but the kinds of rounds share the budget."""
+        rounds, units = np.array([count for count, _ in self.kinds]), Units.stack([units for _, units in self.kinds])
+        selected = np.repeat(self.selections, len(rounds), axis=0)
+        broadcasts = self.problem.rounds * self.broadcast_j
+        shared = units.share(selected, rounds, budget - of_energy * broadcasts, of_energy=of_energy)
+        if shared is None:
+            return None
+        price, deadline = shared
+        energy = float(rounds @ units.within(selected, deadline)[0]) + broadcasts
+        dense = np.arange(len(rounds)) < len(rounds) - 1
+        return Mix(selected, rounds.astype(np.float64), dense, price, energy, float(rounds @ deadline))
 
     def _mixes(self, price: float) -> tuple[npt.NDArray[np.intp], Array]:
         """Whole-round mixes of the selections near the envelope at a price: rows of ``selections`` and rounds, (B, J).
@@ -132,7 +165,7 @@ class Cheapest:
             ranks = np.argsort(d * (price * _NEAR)[:, None] + e, axis=-1)[:, :3]
             near.append(list(dict.fromkeys(ranks.ravel().tolist()))[:_CANDIDATES])
         rounds, last = self.kinds[-1][0], near[-1]
-        counts = np.unique(np.linspace(0, rounds, min(rounds, 64) + 1).astype(int))
+        counts = np.unique(np.linspace(0, rounds, min(rounds, _COUNTS) + 1).astype(int))
         pairs = list(combinations(last, 2)) or [(last[0], last[0])]
         rows = np.repeat(np.array(pairs), len(counts), axis=0)
         parts = np.tile(np.column_stack([counts, rounds - counts]), (len(pairs), 1))
@@ -143,9 +176,9 @@ class Cheapest:
         return rows, parts.astype(np.float64)
 
     def _best(
-        self, rows: npt.NDArray[np.intp], rounds: Array, budget: float, *, of_energy: bool
-    ) -> Mix | None:
-        """The best of the mixes that can keep ``budget``, each at the price of time that just does."""
+        self, rows: npt.NDArray[np.intp], rounds: Array, budget: float, *, of_energy: bool, steps: int = 60
+    ) -> tuple[Mix, npt.NDArray[np.intp], Array] | None:
+        """The best of the mixes that can keep ``budget``, each at the price of time that just does, and its rows."""
         kinds = [self.kinds[0][1]] * (len(self.kinds) - 1) + [self.kinds[-1][1]] * 2
         ends = [self._total(kinds, rows, rounds, np.full(len(rows), price))
                 for price in (_CHEAPEST * self.dearest, self.dearest)]
@@ -155,7 +188,7 @@ class Cheapest:
         rows, rounds = rows[possible], rounds[possible]
         low, high = np.full((2, len(rows)), np.log(self.dearest))
         low = low + np.log(_CHEAPEST)
-        for step in range(60):
+        for step in range(steps):
             middle = 0.5 * (low + high)
             up = (self._total(kinds, rows, rounds, np.exp(middle))[of_energy] > budget) != of_energy
             low, high = np.where(up, middle, low), np.where(up, high, middle)
@@ -168,8 +201,9 @@ class Cheapest:
         best = int((d if of_energy else e).argmin())
         kept = rounds[best] > 0
         dense = np.arange(rows.shape[1]) < len(self.kinds) - 1
-        return Mix(self.selections[rows[best]][kept], rounds[best][kept], dense[kept], float(price[best]),
-                   float(e[best]), float(d[best]))
+        mix = Mix(self.selections[rows[best]][kept], rounds[best][kept], dense[kept], float(price[best]),
+                  float(e[best]), float(d[best]))
+        return mix, rows[best], rounds[best]
 
     def _total(
         self, kinds: list[Units], rows: npt.NDArray[np.intp], rounds: Array, price: Array
@@ -177,22 +211,16 @@ class Cheapest:
         """Seconds and joules of each mix, (B,), each at its own price."""
         delay, energy = np.zeros((2, len(rows)))
         for units, row, count in zip(kinds, rows.T, rounds.T, strict=True):
-            if self.single:
-                who = self.who[row]
-                own = units.take(who)
-                point = own.at(price)
-                d, e = own.overhead + own.keep_min * point.time, own.keep_min * point.energy + self.broadcast_j
-            else:
-                d, e = (part[np.arange(len(row)), row] for part in self.curve(units, price))
-            delay += count * d
-            energy += count * e
+            own = units.take(self.who[row])
+            point = own.at(price)
+            delay += count * (own.overhead + own.keep_min * point.time)
+            energy += count * (own.keep_min * point.energy + self.broadcast_j)
         return delay, energy
 
 
 def feasible(problem: Problem, scheme: Scheme) -> bool:
     """Whether any plan keeps the budgets."""
-    mix = Cheapest(problem, scheme).least_delay(problem.energy_j)
-    return mix is not None and mix.delay_s <= problem.delay_s * (1.0 + 1e-12)
+    return Cheapest(problem, scheme).fitting() is not None
 
 
 def most_rounds(problem: Problem, scheme: Scheme) -> int:

@@ -165,10 +165,10 @@ class _Search:
 
 
 def _cheapest(problem: Problem, scheme: Scheme) -> Composed | None:
-    """Where rounding found no way to keep tight budgets, or no time to: the plan of least delay, if it fits."""
+    """Where rounding found no way to keep tight budgets, or no time to: the cheapest plan, if it fits."""
     cheapest = Cheapest(problem, scheme)
-    mix = cheapest.least_delay(problem.energy_j)
-    if mix is None or mix.delay_s > problem.delay_s * (1.0 + 1e-12):
+    mix = cheapest.fitting()
+    if mix is None:
         return None
     units = [cheapest.kinds[0 if dense else -1][1] for dense in mix.dense]
     parts = [Part(*each) for each in zip(units, mix.selected, mix.rounds.astype(int).tolist(), strict=True)]

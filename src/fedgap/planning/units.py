@@ -24,10 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 from numpy.polynomial.polynomial import polyval
+from scipy.optimize import brentq
 
 from fedgap.system import Fleet, download_delay
 
 Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_CHEAPEST = 1e-18
+"""The least price of time that rounds share, relative to the least that has a client at all its maxima."""
 
 
 class Point(NamedTuple):
@@ -140,7 +145,7 @@ class Units:
         """The curves of some problems of a batch; what the whole batch shares stays shared."""
         return self._map(lambda value: value[rows] if value.ndim > 1 and len(value) == batch else value)
 
-    def shortest(self, selected: npt.NDArray[np.bool_]) -> Array:
+    def shortest(self, selected: Bools) -> Array:
         """The least delay of a round of each selection: max over its clients of download + keep_min·u_min, (...)."""
         need = self.overhead + self.keep_min * self.u_min
         return np.asarray(np.where(selected, need, 0.0).max(axis=-1))
@@ -253,6 +258,76 @@ class Units:
             if far < 1e-7:  # quadratic convergence: the next error is below 1e-14
                 break
         return price, point
+
+    # --- rounds of selections, pruned to the most -------------------------------------------------------------------
+
+    def within(self, selected: Bools, deadline: Array) -> tuple[Array, Array]:
+        """The least energy of a round of each selection within its deadline, J, and what a second more saves, W."""
+        price, point = self._until(deadline)
+        energy = np.where(selected, self.keep_min * point.energy, 0.0).sum(axis=-1)
+        return energy, np.where(selected, price, 0.0).sum(axis=-1)
+
+    def _until(self, deadline: Array) -> tuple[Array, Point]:
+        """Everybody's price and point when they use all of the deadline."""
+        time = (deadline[..., None] - self.overhead) / self.keep_min
+        price = self.price_of_time(np.maximum(time, self.u_min))
+        return price, self.at(price)
+
+    def deadline_at(self, selected: Bools, price: Array) -> Array:
+        """The deadline of a round of each selection at which a second more saves ``price`` joules, (...).
+
+        It saves energy at all the clients: their own prices of time add up. The shortest deadline where that saves less
+        even there. Newton's steps in the logarithm of the price, inside the bracket that one client who pays all, and
+        equal parts, give.
+        """
+
+        def alone(own: Array) -> Array:
+            time = self.overhead + self.keep_min * self.at(own[..., None] + np.zeros(selected.shape)).time
+            return np.asarray(np.where(selected, time, 0.0).max(axis=-1))
+
+        low, high = alone(price), alone(price / selected.sum(axis=-1))
+        deadline = low
+        for _ in range(60):
+            each, point = self._until(deadline)
+            total = np.where(selected, each, 0.0).sum(axis=-1)
+            error = np.log(total / price)
+            low, high = np.where(error >= 0.0, deadline, low), np.where(error >= 0.0, high, deadline)
+            with np.errstate(divide="ignore"):  # nobody at all maxima can be slowed down by a little
+                fall = each / (self.keep_min * self.steepness(each, point))
+            trial = deadline + error * total / np.where(selected, fall, 0.0).sum(axis=-1)
+            close = (np.abs(error) <= 1e-7) | (high - low <= 1e-15 * high)  # the step squares the error
+            inside = (trial > low) & (trial < high)
+            deadline = np.where(inside, trial, np.where(close, deadline, 0.5 * (low + high)))
+            if close.all():
+                break
+        return deadline
+
+    def share(self, selected: Bools, rounds: Array, budget: float, *, of_energy: bool) -> tuple[float, Array] | None:
+        """The deadlines (J,) of rounds (J,) of selections (J, N) that keep one budget and need least of the other.
+
+        Given with the price of time, W: a second saves as much in each of these rounds, so it is a scalar root. None
+        where the budget, J or s in all, does not suffice.
+        """
+        high = float(np.log(np.where(selected, self.full_price, 0.0).sum(axis=-1).max())) + 1e-12
+        low = float(np.log(_CHEAPEST * np.where(selected, self.full_price, np.inf).min()))
+
+        def deadlines(log_price: float) -> Array:
+            return self.deadline_at(selected, np.full(len(rounds), np.exp(log_price)))
+
+        def need(log_price: float) -> float:
+            deadline = deadlines(log_price)
+            return float(rounds @ (self.within(selected, deadline)[0] if of_energy else deadline))
+
+        least, found = (low, high) if of_energy else (high, low)  # joules rise with the price of time, seconds fall
+        if need(least) > budget:
+            return None
+        if need(found) > budget:
+            found = float(brentq(lambda z: np.log(need(z) / budget), low, high, xtol=1e-13, rtol=1e-14))
+            step = 1e-14 * max(1.0, abs(found)) * (-1.0 if of_energy else 1.0)
+            while need(found) > budget:  # to the side that keeps it
+                found = min(max(found + step, low), high)
+                step *= 8.0
+        return float(np.exp(found)), deadlines(found)
 
     def power(self, s: Array) -> Array:
         """p = ν·(eˢ − 1), exactly p^max where s is clipped."""
