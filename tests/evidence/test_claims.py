@@ -52,6 +52,23 @@ def test_the_average_is_over_the_values_that_all_seeds_have() -> None:
     assert text.endswith("on average over the values, points: x +0.50 ± 19.06")
 
 
+def test_a_scheme_with_fewer_seeds_is_averaged_over_its_own() -> None:
+    """Seed 2 has no baseline at all: the average is over seeds 0 and 1, +2 and −1 points."""
+    rows = [row("proposed", 0, 0.52, value=1.0), row("x", 0, 0.50, value=1.0), row("proposed", 1, 0.49, value=1.0),
+            row("x", 1, 0.50, value=1.0), row("proposed", 2, 0.9, value=1.0)]
+    found = contests.on_average(rows, "repaired", "x", "accuracy")
+    assert found is not None
+    assert (found.n, found.mean) == (2, pytest.approx(0.005))
+
+
+def test_a_mode_may_have_a_panel_of_its_own() -> None:
+    panels = [{"title": "other"}, {"title": "b", "rows": [{"mode": "repaired"}]},
+              {"title": "b", "rows": [{"mode": "as_printed"}]}]
+    assert contests.panel_of({"panels": panels}, 1, "repaired") is panels[1]
+    assert contests.panel_of({"panels": panels}, 1, "as_printed") is panels[2]
+    assert contests.panel_of({"panels": panels}, 0, "as_printed") is panels[0]
+
+
 def test_a_tie_says_what_it_could_have_hidden() -> None:
     assert "could have hidden 3.00 points" in contests.comparisons([comparison("tie")])[1]
     assert "could have hidden any difference" in contests.comparisons([comparison("tie") | {"detectable": 1.3}])[1]

@@ -12,11 +12,18 @@ from fedgap.evidence.results import MEASURES, by_seed
 from fedgap.evidence.statistics import Interval, holm, interval, paired
 
 
+def panel_of(results: Results, number: int, mode: str) -> Results:
+    """Panel ``number``, or its twin of the same title that was run in this mode."""
+    first: Results = results["panels"][number]
+    twins = (panel for panel in results["panels"] if panel.get("title") == first.get("title"))
+    return next((panel for panel in twins if any(row["mode"] == mode for row in panel.get("rows", []))), first)
+
+
 def versus(baseline: str | None = None, panel: int = 0, *, lower: bool = False,
            tight: bool = False) -> Judge:
     """Proposed against one baseline, or all, over a panel's values (or its tightest alone)."""
     def judge(results: Results, mode: str) -> Answer:
-        one = results["panels"][panel]
+        one = panel_of(results, panel, mode)
         if one.get("status"):
             return NOT_YET
         found = [c for c in one["comparisons"] if c["mode"] == mode and baseline in (None, c["baseline"])]
@@ -65,12 +72,12 @@ def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> A
 
 
 def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, measure: str) -> Interval | None:
-    """Proposed less a baseline, each seed's mean over the values that all seeds have of both: less noise where seeds
-    are few."""
+    """Proposed less a baseline, each seed's mean over the values that all seeds of both schemes have: less noise where
+    seeds are few."""
     pair = [{(row["seed"], row["value"]): row[measure] for row in rows if row["mode"] == mode and row["scheme"] == name
              and row[measure] is not None} for name in ("proposed", baseline)]
     both = pair[0].keys() & pair[1].keys()
-    seeds = sorted({row["seed"] for row in rows})
+    seeds = sorted({seed for seed, _ in both})
     values = [value for value in sorted({value for _, value in both}) if all((seed, value) in both for seed in seeds)]
     if not values:
         return None
@@ -121,7 +128,7 @@ def saturates(results: Results, mode: str) -> Answer:
 def faster_at_first(panel: int = 0) -> Judge:
     """Whether baselines have the lower loss after a quarter of what both spend, and yet the higher one at the end."""
     def judge(results: Results, mode: str) -> Answer:
-        one = results["panels"][panel]
+        one = panel_of(results, panel, mode)
         if one.get("status"):
             return NOT_YET
         rows, axis = [row for row in one["rows"] if row["mode"] == mode], one["vary"]
