@@ -5,8 +5,9 @@
 Needs torch (a CUDA build) and numpy only. A round is K = 10 clients × 32 samples, every client with a pruned model of
 its own: weights, ranking, ratios and batches go in, the mean masked gradient comes out. Correctness first: every
 precision against the plain loop in float64. Then, in one run: the loop that frameworks run, torch.func.vmap in a CUDA
-graph, and the engine; six runs stacked in one call; a whole round with ranking, memory of gradients and update; the
-machine's two ceilings. Times are medians over blocks of rounds between CUDA events, inputs rotating among four sets.
+graph, and the engine; six runs stacked in one call; whole rounds as `fedgap train` runs them (batches drawn, ranking,
+gradients, memory of gradients, update, ledger), of one run and of six stacked; the machine's two ceilings. Times are
+medians over blocks of rounds between CUDA events, inputs rotating among four sets.
 With $OUT set, the results go there as well.
 """
 
@@ -20,16 +21,20 @@ from collections.abc import Callable
 from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
 from fedgap.learning import reference
-from fedgap.learning.contract import RoundInput, known
+from fedgap.learning.contract import RoundInput
+from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
 from fedgap.learning.engine.precision import arithmetic
-from fedgap.learning.importance import Importance
 from fedgap.learning.masks import ranks
 from fedgap.learning.models import Layout, build
+from fedgap.running.faults import Faults
+from fedgap.running.job import Job
+from fedgap.running.loop import Rounds
 
 CLIENTS, BATCH = 10, 32
 SHAPES = {"lenet5": (1, 28, 28), "resnet20": (3, 32, 32), "resnet44": (3, 32, 32), "resnet110": (3, 32, 32)}
@@ -170,26 +175,40 @@ def timings(name: str) -> list[dict[str, object]]:
         row("engine", precision, milliseconds(rotating(engine.gradients, rounds), calls))
         rows[-1]["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         if precision != "float32":
-            row("whole round", precision, milliseconds(whole_round(engine, rounds), calls))
+            row("whole round", precision, milliseconds(training(name, precision), calls))
         del engine
         torch.cuda.empty_cache()
     return rows
 
 
-def whole_round(engine: Engine, rounds: list[RoundInput]) -> Callable[[], object]:
-    """Ranking, gradients, memory of gradients and update."""
-    state = {"weights": rounds[0].weights.clone(), "buffers": rounds[0].buffers, "round": 0}
-    importance = Importance()
+def training(name: str, precision: str, runs: int = 1) -> Callable[[], object]:
+    """A round of ``runs`` trainings as `fedgap train` runs it, nothing evaluated; the first round is dense."""
+    generator, samples, rounds = torch.Generator().manual_seed(0), 500, 100_000
+    x = torch.randn(CLIENTS * samples, *SHAPES[name], generator=generator)
+    y = torch.randint(10, (CLIENTS * samples,), generator=generator)
+    none, every = np.zeros((2, CLIENTS)), np.ones(CLIENTS)
+    ratio = none + [[0.0], [1.0]] * np.linspace(0.02, 0.5, CLIENTS)
+    spent = dict.fromkeys(("compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit", "upload_j_bit"), none)
+    counts = np.zeros((CLIENTS, 10), dtype=np.int64)
+    jobs = [Job(seed=seed, data={}, data_sha256="", model={"name": name}, learning_rate=1e-4, evaluate_every=rounds,
+                evaluate_pruned=False, importance={"rule": "taylor", "current_weights": True, "remember": True},
+                energy_budget_j=1.0, delay_budget_s=1.0, accounting="as_printed", faults=Faults(), engine="stacked",
+                device="cuda", precision=precision, threads=1, checkpoint_every=rounds,
+                names=tuple(map(str, range(CLIENTS))), scheme="", schedule=np.minimum(np.arange(rounds), 1),
+                selected=np.ones((2, CLIENTS), dtype=np.bool_), ratio=ratio, **spent, download_s=0.0 * every,
+                download_s_bit=0.0 * every, gradient_bits=every, server_power_w=0.0, statement=np.zeros(2),
+                batch_size=np.full(CLIENTS, BATCH), indices=np.arange(len(y)), sizes=np.full(CLIENTS, samples),
+                label_counts=counts, target_counts=counts) for seed in range(runs)]
+    loop = Rounds(jobs, Dataset("random", x, y, x[:10], y[:10], 10))
 
-    def step(batch: RoundInput) -> None:
-        weights = state["weights"]
-        ranking = ranks(importance.scores(weights, state["round"]))
-        given = RoundInput(weights, ranking, state["buffers"], batch.run, batch.ratios, batch.inputs, batch.labels)
-        out = engine.gradients(given)
-        importance.observe(weights, out.gradient, known(given, out))
-        state.update(weights=weights - 1e-4 * out.gradient, buffers=out.buffers, round=state["round"] + 1)
+    def step() -> None:
+        loop.step()
+        if loop.ready():
+            loop.drain()
 
-    return rotating(step, rounds)
+    for _ in range(4):
+        step()  # the dense round, and graphs are recorded
+    return step
 
 
 def stacked(name: str, precision: str, runs: int = 6) -> dict[str, object]:
@@ -197,13 +216,12 @@ def stacked(name: str, precision: str, runs: int = 6) -> dict[str, object]:
 
     Of the gradients alone, and of whole rounds, which is what a training pays.
     """
-    calls = 10 if name.startswith("resnet") else 50
+    calls = 10 if name.startswith("resnet") else 48
     gradients, whole = [], []
     for count in (1, runs):
         module, rounds = case(name, runs=count, sets=2)
-        engine = Engine(module, device="cuda", precision=precision)
-        gradients.append(rotating(engine.gradients, rounds))
-        whole.append(whole_round(engine, rounds))
+        gradients.append(rotating(Engine(module, device="cuda", precision=precision).gradients, rounds))
+        whole.append(training(name, precision, count))
     one, six = by_turns(gradients, calls, 15)
     whole_one, whole_six = by_turns(whole, calls, 15)
     row = {"model": name, "precision": precision, "ms_one": one, "ms_six": six, "share_of_linear": one / six,

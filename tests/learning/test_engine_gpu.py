@@ -110,3 +110,20 @@ def test_results_outlive_the_next_replay():
     engine.gradients(replace(given, weights=2 * given.weights), per_client=True)
     assert torch.equal(first.gradient, kept[0])
     assert torch.equal(first.losses, kept[1])
+
+
+@pytest.mark.parametrize("poison", [None, 5])
+def test_clients_of_one_mask_share_a_model(poison):
+    """More jobs than are computed alone: two runs of 40 clients, half of them with one ratio, half with another."""
+    module, given = round_of("lenet5", runs=2, clients=40, batch=4)
+    given = replace(given, ratios=[0.0 if j < 40 else 0.3 for j in range(80)])
+    if poison is not None:
+        given.inputs[poison, 0, 0, 5, 5] = float("nan")
+    expected = reference.gradients(module, given)
+    engine = Engine(module, device="cuda")
+    for _ in range(3):
+        out = engine.gradients(given)
+        assert distance(out.gradient, expected.gradient) <= 1e-4
+        assert torch.equal(out.finite.cpu(), expected.finite)
+        assert torch.equal(out.accepted.cpu(), expected.accepted)
+        assert torch.equal(known(given, out).cpu(), known(given, expected))

@@ -25,6 +25,7 @@ class Arrangement:
         self._matrices = sum(len(shape) >= 2 for shape in self._shapes)
         self.matrix_size = sum(prod(shape) for shape in self._shapes[: self._matrices])
         self._indices: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}  # for ever: CUDA graphs read them
+        self._tables: dict[torch.device, Tensor] = {}  # likewise
 
     def spread(self, pruned: Tensor) -> dict[str, Tensor]:
         """The leaves by name, each (G, *shape), as the module has it; kernels are channels last in memory."""
@@ -64,6 +65,17 @@ class Arrangement:
             inverse[index.long()] = torch.arange(len(index), dtype=torch.int32)
             self._indices[models, device] = index.to(device), inverse.to(device)
         return self._indices[models, device]
+
+    def table(self, device: torch.device) -> Tensor:
+        """(3, M) int32: for each entry e of one arranged model the parameter it is, its leaf's first entry o, and the
+        leaf's size s. In a stack of G, model g has it at e + (G − 1)·o + g·s."""
+        if device not in self._tables:
+            sizes = torch.tensor([prod(shape) for shape in self._shapes], dtype=torch.int32)
+            firsts = sizes.cumsum(0, dtype=torch.int32) - sizes
+            source, _ = self.index(1, torch.device("cpu"))
+            self._tables[device] = torch.stack([source, firsts.repeat_interleave(sizes),
+                                                sizes.repeat_interleave(sizes)]).to(device)
+        return self._tables[device]
 
 
 def _memory(tensor: Tensor) -> Tensor:

@@ -78,6 +78,8 @@ class Engine:
         self.memory_bytes = memory_bytes or _default_memory(self.device)
         self._forward = self._choose(strategy)
         self._stacks = self.device.type == "cuda" and not isinstance(self._forward, Generic)
+        if self._stacks:
+            _wake_autograd(self.device)
         self._recorder = Recorder() if graphs and self.device.type == "cuda" and self._forward.at_once else None
         self._fusable: bool | None = False if self.layout.buffer_size else None
         self._sample_bytes = 0
@@ -132,7 +134,8 @@ class Engine:
             clients = planned.shape.clients
             out = self._pass(compute, planned, round_input, weights, ranks, buffers)
             if clients > 1 and not bool(out.finite.all()):
-                pending += [self._planned(Chunk(((job,),)), round_input) for job in planned.chunk.jobs]  # who was it?
+                # Who was it?
+                pending += [self._planned(Chunk(((job,),)), round_input, False) for job in planned.chunk.jobs]
                 continue
             total = total._replace(gradient=total.gradient + out.gradient, buffers=total.buffers + out.buffers,
                                    accepted=total.accepted + out.accepted, kept=torch.maximum(total.kept, out.kept))
@@ -163,14 +166,14 @@ class Engine:
                 fuse=self._fusable and not per_client and not (on_gpu and len(sizes) <= _ALONE),
                 samples=max(1, self.memory_bytes // self._sample_bytes),
                 models=max(1, self.memory_bytes // model_bytes) if self._forward.at_once else 1)
-            self._plans[key] = [self._planned(chunk, round_input) for chunk in chunks]
+            self._plans[key] = [self._planned(chunk, round_input, per_client) for chunk in chunks]
         return self._plans[key]
 
-    def _planned(self, chunk: Chunk, round_input: RoundInput) -> _Planned:
+    def _planned(self, chunk: Chunk, round_input: RoundInput, each: bool) -> _Planned:
         firsts, keeps = [group[0] for group in chunk.groups], round_input.keeps
         run = [round_input.run[job] for job in firsts]
         jobs = torch.tensor(chunk.jobs, device=self.device)
-        return _Planned(chunk, Shape(tuple(run), len(chunk.groups[0])), torch.tensor(run, device=self.device),
+        return _Planned(chunk, Shape(tuple(run), len(chunk.groups[0]), each), torch.tensor(run, device=self.device),
                         torch.tensor([keeps[job] for job in firsts], dtype=torch.int32, device=self.device), jobs,
                         None if chunk.jobs == list(range(len(chunk.jobs))) else jobs.argsort())
 
@@ -273,6 +276,12 @@ def _default_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(0.5 * torch.cuda.mem_get_info(device)[0])
     return 256 * 2**20
+
+
+def _wake_autograd(device: torch.device) -> None:
+    """Gives autograd's own thread its CUDA context by an ordinary operation; cuBLAS as its first one would warn."""
+    x = torch.zeros(1, device=device, requires_grad=True)
+    torch.autograd.grad(x * x, x)
 
 
 @torch.no_grad()

@@ -1,19 +1,23 @@
-"""From global weights to a stack of pruned models, and from its gradients back to masked ones."""
+"""From global weights to a stack of pruned models, and from its logits to sums of masked gradients."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a pass's kernels depend on besides its tensors: each model's run, in order, and the clients a model."""
+    """What a pass's kernels depend on besides its tensors: each model's run, in order, the clients a model, and whether
+    each model's gradient is asked for."""
 
     run: tuple[int, ...]
     clients: int
+    each: bool = False
 
 
 class PassInput(NamedTuple):
@@ -32,14 +36,33 @@ class PassInput(NamedTuple):
     labels: Tensor
 
 
+class Sums(NamedTuple):
+    """Sums over the finite models of a pass, by run: gradients (R, M), and their clients (R,) int64.
+
+    ``kept`` (R,) int32: the most parameters that any of them keeps. ``losses`` (G, n); ``finite`` (G,): whether a
+    model's losses and gradient all are. ``gradients`` (G, M): the masked gradient of each model, summed over its n
+    clients, where it was asked for; else (0, M).
+    """
+
+    gradient: Tensor
+    accepted: Tensor
+    kept: Tensor
+    losses: Tensor
+    finite: Tensor
+    gradients: Tensor
+
+
 class Pruning(Protocol):
     """The two ends of a pass."""
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
-        """The pruned models' parameters by name, to be differentiated by, and what :meth:`gradients` needs of it."""
+        """The pruned models' parameters by name, to be differentiated by, and what :meth:`sums` needs of it."""
 
-    def gradients(self, by_leaf: Sequence[Tensor], given: PassInput, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """The masked gradients (G, M) from the leaves', and which models' are finite (G,)."""
+    def sums(self, logits: Tensor, leaves: Sequence[Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
+        """From the logits (G, n·Z, classes) that ``leaves`` gave; ``of`` is the other thing that :meth:`leaves` gave.
+
+        A model's gradient is the sum over its clients of the gradient of the client's mean loss.
+        """
 
 
 class PlainPruning:
@@ -50,15 +73,49 @@ class PlainPruning:
         self._spread, self._collect = spread, collect
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
-        """See :class:`Pruning`; ``kept`` are the masks (G, M)."""
+        """See :class:`Pruning`; the other thing are the masks (G, M)."""
         # As numbers: a CPU multiplies them faster than truth values.
         masks = (_rows(given.ranks, given, shape) < given.keeps[:, None]).to(given.weights.dtype)
         return self._spread(_rows(given.weights, given, shape) * masks), masks
 
-    def gradients(self, by_leaf: Sequence[Tensor], given: PassInput, kept: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self, logits: Tensor, leaves: Sequence[Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
         """See :class:`Pruning`."""
-        gradients = self._collect(by_leaf).mul_(kept)
-        return gradients, gradients.abs().amax(1).isfinite()
+        logits = logits.to(given.weights.dtype)
+        losses = functional.cross_entropy(logits.flatten(0, 1), given.labels.flatten(), reduction="none")
+        losses = losses.reshape(len(shape.run), shape.clients, -1).mean(-1)
+        by_leaf = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True, allow_unused=True)
+        with torch.no_grad():
+            return self._sums(by_leaf, losses.detach(), given, shape, of)
+
+    def _sums(self, by_leaf: Sequence[Tensor], losses: Tensor, given: PassInput, shape: Shape, masks: Tensor) -> Sums:
+        gradients = self._collect(by_leaf).mul_(masks)
+        finite = gradients.abs().amax(1).isfinite() & losses.isfinite().all(1)
+        accepted, runs = finite_rows(gradients, finite), len(given.weights)
+        clients = torch.zeros(runs, dtype=torch.int64, device=finite.device)
+        clients = clients.index_add(0, given.run, finite.long(), alpha=shape.clients)
+        kept = torch.zeros(runs, dtype=torch.int32, device=finite.device)
+        kept = kept.scatter_reduce(0, given.run, given.keeps * finite, "amax")
+        return Sums(sum_by_run(accepted, shape.run, runs), clients, kept, losses, finite,
+                    gradients if shape.each else gradients[:0])
+
+
+def finite_rows(values: Tensor, finite: Tensor) -> Tensor:
+    """``values`` (G, ·), with 0 in the rows of models that are not finite (G,)."""
+    if values.device.type == "cpu" and bool(finite.all()):  # a GPU is not asked: that would wait for it
+        return values
+    return torch.where(finite[:, None], values, 0.0)
+
+
+def sum_by_run(values: Tensor, run: tuple[int, ...], runs: int) -> Tensor:
+    """Σ over the rows of each run, shape (R, ·); rows of a run are neighbours, and the order of summation is fixed."""
+    counts = [len(list(rows)) for _, rows in groupby(run)]
+    owners = [owner for owner, _ in groupby(run)]
+    if owners == list(range(runs)) and len(set(counts)) == 1:
+        return values.reshape(runs, counts[0], -1).sum(1)
+    total = values.new_zeros(runs, values.shape[1])
+    for owner, part in zip(owners, torch.split(values, counts)):
+        total[owner] = part.sum(0)
+    return total
 
 
 def _rows(values: Tensor, given: PassInput, shape: Shape) -> Tensor:

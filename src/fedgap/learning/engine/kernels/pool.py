@@ -4,7 +4,8 @@
 LeNet-5's layers are so small that a round is all launches and intermediate results. Here a pooled pixel's four
 candidates are computed together: all see parts of one 6×6 window of the input, so that the window (36·C entries) times
 the kernel, shifted to the pooling window's four corners (4·O columns), is one matrix product. Only the maximum is
-written, with the corner it came from. Activations are (G, S, H, W, C), kernels (G, O, 5, 5, C).
+written, with the corner it came from, or 4 where ReLU lets no gradient through. Activations are (G, S, H, W, C),
+kernels (G, O, 5, 5, C).
 """
 
 from typing import Any, NamedTuple
@@ -34,8 +35,8 @@ FORWARD = {1: Tile(128, 16, 4), 6: Tile(64, 32, 4)}
 """By the input's channels, as they were fastest on an H200 with six runs stacked; others as :data:`OTHERS`."""
 OTHERS = Tile(64, 64, 4)
 """And in all gradients."""
-STRETCHES = 8
-"""Programs that share the pixels in the kernels' gradient, at most."""
+PROGRAMS = 512
+"""Of the kernels' gradient: where models are fewer, stretches of pixels are summed apart from each other."""
 
 
 @triton.jit
@@ -60,14 +61,13 @@ def _kernels(weight, model, entry, column, INSIDE: tl.constexpr, OUTSIDE: tl.con
 
 
 @triton.jit
-def _by_corner(z, place, gradient, pixel, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
+def _by_corner(place, gradient, pixel, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
     """The gradient (pixels, corner·COLUMNS + channel) before pooling and ReLU: it goes to the corner that won."""
     out = tl.arange(0, COLUMNS)
     of = pixel[:, None] * OUTSIDE + out[None, :]
     inside = valid[:, None] & (out < OUTSIDE)[None, :]
-    positive = tl.load(z + of, mask=inside, other=0.0).to(tl.float32) > 0.0
-    g = tl.load(gradient + of, mask=inside & positive, other=0.0)
-    won = tl.load(place + of, mask=inside, other=0)[:, None, :] == tl.arange(0, 4)[None, :, None]
+    g = tl.load(gradient + of, mask=inside, other=0.0)
+    won = tl.load(place + of, mask=inside, other=4)[:, None, :] == tl.arange(0, 4)[None, :, None]
     return tl.reshape(tl.where(won, g[:, None, :], 0.0).to(g.dtype), (BLOCK, 4 * COLUMNS))
 
 
@@ -98,11 +98,11 @@ def _forward(x, weight, bias, z, place, pixels, model_size, HEIGHT: tl.constexpr
     to = (model * pixels + pixel)[:, None] * OUTSIDE + out[None, :]
     inside = valid[:, None] & (out < OUTSIDE)[None, :]
     tl.store(z + to, best.to(z.dtype.element_ty), mask=inside)
-    tl.store(place + to, where.to(tl.int8), mask=inside)
+    tl.store(place + to, tl.where(best > 0.0, where, 4).to(tl.int8), mask=inside)
 
 
 @triton.jit
-def _by_window(x, z, place, gradient, sums, pixels, model_size, each, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+def _by_window(x, place, gradient, sums, pixels, model_size, each, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
                INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
                ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
     """One model, some window entries, a stretch of pixels: Σ window·g by corner. Entry 36·C is 1, for the bias."""
@@ -118,7 +118,7 @@ def _by_window(x, z, place, gradient, sums, pixels, model_size, each, HEIGHT: tl
         tile = tl.load(x + model * model_size + window[:, None] + step[None, :],
                        mask=valid[:, None] & (entry < 36 * INSIDE)[None, :], other=0.0)
         tile = tl.where((entry == 36 * INSIDE)[None, :], 1.0, tile).to(x.dtype.element_ty)
-        g = _by_corner(z, place, gradient, model * pixels + pixel, valid, OUTSIDE, COLUMNS, BLOCK)
+        g = _by_corner(place, gradient, model * pixels + pixel, valid, OUTSIDE, COLUMNS, BLOCK)
         total = tl.dot(tl.trans(operand(tile, PRECISION)), operand(g, PRECISION), total, input_precision=PRECISION)
     to = (stretch * tl.num_programs(1) + model) * (36 * INSIDE + 1) + entry
     tl.store(sums + to[:, None] * (4 * COLUMNS) + column[None, :], total, mask=(entry <= 36 * INSIDE)[:, None])
@@ -150,14 +150,14 @@ def _combine(sums, to_weight, to_bias, stretches, INSIDE: tl.constexpr, OUTSIDE:
 
 
 @triton.jit
-def _windows(weight, z, place, gradient, windows, pixels, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr,
+def _windows(weight, place, gradient, windows, pixels, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr,
              COLUMNS: tl.constexpr, BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
     """One model, a block of pooled pixels, some window entries: what each pixel gives back to its window."""
     model = tl.program_id(1)
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     entry = tl.program_id(2) * ENTRIES + tl.arange(0, ENTRIES)
     column = tl.arange(0, 4 * COLUMNS)
-    g = _by_corner(z, place, gradient, model * pixels + pixel, pixel < pixels, OUTSIDE, COLUMNS, BLOCK)
+    g = _by_corner(place, gradient, model * pixels + pixel, pixel < pixels, OUTSIDE, COLUMNS, BLOCK)
     address, there = _kernels(weight, model, entry[None, :], column[:, None], INSIDE, OUTSIDE, COLUMNS)
     kernel = tl.load(address, mask=there & (entry < 36 * INSIDE)[None, :], other=0.0)
     result = tl.dot(operand(g, PRECISION), operand(kernel, PRECISION), input_precision=PRECISION)
@@ -202,22 +202,24 @@ class ConvolvePool(torch.autograd.Function):
         _forward[triton.cdiv(pixels, tile.pixels), models](
             x, weight, bias, z, place, pixels, samples * height * width * inside, **ctx.image, **ctx.channels,
             **tile.options, PRECISION=ctx.precision)
-        ctx.save_for_backward(x, weight, bias, z, place)
+        ctx.save_for_backward(x, weight, bias, place)
         return z
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """See the class."""
-        x, weight, bias, z, place = ctx.saved_tensors
+        x, weight, bias, place = ctx.saved_tensors
         gradient = gradient.contiguous()
         models, samples, height, width, inside = x.shape
-        outside, pixels = z.shape[-1], samples * z.shape[2] * z.shape[3]
-        tile = OTHERS
-        each = triton.cdiv(triton.cdiv(pixels, STRETCHES), tile.pixels) * tile.pixels
-        stretches, columns = triton.cdiv(pixels, each), ctx.channels["COLUMNS"]
+        outside, pixels = place.shape[-1], samples * place.shape[2] * place.shape[3]
+        tile, columns = OTHERS, ctx.channels["COLUMNS"]
+        parts = triton.cdiv(36 * inside + 1, tile.entries)
+        stretches = min(max(1, PROGRAMS // (models * parts)), triton.cdiv(pixels, tile.pixels))
+        each = triton.cdiv(triton.cdiv(pixels, stretches), tile.pixels) * tile.pixels
+        stretches = triton.cdiv(pixels, each)
         sums = torch.empty(stretches, models, 36 * inside + 1, 4 * columns, device=x.device)
-        _by_window[stretches, models, triton.cdiv(36 * inside + 1, tile.entries)](
-            x, z, place, gradient, sums, pixels, samples * height * width * inside, each, **ctx.image, **ctx.channels,
+        _by_window[stretches, models, parts](
+            x, place, gradient, sums, pixels, samples * height * width * inside, each, **ctx.image, **ctx.channels,
             **tile.options, PRECISION=ctx.precision)
         to_weight = torch.empty(models, outside, 5, 5, inside, dtype=weight.dtype, device=x.device)
         to_bias = torch.empty_like(bias)
@@ -228,6 +230,6 @@ class ConvolvePool(torch.autograd.Function):
             to_x = torch.empty_like(x)
             windows = torch.empty(models, pixels, 36 * inside, device=x.device)
             _windows[triton.cdiv(pixels, tile.pixels), models, triton.cdiv(36 * inside, tile.entries)](
-                weight, z, place, gradient, windows, pixels, **ctx.channels, **tile.options, PRECISION=ctx.precision)
+                weight, place, gradient, windows, pixels, **ctx.channels, **tile.options, PRECISION=ctx.precision)
             _gather[triton.cdiv(x.numel(), 256),](windows, to_x, x.numel(), **ctx.image, INSIDE=inside, BLOCK=256)
         return to_x, to_weight.permute(0, 1, 4, 2, 3), to_bias

@@ -1,5 +1,9 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""Masking and rearranging in one: a stack's weights are read once and written once, and so are its gradients."""
+"""Masking and rearranging in one: a stack's weights are written once, and its gradients are read once, as they are
+summed.
+
+Kernels go through the entries of one arranged model; see :meth:`~fedgap.learning.engine.arrange.Arrangement.table`.
+"""
 
 from collections.abc import Sequence
 
@@ -9,39 +13,105 @@ import triton.language as tl
 from torch import Tensor
 
 from fedgap.learning.engine.arrange import Arrangement
-from fedgap.learning.engine.pruning import PassInput, Shape
+from fedgap.learning.engine.kernels.losses import cross_entropy
+from fedgap.learning.engine.pruning import PassInput, Shape, Sums
 
 _BLOCK = 1024
+_SUMMED = 256
+"""Entries of a program that sums over a run's models, one after the other: few, for many programs."""
 
 
 @triton.jit
-def _leaves(weights, ranks, run, keeps, index, matrices, vectors, size, split, total, BLOCK: tl.constexpr):
-    """Arranged entry ← its weight where the model keeps it, else 0."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < total
-    source = tl.load(index + at, mask=inside, other=0)
-    model, parameter = source // size, source % size
-    of = tl.load(run + model, mask=inside, other=0) * size + parameter
-    kept = tl.load(ranks + of, mask=inside, other=0) < tl.load(keeps + model, mask=inside, other=0)
-    value = tl.load(weights + of, mask=inside & kept, other=0.0)
-    tl.store(matrices + at, value.to(matrices.dtype.element_ty), mask=at < split)
-    tl.store(vectors + at - split, value, mask=inside & (at >= split))
+def _entries(table, size, BLOCK: tl.constexpr):
+    """This program's entries: whether they are any, which parameters, and where their leaves begin and how large."""
+    entry = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = entry < size
+    parameter = tl.load(table + entry, mask=inside, other=0)
+    first = tl.load(table + size + entry, mask=inside, other=0)
+    return entry, inside, parameter, first, tl.load(table + 2 * size + entry, mask=inside, other=0)
 
 
 @triton.jit
-def _gradients(matrices, vectors, inverse, ranks, run, keeps, gradients, bad, size, split, BLOCK: tl.constexpr):
-    """Flat entry ← its arranged gradient where the model keeps it, else 0; and whether any was not finite."""
+def _leaves(weights, ranks, run, keeps, table, matrices, vectors, bad, size, split, BLOCK: tl.constexpr):
+    """A model's arranged entries ← their weights where it keeps them, else 0. It has nothing ``bad`` yet."""
     model = tl.program_id(1)
-    parameter = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = parameter < size
-    start = model.to(tl.int64) * size
-    at = tl.load(inverse + start + parameter, mask=inside, other=0)
+    entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
+    of = tl.load(run + model) * size + parameter
+    kept = tl.load(ranks + of, mask=inside, other=0) < tl.load(keeps + model)
+    value = tl.load(weights + of, mask=inside & kept, other=0.0)
+    at = entry + (tl.num_programs(1) - 1) * first + model * stride
+    tl.store(matrices + at, value.to(matrices.dtype.element_ty), mask=inside & (at < split))
+    tl.store(vectors + at - split, value, mask=inside & (at >= split))
+    if tl.program_id(0) == 0:
+        tl.store(bad + model, 0)
+
+
+@triton.jit
+def _masked(matrices, vectors, at, split, inside, rank, keep):
+    """A model's gradient as it was computed, and masked."""
     value = tl.load(matrices + at, mask=inside & (at < split), other=0.0).to(tl.float32)
     value += tl.load(vectors + at - split, mask=inside & (at >= split), other=0.0)
-    finite = tl.abs(value) < float("inf")
-    tl.store(bad + model * tl.num_programs(0) + tl.program_id(0), tl.sum((~finite).to(tl.int32), axis=0))
-    kept = tl.load(ranks + tl.load(run + model) * size + parameter, mask=inside, other=0) < tl.load(keeps + model)
-    tl.store(gradients + start + parameter, tl.where(kept, value, 0.0), mask=inside)
+    return value, tl.where(rank < keep, value, 0.0)
+
+
+@triton.jit
+def _of_run(run, models, MODELS: tl.constexpr):
+    """The models, which of them are this program's run's, and the first and the last (exclusive) of these."""
+    model = tl.arange(0, MODELS)
+    owner = tl.load(run + model, mask=model < models, other=-1)
+    mine = owner == tl.program_id(1)
+    first = tl.sum(((owner >= 0) & (owner < tl.program_id(1))).to(tl.int32), axis=0)
+    return model, mine, first, first + tl.sum(mine.to(tl.int32), axis=0)
+
+
+@triton.jit
+def _sum(matrices, vectors, table, ranks, run, keeps, bad, sums, each, size, split, models, EACH: tl.constexpr,
+         MODELS: tl.constexpr, BLOCK: tl.constexpr):
+    """One run, some entries: Σ over its models of the masked gradient; whoever has an entry that is not finite is
+    ``bad``."""
+    _, _, start, stop = _of_run(run, models, MODELS)
+    entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
+    of = tl.program_id(1).to(tl.int64) * size + parameter
+    rank = tl.load(ranks + of, mask=inside, other=0)
+    at = entry + (models - 1) * first
+    total = tl.zeros((BLOCK,), tl.float32)
+    for model in range(start, stop):
+        value, masked = _masked(matrices, vectors, at + model * stride, split, inside, rank, tl.load(keeps + model))
+        tl.store(bad + model + tl.zeros((BLOCK,), tl.int32), 1, mask=~(tl.abs(value) < float("inf")))
+        total += masked
+        if EACH:
+            tl.store(each + (tl.zeros((BLOCK,), tl.int64) + model) * size + parameter, masked, mask=inside)
+    tl.store(sums + of, total, mask=inside)
+
+
+@triton.jit
+def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, accepted, kept, finite, size, split, models,
+            clients, MODELS: tl.constexpr, BLOCK: tl.constexpr):
+    """Who counts: models without anything bad and with finite losses. Where all do, nothing is left to be done; else
+    the run's sum is made again, without the others."""
+    model, mine, start, stop = _of_run(run, models, MODELS)
+    wrong = tl.load(bad + model, mask=mine, other=0)
+    for client in range(clients):
+        loss = tl.load(losses + model * clients + client, mask=mine, other=0.0)
+        wrong |= (~(tl.abs(loss) < float("inf"))).to(tl.int32)
+    fine = mine & (wrong == 0)
+    count = tl.sum(fine.to(tl.int32), axis=0)
+    if tl.program_id(0) == 0:
+        tl.store(finite + model, fine.to(tl.uint8), mask=mine)
+        tl.store(accepted + tl.program_id(1), count.to(tl.int64) * clients)
+        keep = tl.load(keeps + model, mask=fine, other=0)
+        tl.store(kept + tl.program_id(1), tl.max(keep, axis=0))
+    if count < stop - start:
+        entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
+        of = tl.program_id(1).to(tl.int64) * size + parameter
+        rank = tl.load(ranks + of, mask=inside, other=0)
+        at = entry + (models - 1) * first
+        total = tl.zeros((BLOCK,), tl.float32)
+        for one in range(start, stop):
+            if tl.sum((fine & (model == one)).to(tl.int32), axis=0) > 0:
+                _, masked = _masked(matrices, vectors, at + one * stride, split, inside, rank, tl.load(keeps + one))
+                total += masked
+        tl.store(sums + of, total, mask=inside)
 
 
 class KernelPruning:
@@ -51,24 +121,35 @@ class KernelPruning:
         self.arrangement = arrangement
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
-        """See :class:`Pruning`; the masks are found again from ``keeps``, which is cheaper than keeping them."""
+        """See :class:`Pruning`; the other thing marks models whose gradient is not finite, none yet. Masks are found
+        again from ``keeps``, which is cheaper than keeping them."""
         models, size = len(shape.run), given.weights.shape[1]
-        index, _ = self.arrangement.index(models, given.weights.device)
-        split, total = models * self.arrangement.matrix_size, models * size
-        matrices = torch.empty(split, dtype=self.arrangement.dtype, device=index.device)
-        vectors = torch.empty(total - split, device=index.device)
-        _leaves[triton.cdiv(total, _BLOCK),](given.weights, given.ranks, given.run, given.keeps, index, matrices,
-                                             vectors, size, split, total, BLOCK=_BLOCK)
-        return self.arrangement.views(matrices, vectors, models), given.keeps
+        device = given.weights.device
+        split = models * self.arrangement.matrix_size
+        matrices = torch.empty(split, dtype=self.arrangement.dtype, device=device)
+        vectors = torch.empty(models * size - split, device=device)
+        bad = torch.empty(models, dtype=torch.int32, device=device)
+        _leaves[triton.cdiv(size, _BLOCK), models](given.weights, given.ranks, given.run, given.keeps,
+                                                   self.arrangement.table(device), matrices, vectors, bad, size, split,
+                                                   BLOCK=_BLOCK)
+        return self.arrangement.views(matrices, vectors, models), bad
 
-    def gradients(self, by_leaf: Sequence[Tensor], given: PassInput, kept: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self, logits: Tensor, leaves: Sequence[Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
         """See :class:`Pruning`."""
-        models, size = len(kept), given.weights.shape[1]
+        losses, towards = cross_entropy(logits.detach(), given.labels, shape.clients)
+        by_leaf = torch.autograd.grad(logits, leaves, towards, materialize_grads=True, allow_unused=True)
+        models, (runs, size) = len(shape.run), given.weights.shape
+        device = given.weights.device
         matrices, vectors = self.arrangement.flat(by_leaf)
-        _, inverse = self.arrangement.index(models, matrices.device)
-        gradients = torch.empty(models, size, device=matrices.device)
-        blocks = triton.cdiv(size, _BLOCK)
-        bad = torch.empty(models, blocks, dtype=torch.int32, device=matrices.device)
-        _gradients[blocks, models](matrices, vectors, inverse, given.ranks, given.run, kept, gradients, bad, size,
-                                   matrices.numel(), BLOCK=_BLOCK)
-        return gradients, bad.sum(1) == 0
+        total = torch.empty(runs, size, device=device)
+        each = torch.empty(models if shape.each else 0, size, device=device)
+        accepted = torch.empty(runs, dtype=torch.int64, device=device)
+        kept = torch.empty(runs, dtype=torch.int32, device=device)
+        finite = torch.empty(models, dtype=torch.bool, device=device)
+        common = (matrices, vectors, self.arrangement.table(device), given.ranks, given.run, given.keeps, of)
+        grid, block = (triton.cdiv(size, _SUMMED), runs), triton.next_power_of_2(models)
+        _sum[grid](*common, total, each if shape.each else total, size, matrices.numel(), models, EACH=shape.each,
+                   MODELS=block, BLOCK=_SUMMED)
+        _settle[grid](*common, losses, total, accepted, kept, finite.view(torch.uint8), size, matrices.numel(), models,
+                      shape.clients, MODELS=block, BLOCK=_SUMMED)
+        return Sums(total, accepted, kept, losses, finite, each)
