@@ -47,6 +47,15 @@ def _leaves(weights, ranks, run, keeps, table, matrices, vectors, bad, size, spl
 
 
 @triton.jit
+def _of_sum(table, ranks, models, size, BLOCK: tl.constexpr):
+    """This program's entries of a run's sum: which are any, which parameters, where they are among all runs', their
+    ranks, where the first model has them, and how far the next one's are."""
+    entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
+    of = tl.program_id(1).to(tl.int64) * size + parameter
+    return (inside, parameter, of, tl.load(ranks + of, mask=inside, other=0), entry + (models - 1) * first, stride)
+
+
+@triton.jit
 def _masked(matrices, vectors, at, split, inside, rank, keep):
     """A model's gradient as it was computed, and masked."""
     value = tl.load(matrices + at, mask=inside & (at < split), other=0.0).to(tl.float32)
@@ -70,10 +79,7 @@ def _sum(matrices, vectors, table, ranks, run, keeps, bad, sums, each, size, spl
     """One run, some entries: Σ over its models of the masked gradient; whoever has an entry that is not finite is
     ``bad``."""
     _, _, start, stop = _of_run(run, models, MODELS)
-    entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
-    of = tl.program_id(1).to(tl.int64) * size + parameter
-    rank = tl.load(ranks + of, mask=inside, other=0)
-    at = entry + (models - 1) * first
+    inside, parameter, of, rank, at, stride = _of_sum(table, ranks, models, size, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for model in range(start, stop):
         value, masked = _masked(matrices, vectors, at + model * stride, split, inside, rank, tl.load(keeps + model))
@@ -102,10 +108,7 @@ def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, acce
         keep = tl.load(keeps + model, mask=fine, other=0)
         tl.store(kept + tl.program_id(1), tl.max(keep, axis=0))
     if count < stop - start:
-        entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
-        of = tl.program_id(1).to(tl.int64) * size + parameter
-        rank = tl.load(ranks + of, mask=inside, other=0)
-        at = entry + (models - 1) * first
+        inside, _parameter, of, rank, at, stride = _of_sum(table, ranks, models, size, BLOCK)
         total = tl.zeros((BLOCK,), tl.float32)
         for one in range(start, stop):
             if tl.sum((fine & (model == one)).to(tl.int32), axis=0) > 0:
