@@ -145,6 +145,16 @@ def test_download_fetches_what_is_missing_reports_progress_and_caches(tiny, serv
     assert read(source, None, cache, False, None) == first
 
 
+def test_a_given_folder_that_lacks_a_file_costs_no_download(tiny, server):
+    _, files, _ = tiny
+    served, url = server
+    empty = served.parent / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError, match=rf"not found in {empty}; put it there, or leave data.folder out"):
+        read(source_of(files, url=url), empty, served.parent / "cache", True, lambda *step: pytest.fail("fetched"))
+    assert not (served.parent / "cache").exists()
+
+
 def test_a_wrong_download_is_refused_and_removed(tiny, server):
     _, files, _ = tiny
     served, url = server

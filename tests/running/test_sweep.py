@@ -169,3 +169,11 @@ def test_on_a_ray_cluster(small, tmp_path):
     pytest.importorskip("ray")
     rows = sweep(small("rounds=4"), parse_grid(["seed=0,1"]), tmp_path / "sweep", ray="local")
     assert rows[0]["runs"] == 2
+
+
+@pytest.mark.parametrize(("address", "says"), [
+    ("127.0.0.1:1", "no cluster at 127.0.0.1:1"), ("here:there", "HOST:PORT"), ("127.0.0.1:99999", "no cluster")])
+def test_a_ray_cluster_that_is_not_there_is_said_at_once(small, tmp_path, address, says):
+    pytest.importorskip("ray")
+    with pytest.raises(InputError, match=says):
+        sweep(small("rounds=4"), parse_grid(["seed=0,1"]), tmp_path / "sweep", ray=address)

@@ -6,6 +6,7 @@ import io
 import multiprocessing
 import os
 import signal
+import socket
 import tarfile
 import tempfile
 import threading
@@ -84,6 +85,7 @@ def train_on_ray(base: Experiment, waiting: Sequence[Point], address: str, repor
         raise InputError("--ray: needs Ray; pip install 'fedgap[ray]'") from None
     own = not ray.is_initialized()
     if own:
+        _reach(address)
         try:
             ray.init(address=address, log_to_driver=False)
         except (ConnectionError, ValueError) as error:
@@ -111,6 +113,20 @@ def train_on_ray(base: Experiment, waiting: Sequence[Point], address: str, repor
     finally:
         if own:
             ray.shutdown()
+
+
+def _reach(address: str) -> None:
+    """Ray itself waits for minutes, retrying, where nobody answers at HOST:PORT."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host:  # auto, local
+        return
+    if not port.isdecimal():
+        raise InputError(f"--ray: {address!r} is no address; use HOST:PORT, auto or local")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(f"--ray: no cluster at {address} ({error}); start one with `ray start --head`, or use "
+                         "local") from None
 
 
 def train_stacked(base: Experiment, waiting: Sequence[Point], report: Report) -> None:

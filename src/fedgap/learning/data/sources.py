@@ -69,22 +69,26 @@ def cache_folder() -> Path:
 
 def read(source: Source, folder: Path | None, cache: Path | None, download: bool,
          progress: Progress | None) -> dict[str, tuple[bytes, Path]]:
-    """Every file's unzipped, checked bytes and where it lay. A given ``folder`` is the only place looked in."""
+    """Every file's unzipped, checked bytes and where it lay.
+
+    A given ``folder`` is the only place looked in, and nothing is fetched then: a mistyped one costs no download.
+    """
     store = (cache or cache_folder()) / source.name
     roots = [folder] if folder is not None else [*source.folders, store]
     places = [place for root in roots for place in (root, *(root / sub for sub in source.inside))]
     found = _look(source, places)
     missing = [name for name in source.sha256 if name not in found]
-    if missing and download:
+    if missing and download and folder is None:
         _fetch(source, missing, store, progress)
         found |= _look(source, [store])
         missing = [name for name in source.sha256 if name not in found]
     if missing:
-        fetch = "" if download else ", or set data.download=true"
+        fetch = ("put it there, or leave data.folder out to have it fetched" if download and folder is not None else
+                 f"put it there, set data.folder{'' if download else ', or set data.download=true'}")
         archive = f" (or {source.archive})" if source.archive else " (plain or .gz)"
         note = f"; {source.note}" if source.note else ""
         raise InputError(f"data: {source.name} needs {missing[0]}{archive}, not found in "
-                         f"{', '.join(map(str, roots))}; put it there, set data.folder{fetch}{note}")
+                         f"{', '.join(map(str, roots))}; {fetch}{note}")
     return {name: (check(found[name][0], digest, found[name][1]), found[name][1])
             for name, digest in source.sha256.items()}
 
