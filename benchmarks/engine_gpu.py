@@ -2,12 +2,13 @@
 
     PYTHONPATH=src python benchmarks/engine_gpu.py [--out benchmarks/results/engine_gpu.json]
 
-Needs torch (a CUDA build) and numpy only. A round is K = 10 clients × 32 samples, every client with a pruned model of
-its own: weights, ranking, ratios and batches go in, the mean masked gradient comes out. Correctness first: every
-precision against the plain loop in float64. Then, in one run: the loop that frameworks run, torch.func.vmap in a CUDA
-graph, and the engine; six runs stacked in one call; whole rounds as `fedgap train` runs them (batches drawn, ranking,
-gradients, memory of gradients, update, ledger), of one run and of six stacked; the machine's two ceilings. Times are
-medians over blocks of rounds between CUDA events, inputs rotating among four sets.
+Needs torch (a CUDA build), numpy and safetensors only. A round is K = 10 clients × 32 samples, every client with a
+pruned model of its own: weights, ranking, ratios and batches go in, the mean masked gradient comes out. Correctness
+first: every precision against the plain loop in float64. Then, in one run: the loop that frameworks run,
+torch.func.vmap in a CUDA graph, and the engine; six runs stacked in one call; whole rounds as `fedgap train` runs
+them (batches drawn, ranking, gradients, memory of gradients, update, ledger; no evaluation, no files), of one run and
+of six stacked; the machine's two ceilings. Times are medians over blocks of rounds between CUDA events, inputs
+rotating among four sets; a block of whole rounds is as long as batches are drawn ahead for.
 With $OUT set, the results go there as well.
 """
 
@@ -37,6 +38,7 @@ from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
 
 CLIENTS, BATCH = 10, 32
+AHEAD = 256  # rounds whose batches are drawn at once
 SHAPES = {"lenet5": (1, 28, 28), "resnet20": (3, 32, 32), "resnet44": (3, 32, 32), "resnet110": (3, 32, 32)}
 TARGETS = {("resnet110", "tf32"): 22.0, ("resnet110", "bfloat16"): 13.0, ("lenet5", "tf32"): 0.4}
 
@@ -175,7 +177,7 @@ def timings(name: str) -> list[dict[str, object]]:
         row("engine", precision, milliseconds(rotating(engine.gradients, rounds), calls))
         rows[-1]["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         if precision != "float32":
-            row("whole round", precision, milliseconds(training(name, precision), calls))
+            row("whole round", precision, milliseconds(training(name, precision), AHEAD, 3))
         del engine
         torch.cuda.empty_cache()
     return rows
@@ -216,14 +218,14 @@ def stacked(name: str, precision: str, runs: int = 6) -> dict[str, object]:
 
     Of the gradients alone, and of whole rounds, which is what a training pays.
     """
-    calls = 10 if name.startswith("resnet") else 48
+    calls = 10 if name.startswith("resnet") else 50
     gradients, whole = [], []
     for count in (1, runs):
         module, rounds = case(name, runs=count, sets=2)
         gradients.append(rotating(Engine(module, device="cuda", precision=precision).gradients, rounds))
         whole.append(training(name, precision, count))
     one, six = by_turns(gradients, calls, 15)
-    whole_one, whole_six = by_turns(whole, calls, 15)
+    whole_one, whole_six = by_turns(whole, AHEAD, 3 if name.startswith("resnet") else 9)
     row = {"model": name, "precision": precision, "ms_one": one, "ms_six": six, "share_of_linear": one / six,
            "whole_ms_one": whole_one, "whole_ms_six": whole_six, "whole_share_of_linear": whole_one / whole_six}
     print(f"  {row}", flush=True)

@@ -98,7 +98,7 @@ def cases(panel: Panel) -> Iterator[Case]:
     for mode in panel.modes:
         for seed in panel.seeds:
             for value, change in panel.points():
-                for scheme in panel.schemes_of(seed):
+                for scheme in panel.schemes:
                     overrides = (*panel.overrides, f"mode={mode}", f"seed={seed}", f"scheme={scheme}", *change)
                     yield Case(panel.experiment, overrides, mode, scheme, seed, value)
 

@@ -49,12 +49,12 @@ def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> A
                else "does not hold")
     scale, unit = (1.0, "") if lower else (100.0, " points")
     text = (f"better in {count[good]}, level in {count['tie']}, the same model in {count['identical']}, worse in "
-            f"{count[bad]} of {len(found)} comparisons")
+            f"{count[bad]} of {len(found)} comparisons over {_seeds(found)}")
     if few := len(found) - sum(count.values()):
         text += f" ({few} have too few seeds yet)"
     shown = [c for c in found if c["verdict"] in (good, bad)]
     for name, group in (("best", [c for c in shown if c["verdict"] == good]),
-                        ("worst", [c for c in shown if c["verdict"] == bad])):
+                        ("worst significant", [c for c in shown if c["verdict"] == bad])):
         if group:
             c = max(group, key=lambda each: abs(each["difference"]))
             text += (f"; {name} {scale * c['difference']:+.2f} ± {scale * c['half']:.2f}{unit} against {c['baseline']} "
@@ -69,6 +69,12 @@ def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> A
     if not (count[good] or count[bad] or count["identical"]) and min(detectable, default=0.0) > WORTH[lower]:
         verdict = "undecided"
     return verdict, text
+
+
+def _seeds(found: Sequence[Mapping[str, Any]]) -> str:
+    """e.g. ``3 seeds``, or ``2 to 3`` of them."""
+    counts = [c["seeds"] for c in found]
+    return f"{min(counts)} seeds" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} seeds"
 
 
 def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, measure: str) -> Interval | None:

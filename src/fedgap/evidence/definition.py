@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,6 @@ class Panel:
     modes: tuple[str, ...] = ("repaired", "as_printed")
     schemes: tuple[str, ...] = tuple(PAPER_SCHEMES)
     seeds: tuple[int, ...] = (0,)
-    seeds_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict, hash=False)
-    """The seeds of schemes that have others."""
     overrides: tuple[str, ...] = ()
     nominal: float = 1.0
     """What ``values`` are multiples of: the nominal budget, in J or s."""
@@ -40,10 +38,6 @@ class Panel:
     """"" where the results are there; otherwise what is missing, in words."""
     turn: int = 0
     """When its runs are trained on another machine: the lower, the earlier."""
-
-    def schemes_of(self, seed: int) -> tuple[str, ...]:
-        """The schemes that have a run of this seed."""
-        return tuple(scheme for scheme in self.schemes if seed in self.seeds_of.get(scheme, self.seeds))
 
     def points(self) -> Iterator[tuple[float, tuple[str, ...]]]:
         """Each varied value (a budget in its unit, or σ) with the overrides that set it."""
@@ -92,17 +86,9 @@ def _panel(entry: dict[str, Any]) -> Panel:
     if unknown := set(entry) - known:
         raise ValueError(f"unknown key {sorted(unknown)[0]!r}; a panel has {', '.join(sorted(known))}")
     lists: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-    if "seeds" in lists:
-        lists["seeds"] = _seeds(lists["seeds"])
-    lists["seeds_of"] = {scheme: _seeds(own) for scheme, own in lists.get("seeds_of", {}).items()}
+    if isinstance(seeds := lists.get("seeds"), str):
+        first, last = (int(part) for part in seeds.split("-"))
+        lists["seeds"] = tuple(range(first, last + 1))
     if lists.get("vary", "delay_s") not in _VARIED:
         raise ValueError(f"vary: must be one of {', '.join(_VARIED)}")
     return Panel(**lists)
-
-
-def _seeds(written: Any) -> tuple[int, ...]:
-    """From ``0-9``, or a list."""
-    if not isinstance(written, str):
-        return tuple(written)
-    first, last = (int(part) for part in written.split("-"))
-    return tuple(range(first, last + 1))

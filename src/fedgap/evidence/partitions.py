@@ -64,5 +64,6 @@ def picture(found: dict[str, Any], path: Path) -> None:
     """One picture a mode: ``fig3.png`` repaired, ``fig3-as_printed.png`` as printed."""
     own = [row for row in found["rows"] if row["label_counts"] is not None]
     for mode in READINGS:
-        panels = [(f"σ = {row['sigma']:g}", np.array(row["label_counts"]), np.array(row["phi"][mode])) for row in own]
+        panels = [(f"{found['panel']}, σ = {row['sigma']:g}, seed {row['seed']}", np.array(row["label_counts"]),
+                   np.array(row["phi"][mode])) for row in own]
         draw_partitions(panels, path if mode == "repaired" else path.with_stem(f"{path.stem}-{mode}"))

@@ -65,9 +65,9 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         own.setdefault(panel["title"], []).append(ax)
     if loss:  # accuracies of the two modes lie too far apart for one axis: schemes could not be told from each other
         for same in own.values():
-            limits = [ax.get_ylim() for ax in same]
-            for ax in same:
-                ax.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
+            means = np.concatenate([np.array(line.get_ydata(), dtype=float) for ax in same for line in ax.get_lines()])
+            for ax in same:  # by the means: the intervals of few seeds would squeeze them, and may run out of the panel
+                ax.set_ylim(0.85 * float(means.min()), 1.2 * float(means.max()))
     names = _present(row for panel in panels for row in panel["rows"])
     handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
                                label=SCHEMES[name].title)[0] for name in names]

@@ -27,6 +27,7 @@ STRATEGIES = ("auto", "stacked", "vmap", "loop")
 after
 the other, or whichever of these is fastest on the device."""
 _EVALUATED = 16_384  # samples of a pass, in which a GPU evaluates several models
+_SAMPLES, _MODELS = 2**19, 4096  # of a pass on a GPU, at most
 _ALONE = 64  # up to so many jobs on a GPU, a model each costs no more than sharing, and names who is not finite
 
 
@@ -105,8 +106,8 @@ class Engine:
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
         """One round. ``per_client`` asks for ``client_gradients`` too (K·M values, and no sharing of passes)."""
-        weights, buffers = self._here(round_input.weights), self._here(round_input.buffers)
-        ranks = round_input.ranks.to(self.device)
+        weights, buffers = self._here(round_input.weights).contiguous(), self._here(round_input.buffers)
+        ranks = round_input.ranks.to(self.device).contiguous()  # kernels read rows
         plan = self._plan(round_input, per_client)
         if len(plan) == 1 and plan[0].shape.clients == 1:  # whoever is not finite has a row of its own: no second look
             out = self._pass(compute_round, plan[0], round_input, weights, ranks, buffers)
@@ -161,11 +162,14 @@ class Engine:
                 self._fusable = _samples_are_independent(self.module, round_input.inputs[0])
             on_gpu = self.device.type == "cuda"
             model_bytes = 5 * self.layout.size * self.dtype.itemsize  # mask, pruned weights, gradient in three forms
+            samples = max(1, self.memory_bytes // self._sample_bytes)
+            models = max(1, self.memory_bytes // model_bytes) if self._forward.at_once else 1
+            if on_gpu:  # kernels count in 32 bits
+                samples, models = min(samples, _SAMPLES), max(1, min(models, _MODELS, (2**31 - 1) // self.layout.size))
             chunks = schedule(
                 round_input.run, round_input.keeps, sizes, uniform=on_gpu,
-                fuse=self._fusable and not per_client and not (on_gpu and len(sizes) <= _ALONE),
-                samples=max(1, self.memory_bytes // self._sample_bytes),
-                models=max(1, self.memory_bytes // model_bytes) if self._forward.at_once else 1)
+                fuse=self._fusable and not per_client and not (on_gpu and len(sizes) <= _ALONE), samples=samples,
+                models=models)
             self._plans[key] = [self._planned(chunk, round_input, per_client) for chunk in chunks]
         return self._plans[key]
 
@@ -280,8 +284,9 @@ def _default_memory(device: torch.device) -> int:
 
 def _wake_autograd(device: torch.device) -> None:
     """Gives autograd's own thread its CUDA context by an ordinary operation; cuBLAS as its first one would warn."""
-    x = torch.zeros(1, device=device, requires_grad=True)
-    torch.autograd.grad(x * x, x)
+    with torch.enable_grad():  # whatever the caller is doing
+        x = torch.zeros(1, device=device, requires_grad=True)
+        torch.autograd.grad(x * x, x)
 
 
 @torch.no_grad()

@@ -96,7 +96,7 @@ class PlainPruning:
         kept = torch.zeros(runs, dtype=torch.int32, device=finite.device)
         kept = kept.scatter_reduce(0, given.run, given.keeps * finite, "amax")
         return Sums(sum_by_run(accepted, shape.run, runs), clients, kept, losses, finite,
-                    gradients if shape.each else gradients[:0])
+                    gradients if shape.each else gradients.new_empty(0, gradients.shape[1]))
 
 
 def finite_rows(values: Tensor, finite: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def _forward(x, weight, bias, z, place, pixels, model_size, HEIGHT: tl.constexpr
     lost = tl.sum((corners != corners).to(tl.int32), axis=1) > 0
     out = tl.arange(0, COLUMNS)
     best += tl.load(bias + model * OUTSIDE + out, mask=out < OUTSIDE, other=0.0).to(tl.float32)[None, :]
-    best = tl.where(lost, float("nan"), tl.maximum(best, 0.0))
+    best = tl.where(lost | (best != best), float("nan"), tl.maximum(best, 0.0))
     to = (model * pixels + pixel)[:, None] * OUTSIDE + out[None, :]
     inside = valid[:, None] & (out < OUTSIDE)[None, :]
     tl.store(z + to, best.to(z.dtype.element_ty), mask=inside)
