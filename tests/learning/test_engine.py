@@ -61,8 +61,8 @@ STRATEGIES = [(m, s) for m, s in itertools.product(MODELS, ("auto", "stacked", "
 TOLERANCE = {"float64": 1e-10, "float32": 1e-4, "bfloat16": 2e-2}
 
 
-def model(name, seed=0):
-    module = Own() if name == "own" else build(name, input_shape=MODELS[name], classes=10, seed=seed)
+def model(name, seed=0, shape=None):
+    module = Own() if name == "own" else build(name, input_shape=shape or MODELS[name], classes=10, seed=seed)
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, nn.BatchNorm2d):
@@ -117,6 +117,17 @@ def test_every_strategy_equals_the_plain_loop(name, strategy, precision):
     shared = Engine(module, precision=precision, strategy=strategy).gradients(round_input)
     assert shared.client_gradients is None
     assert_equal(shared, expected, TOLERANCE[precision])
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+@pytest.mark.parametrize("depth", [32, 44, 56, 110])
+def test_deeper_residual_networks_equal_the_plain_loop(depth, precision):
+    module = model(f"resnet{depth}", shape=(3, 8, 8))
+    dtype = torch.float64 if precision == "float64" else torch.float32
+    round_input = round_of(module, (3, 8, 8), (0, 0, 1), (0.0, 0.4, 0.3), dtype)
+    expected = reference.gradients(module.to(dtype), round_input, bfloat16=precision == "bfloat16")
+    out = Engine(module, precision=precision, strategy="stacked").gradients(round_input)
+    assert_equal(out, expected, TOLERANCE[precision])
 
 
 @pytest.mark.parametrize("name", ["lenet5", "mlp", "own"])
