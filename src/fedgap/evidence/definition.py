@@ -16,7 +16,8 @@ FOLDER = Path(__file__).parents[3] / "experiments"
 """Where a clone of the repository keeps the figures."""
 PRESETS = ("quick", "paper")
 KINDS = ("partitions", "loss", "accuracy")
-_VARIED = {"delay_s": "budget.delay_s={}", "energy_j": "budget.energy_j={}", "sigma": "partition.concentration={}"}
+_VARIED = {"delay_s": "budget.delay_s={!r}", "energy_j": "budget.energy_j={!r}",
+           "sigma": "partition.concentration={!r}", "rounds": "rounds={:.0f}"}
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,10 @@ class Panel:
     """When its runs are trained on another machine: the lower, the earlier."""
 
     def points(self) -> Iterator[tuple[float, tuple[str, ...]]]:
-        """Each varied value (a budget in its unit, or σ) with the overrides that set it."""
+        """Each varied value (a budget in its unit, σ, or rounds) with the overrides that set it."""
         for value in self.values:
             number = round(self.nominal * value, 6)
-            yield number, (_VARIED[self.vary].format(repr(number)),)
+            yield number, (_VARIED[self.vary].format(number),)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ pooling their labels (`mixture`) mends that ([how φ enters](readings.md#aggrega
 BEFORE = """\
 Worse by its own 95 % interval, but not after Holm's correction, and so counted as a tie above. At T₀ = 90 s no scheme
 can finish its rounds, and each is planned at the most rounds that the budgets carry: for a scheme that may choose that
-is one client in nearly all rounds, and everybody learns more in fewer.
+is one client in nearly all rounds, and everybody learns more in fewer. Asked for fewer rounds, the proposed scheme is
+level with them (the row "however many rounds are asked for", and `experiments/rounds`).
 
 | where | baseline | proposed less this | clients, proposed | clients, baseline |
 |---|---|---|---|---|"""
@@ -72,9 +73,9 @@ def as_printed(found: Mapping[str, Results | None]) -> list[str]:
 def _below(found: Mapping[str, Results | None], mode: str,
            significant: bool) -> Iterator[tuple[str, Results, Results]]:
     """(figure, panel, comparison) wherever the proposed scheme is worse: significantly, or before correction only."""
-    for name in ("fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity"):
+    for name in ("fig4", "fig5", "fig6", "fig7", "fig8", "rounds", "heterogeneity"):
         worse = 1.0 if name in LOSSES else -1.0
-        for number, panel in enumerate((found[name] or {}).get("panels", [])):
+        for number, panel in enumerate((found.get(name) or {}).get("panels", [])):
             for c in panel.get("comparisons", []):
                 if c["mode"] != mode or c["half"] is None or worse * c["difference"] <= c["half"]:
                     continue

@@ -28,7 +28,7 @@ MARK = re.compile(r"(<!-- n: ([^>]+?) -->)(.*?)(<!-- / -->)", re.DOTALL)
 GUIDES = {"theta": DEFAULT, "measured": MEASURED, "no_labels": NO_LABELS, "rounds": "fewest rounds last (−R)",
           "samples": "fewest samples last (−R·k)", "clients": "fewest clients last (−k)",
           "divergence": "pooled divergence"}
-FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity")
+FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds")
 
 
 def pages() -> list[Path]:

@@ -24,7 +24,7 @@ from fedgap.learning.data import Dataset
 
 Steps = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 """(what, how many) → a progress bar, advanced by a call."""
-FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "measured")
+FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured")
 
 
 def no_bar(what: str, total: int) -> AbstractContextManager[Callable[[], None]]:
