@@ -30,7 +30,7 @@ def test_every_seed_has_every_scheme(tmp_path: Path) -> None:
     assert found == [(2, "proposed"), (2, "no_pruning"), (3, "proposed"), (3, "no_pruning")]
 
 
-@pytest.mark.parametrize("more", ["seeds: 0-x", "seed: 3", "vary: rounds"])
+@pytest.mark.parametrize("more", ["seeds: 0-x", "seed: 3", "vary: colour"])
 def test_what_is_wrong_is_named_in_one_line(tmp_path: Path, more: str) -> None:
     with pytest.raises(InputError, match=r"config\.yaml") as error:
         load_figure("own", written(tmp_path, more))
