@@ -230,7 +230,7 @@ def _search(task: _Task) -> _Answer:
     """By ends and a safeguarded search of ζ between them: whatever the problem."""
     ends = task.ends
     feasible = task.in_time & (ends.least <= task.budget * (1.0 + _TIGHT))
-    search = feasible & (ends.most > task.budget)
+    search = feasible & (ends.most > task.budget * (1.0 + _TIGHT))  # below, who costs next to nothing would be pruned
     if not search.any():
         return _Answer(feasible, np.zeros(task.budget.shape), ends.high, ends.at_high)
     worth, price, point = _spend(task, search)
