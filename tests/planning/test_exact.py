@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from fedgap.planning.units import Units
 from tests.oracle.brute_force import brute_force
 from tests.oracle.scenarios import CASES, FEASIBLE_CASES, case
 from tests.planning import literal
-from tests.planning.regimes import NEAR, random_document, random_scenario, with_budgets
+from tests.planning.regimes import NEAR, but_for, random_document, random_scenario, with_budgets
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 PROPOSED = SCHEMES["proposed"]
@@ -127,10 +128,7 @@ WEAK = {("mean", 38): "5 rounds of 7 clients: too many compositions are left, an
 """Of the full count, where the certificate is weaker than it should be."""
 
 
-@pytest.mark.parametrize(("regime", "seed"), [
-    pytest.param(regime, seed, marks=[pytest.mark.xfail(strict=True, reason=WEAK[regime, seed])]
-                 if (regime, seed) in WEAK else [])
-    for regime in REGIMES for seed in range(60 if FULL else 3)])
+@pytest.mark.parametrize(("regime", "seed"), but_for(WEAK, product(REGIMES, range(60 if FULL else 3))))
 def test_every_regime(regime, seed):
     """Feasible, bounded, no worse than the best single selection; larger gaps only by whole numbers of rounds.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgap.evidence.judges import NOT_YET, Answer, Judge, Results, number
+from fedgap.evidence.judges import NOT_YET, Answer, Judge, Results, in_all, number
 from fedgap.evidence.results import MEASURES, by_seed
 from fedgap.evidence.statistics import Interval, holm, interval, paired
 
@@ -112,7 +112,8 @@ def saturates(results: Results, mode: str) -> Answer:
     values = sorted({row["value"] for row in rows})
     if len(values) < 3:
         return NOT_YET
-    steps, parts, saturated = ((values[0], panel["nominal"]), (panel["nominal"], values[-1])), [], 0
+    steps, parts = ((values[0], panel["nominal"]), (panel["nominal"], values[-1])), []
+    saturated: list[bool] = []
     names = [name for name in dict.fromkeys(row["scheme"] for row in rows if row["scheme"] != "proposed")
              if all(by_seed(rows, "accuracy", scheme=name, value=value) for value in steps[0] + steps[1])]
     if not names:
@@ -122,13 +123,13 @@ def saturates(results: Results, mode: str) -> Answer:
         for low, high in steps:
             before, after = (by_seed(rows, "accuracy", scheme=name, value=value) for value in (low, high))
             gains.append(interval([100.0 * (after[s] - before[s]) for s in sorted(before.keys() & after.keys())]))
-        saturated += gains[1].mean <= max(gains[0].mean, 0.5) and (gains[1].mean < 0.5 or gains[1].low <= 0.0)
+        saturated.append(gains[1].mean <= max(gains[0].mean, 0.5) and (gains[1].mean < 0.5 or gains[1].low <= 0.0))
         parts.append(f"{name} {number((gains[0].mean, gains[0].half))}, then {number((gains[1].mean, gains[1].half))}")
     loose = [row for row in rows if row["value"] == values[-1] and row["accuracy"] is not None]
     late = sum(row["energy_j"] < 0.999 * row["value"] for row in loose)
-    verdict = "holds" if saturated == len(names) else "holds in part" if saturated else "does not hold"
-    return verdict, (f"points gained from {values[0]:g} to {panel['nominal']:g} J, then to {values[-1]:g} J: "
-                     + "; ".join(parts) + f"; at {values[-1]:g} J {late} of {len(loose)} plans leave energy unspent")
+    return in_all(saturated), (
+        f"points gained from {values[0]:g} to {panel['nominal']:g} J, then to {values[-1]:g} J: " + "; ".join(parts)
+        + f"; at {values[-1]:g} J {late} of {len(loose)} plans leave energy unspent")
 
 
 def faster_at_first(panel: int = 0) -> Judge:

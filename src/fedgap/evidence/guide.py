@@ -20,10 +20,9 @@ import numpy as np
 
 from fedgap.config import Experiment
 from fedgap.evidence.definition import FOLDER
-from fedgap.evidence.reproduce import Workshop, write
+from fedgap.evidence.reproduce import Workshop, train_new, write
 from fedgap.evidence.statistics import Interval, interval
 from fedgap.evidence.training import training_key
-from fedgap.evidence.workers import train_all
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
@@ -217,8 +216,7 @@ def plans(shop: Workshop) -> list[dict[str, Any]]:
         found += samples(case, shop.dataset("mnist"), PLANS)
         print(f"σ = {sigma:g}, seed {seed}: {PLANS} plans", flush=True)
     jobs = {sample.key: sample.job for sample in found if sample.key not in shop.store}
-    for number, record in enumerate(train_all(jobs, shop.dataset("mnist"), workers=shop.workers), 1):
-        shop.store.add([record])
+    for number, _ in enumerate(train_new(jobs, "mnist", shop), 1):
         print(f"{number} of {len(jobs)} trained", flush=True)
     return [sample.facts | {"accuracy": shop.store[sample.key]["test_accuracy"][-1]} for sample in found]
 

@@ -31,6 +31,16 @@ def _held(share: float) -> str:
     return "holds" if share == 1.0 else "holds in part" if share > 0.5 else "does not hold"
 
 
+def in_all(truths: Sequence[bool]) -> str:
+    """The verdict on a sentence that is true in all, some, or none of several respects."""
+    return "holds" if all(truths) else "holds in part" if any(truths) else "does not hold"
+
+
+def _above(correlations: Sequence[float]) -> str:
+    """The verdict on rank correlations, given the lower ends of their intervals."""
+    return "holds" if min(correlations) > 0.5 else "holds in part" if min(correlations) > 0.0 else "does not hold"
+
+
 def lemma(results: Results, mode: str) -> Answer:
     """Lemma 1 for every client at every measured round."""
     row = _theory(results, mode)
@@ -82,8 +92,7 @@ def clients_and_pruning(results: Results, mode: str) -> Answer:
              f"pruning ratio {number(block['of'][names[1]])}" for block in results["correlations"]]
     ranks = [block["of"][name]["mean"] > block["of"][name]["half"] for block in results["correlations"]
              for name in names]
-    verdict = "holds" if all(ranks) else "holds in part" if any(ranks) else "does not hold"
-    return verdict, ("rank correlation with the test error of fewer clients and of more pruning, where the "
+    return in_all(ranks), ("rank correlation with the test error of fewer clients and of more pruning, where the "
                              "budget lets a pruned model train for longer: " + "; ".join(parts))
 
 
@@ -92,8 +101,7 @@ def good_guide(results: Results, mode: str) -> Answer:
     name = {"repaired": "size_normalised mixture, secant, corrected", "as_printed": "as_printed sum, theorem, printed"}
     values = {block["sigma"]: block["of"][name[mode]] for block in results["correlations"]}
     lows = [one["mean"] - one["half"] for one in values.values()]
-    verdict = "holds" if min(lows) > 0.5 else "holds in part" if min(lows) > 0.0 else "does not hold"
-    return verdict, "rank correlation of θ with the test error: " + "; ".join(
+    return _above(lows), "rank correlation of θ with the test error: " + "; ".join(
         f"{number(one)} at σ = {sigma:g}" for sigma, one in values.items())
 
 
@@ -113,10 +121,8 @@ def table_sizes(results: Results, mode: str) -> Answer:
             for model in ("lenet5", "resnet44", "resnet110")}
     sizes = "; ".join(f"{model} H {ratio[model, 'gradient_bits']:.3f}, e {ratio[model, 'flops_per_sample']:.3f}"
                       for model in fits)
-    named = [fits["lenet5"], fits["resnet110"]]
-    verdict = "holds" if all(named) else "holds in part" if any(named) else "does not hold"
     fit = ", ".join(model for model, yes in fits.items() if yes)
-    return verdict, f"derived over printed: {sizes}; within 10 % of it: {fit}"
+    return in_all([fits["lenet5"], fits["resnet110"]]), f"derived over printed: {sizes}; within 10 % of it: {fit}"
 
 
 def moment_bound(results: Results, mode: str) -> Answer:
@@ -135,8 +141,7 @@ def phi_follows_divergence(results: Results, mode: str) -> Answer:
     """Fig. 3: the rank correlation of φ_n with the divergence of client n's labels from the target's."""
     rows = [row for row in results["spread"] if row["mode"] == mode]
     lows = [row["rank_with_divergence"][0] - row["rank_with_divergence"][1] for row in rows]
-    verdict = "holds" if min(lows) > 0.5 else "holds in part" if min(lows) > 0.0 else "does not hold"
-    return verdict, "rank correlation of φ_n with KL: " + "; ".join(
+    return _above(lows), "rank correlation of φ_n with KL: " + "; ".join(
         f"{number(row['rank_with_divergence'])} at σ = {row['sigma']:g}" for row in rows)
 
 

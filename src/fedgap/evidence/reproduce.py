@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,10 @@ from fedgap.evidence.definition import FOLDER, Figure, Panel, load_figure
 from fedgap.evidence.pictures import draw
 from fedgap.evidence.results import panel_results, provenance
 from fedgap.evidence.store import Store
+from fedgap.evidence.training import Record
 from fedgap.evidence.workers import train_all
 from fedgap.learning.data import Dataset
+from fedgap.running.job import Job
 
 Steps = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 """(what, how many) → a progress bar, advanced by a call."""
@@ -112,9 +114,15 @@ def train_missing(planned: dict[Case, Planned | str], shop: Workshop) -> None:
             groups.setdefault(case.experiment, {})[each.key] = each.job
     with shop.bar("training", sum(len(jobs) for jobs in groups.values())) as advance:
         for experiment, jobs in groups.items():
-            for record in train_all(jobs, shop.dataset(experiment), workers=shop.workers):
-                shop.store.add([record])
+            for _ in train_new(jobs, experiment, shop):
                 advance()
+
+
+def train_new(jobs: Mapping[str, Job], experiment: str, shop: Workshop) -> Iterator[Record]:
+    """Trains jobs on the preset experiment's data; each record is stored as it comes."""
+    for record in train_all(jobs, shop.dataset(experiment), workers=shop.workers):
+        shop.store.add([record])
+        yield record
 
 
 def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Workshop) -> dict[str, Any]:

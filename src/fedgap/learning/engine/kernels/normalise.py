@@ -25,6 +25,20 @@ PROGRAMS = 528
 
 
 @triton.jit
+def _stretch(rows, rows_each):
+    """The program's stretch of rows: the first, and the one after the last."""
+    start = tl.program_id(1) * rows_each
+    return start, tl.minimum(start + rows_each, rows)
+
+
+@triton.jit
+def _tile(at, stop, column, columns, inside, ROWS: tl.constexpr):
+    """Some rows from ``at`` on: which entries there are, and where."""
+    row = at + tl.arange(0, ROWS)
+    return (row[:, None] < stop) & inside[None, :], row[:, None].to(tl.int64) * columns + column[None, :]
+
+
+@triton.jit
 def _sums_of(sums, stretches, column, columns, inside, STRETCHES: tl.constexpr):
     """The two sums of each column over all stretches."""
     stretch = tl.arange(0, STRETCHES)
@@ -41,14 +55,12 @@ def _moments(x, sums, rows, columns, rows_each, ROWS: tl.constexpr, COLUMNS: tl.
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     first = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
-    start = tl.program_id(1) * rows_each
-    stop = tl.minimum(start + rows_each, rows)
+    start, stop = _stretch(rows, rows_each)
     one = tl.zeros((COLUMNS,), tl.float32)
     two = tl.zeros((COLUMNS,), tl.float32)
     for at in range(start, stop, ROWS):
-        row = at + tl.arange(0, ROWS)
-        here = (row[:, None] < stop) & inside[None, :]
-        tile = tl.load(x + row[:, None].to(tl.int64) * columns + column[None, :], mask=here, other=0.0).to(tl.float32)
+        here, where = _tile(at, stop, column, columns, inside, ROWS)
+        tile = tl.load(x + where, mask=here, other=0.0).to(tl.float32)
         shifted = tl.where(here, tile - first[None, :], 0.0)
         one += tl.sum(shifted, axis=0)
         two += tl.sum(shifted * shifted, axis=0)
@@ -61,12 +73,9 @@ def _moments(x, sums, rows, columns, rows_each, ROWS: tl.constexpr, COLUMNS: tl.
 def _rectified(x, factor, offset, residual, z, column, inside, rows, columns, rows_each, RESIDUAL: tl.constexpr,
                KEEP_NAN: tl.constexpr, ROWS: tl.constexpr):
     """z = relu(factor·x + offset [+ residual]) over the program's stretch of rows; whether NaN stays NaN."""
-    start = tl.program_id(1) * rows_each
-    stop = tl.minimum(start + rows_each, rows)
+    start, stop = _stretch(rows, rows_each)
     for at in range(start, stop, ROWS):
-        row = at + tl.arange(0, ROWS)
-        here = (row[:, None] < stop) & inside[None, :]
-        where = row[:, None].to(tl.int64) * columns + column[None, :]
+        here, where = _tile(at, stop, column, columns, inside, ROWS)
         y = tl.load(x + where, mask=here, other=0.0).to(tl.float32) * factor[None, :] + offset[None, :]
         if RESIDUAL:
             # As bfloat16 would between two kernels: normalise, round, add.
@@ -106,14 +115,11 @@ def _gradient_sums(x, z, gradient, weight, bias, saved, sums, rows, columns, row
     scale = tl.load(saved + columns + column, mask=inside, other=0.0)
     factor = tl.load(weight + column, mask=inside, other=0.0) * scale
     offset = tl.load(bias + column, mask=inside, other=0.0) - mean * factor
-    start = tl.program_id(1) * rows_each
-    stop = tl.minimum(start + rows_each, rows)
+    start, stop = _stretch(rows, rows_each)
     one = tl.zeros((COLUMNS,), tl.float32)
     two = tl.zeros((COLUMNS,), tl.float32)
     for at in range(start, stop, ROWS):
-        row = at + tl.arange(0, ROWS)
-        here = (row[:, None] < stop) & inside[None, :]
-        where = row[:, None].to(tl.int64) * columns + column[None, :]
+        here, where = _tile(at, stop, column, columns, inside, ROWS)
         value = tl.load(x + where, mask=here, other=0.0).to(tl.float32)
         g = tl.load(gradient + where, mask=here, other=0.0).to(tl.float32)
         if RESIDUAL:
@@ -143,12 +149,9 @@ def _gradients(x, z, gradient, weight, bias, saved, sums, stretches, to_x, to_re
     offset = tl.load(bias + column, mask=inside, other=0.0) - mean * factor
     one = one / rows
     two = two / rows
-    start = tl.program_id(1) * rows_each
-    stop = tl.minimum(start + rows_each, rows)
+    start, stop = _stretch(rows, rows_each)
     for at in range(start, stop, ROWS):
-        row = at + tl.arange(0, ROWS)
-        here = (row[:, None] < stop) & inside[None, :]
-        where = row[:, None].to(tl.int64) * columns + column[None, :]
+        here, where = _tile(at, stop, column, columns, inside, ROWS)
         value = tl.load(x + where, mask=here, other=0.0).to(tl.float32)
         g = tl.load(gradient + where, mask=here, other=0.0).to(tl.float32)
         if RESIDUAL:
