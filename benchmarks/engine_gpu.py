@@ -45,11 +45,11 @@ TARGETS = {("resnet110", "tf32"): 22.0, ("resnet110", "bfloat16"): 13.0, ("lenet
 
 def milliseconds(function: Callable[[], object], calls: int, repeats: int = 7, warm: int = 3) -> float:
     """Median over ``repeats`` blocks of ``calls`` calls, in ms a call, from events on the device."""
-    return by_turns([function], calls, repeats, warm)[0]
+    return statistics.median(by_turns([function], calls, repeats, warm)[0])
 
 
-def by_turns(functions: list[Callable[[], object]], calls: int, repeats: int = 7, warm: int = 3) -> list[float]:
-    """The same for several functions, block by block in turn, so that a slow moment of the host meets all of them."""
+def by_turns(functions: list[Callable[[], object]], calls: int, repeats: int = 7, warm: int = 3) -> list[list[float]]:
+    """The blocks of several functions, each in turn, so that a slow moment of the host meets all of them."""
     for function in functions:
         for _ in range(warm):
             function()
@@ -64,7 +64,7 @@ def by_turns(functions: list[Callable[[], object]], calls: int, repeats: int = 7
             stop.record()
             torch.cuda.synchronize()
             own.append(start.elapsed_time(stop) / calls)
-    return [statistics.median(own) for own in blocks]
+    return blocks
 
 
 def case(name: str, *, runs: int = 1, clients: int = CLIENTS, sets: int = 4,
@@ -177,7 +177,7 @@ def timings(name: str) -> list[dict[str, object]]:
         row("engine", precision, milliseconds(rotating(engine.gradients, rounds), calls))
         rows[-1]["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         if precision != "float32":
-            row("whole round", precision, milliseconds(training(name, precision), AHEAD, 3))
+            row("whole round", precision, milliseconds(training(name, precision), AHEAD, 9 if name == "lenet5" else 3))
         del engine
         torch.cuda.empty_cache()
     return rows
@@ -216,21 +216,36 @@ def training(name: str, precision: str, runs: int = 1) -> Callable[[], object]:
 def stacked(name: str, precision: str, runs: int = 6) -> dict[str, object]:
     """Six runs in one call against one: 100 % of the linear gain would be six for the price of one.
 
-    Of the gradients alone, and of whole rounds, which is what a training pays.
+    Of whole rounds, which is what a training pays, of calls for gradients alone, and of their graphs alone, without
+    the host. A share is the median over pairs of blocks in turn, its quartiles come with it.
     """
-    calls = 10 if name.startswith("resnet") else 50
-    gradients, whole = [], []
+    large = name.startswith("resnet")
+    gradients, graphs, whole = [], [], []
     for count in (1, runs):
         module, rounds = case(name, runs=count, sets=2)
-        gradients.append(rotating(Engine(module, device="cuda", precision=precision).gradients, rounds))
+        engine = Engine(module, device="cuda", precision=precision)
+        gradients.append(rotating(engine.gradients, rounds))
+        for _ in range(3):
+            gradients[-1]()
+        graphs.append(recorded(engine))
         whole.append(training(name, precision, count))
-    one, six = by_turns(gradients, calls, 15)
-    whole_one, whole_six = by_turns(whole, AHEAD, 3 if name.startswith("resnet") else 9)
-    row = {"model": name, "precision": precision, "ms_one": one, "ms_six": six, "share_of_linear": one / six,
-           "whole_ms_one": whole_one, "whole_ms_six": whole_six, "whole_share_of_linear": whole_one / whole_six}
+    row: dict[str, object] = {"model": name, "precision": precision}
+    for prefix, functions, calls, repeats in (("", gradients, 10 if large else 50, 15 if large else 41),
+                                              ("device_", graphs, 10 if large else 50, 15),
+                                              ("whole_", whole, AHEAD, 3 if large else 41)):
+        one, six = by_turns(functions, calls, repeats)
+        low, share, high = statistics.quantiles([a / b for a, b in zip(one, six, strict=True)], n=4)
+        row |= {f"{prefix}ms_one": statistics.median(one), f"{prefix}ms_six": statistics.median(six),
+                f"{prefix}share_of_linear": share, f"{prefix}share_quartiles": [low, high]}
     print(f"  {row}", flush=True)
     torch.cuda.empty_cache()
     return row
+
+
+def recorded(engine: Engine) -> Callable[[], object]:
+    """The replay of what the engine has recorded, with nothing around it."""
+    (recording,) = engine._recorder._recordings.values()
+    return recording._graph.replay
 
 
 def main() -> None:
@@ -277,9 +292,11 @@ def table(results: dict[str, object]) -> str:
         target = f"   target {r['target_ms']:g}" if r["target_ms"] else ""
         lines.append(f"  {r['model']:10s} {r['what']:13s} {r['precision']:10s} {r['ms']:9.3f}{target}")
     for r in results["stacked"]:  # type: ignore[attr-defined]
-        lines.append(f"  six runs stacked: {r['model']} {r['precision']}: {r['ms_one']:.3f} -> {r['ms_six']:.3f} ms, "
-                     f"{100 * r['share_of_linear']:.0f} % of the linear gain; whole rounds {r['whole_ms_one']:.3f} -> "
-                     f"{r['whole_ms_six']:.3f} ms, {100 * r['whole_share_of_linear']:.0f} %")
+        lines.append(f"  six runs stacked, {r['model']} {r['precision']}")
+        for prefix, what in (("whole_", "whole rounds"), ("", "gradients"), ("device_", "their graphs alone")):
+            low, high = (100 * share for share in r[f"{prefix}share_quartiles"])
+            lines.append(f"    {what:20s} {r[f'{prefix}ms_one']:7.3f} -> {r[f'{prefix}ms_six']:7.3f} ms, "
+                         f"{100 * r[f'{prefix}share_of_linear']:3.0f} % ({low:.0f} to {high:.0f}) of the linear gain")
     return "\n".join(lines)
 
 

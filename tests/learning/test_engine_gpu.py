@@ -112,6 +112,15 @@ def test_results_outlive_the_next_replay():
     assert torch.equal(first.losses, kept[1])
 
 
+@pytest.mark.parametrize("size", [1000, 2**20])  # recorded, and too large for that
+def test_rankings_are_replayed(size):
+    engine = Engine(build("mlp", input_shape=(1, 8, 8), classes=10, seed=0), device="cuda")
+    for seed, runs in enumerate([2, 2, 2, 3, 3, 3, 2, 2]):
+        generator = torch.Generator("cuda").manual_seed(seed)
+        scores = torch.randint(50, (runs, size), device="cuda", generator=generator).float()  # with ties
+        assert torch.equal(engine.rank(scores), ranks(scores))
+
+
 @pytest.mark.parametrize("poison", [None, 5])
 def test_clients_of_one_mask_share_a_model(poison):
     """More jobs than are computed alone: two runs of 40 clients, half of them with one ratio, half with another."""

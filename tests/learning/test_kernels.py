@@ -11,7 +11,9 @@ import torch
 from torch.nn import functional
 
 from fedgap.learning.engine.arrange import Arrangement
+from fedgap.learning.engine.precision import arithmetic
 from fedgap.learning.engine.pruning import PassInput, PlainPruning, Shape
+from fedgap.learning.engine.stacked import lenet_fused, lenet_grouped
 from fedgap.learning.masks import ranks
 from fedgap.learning.models import Layout, build
 
@@ -92,7 +94,7 @@ def test_masked_gradients_are_summed_by_run(run, runs, clients, each, spoilt):
                   for i, leaf in enumerate(leaves.values())]
         scores = sum((value * value).flatten(1).sum(1) for value in values)
         logits = base + 1e-3 * scores[:, None, None] * torch.arange(10, device=DEVICE)
-        found.append((leaves, pruning.sums(logits, list(leaves.values()), given, Shape(run, clients, each), of)))
+        found.append((leaves, pruning.sums(logits, leaves, given, Shape(run, clients, each), of)))
     (plain_leaves, plain), (leaves, sums) = found
     assert all(torch.equal(leaves[leaf], plain_leaves[leaf]) for leaf in leaves)
     assert sums.finite.tolist() == [g != {"nothing": -1, "a gradient": 1, "a loss": 0}[spoilt] for g in range(models)]
@@ -111,15 +113,37 @@ def test_convolution_and_pooling(inside, outside, height, width):
     x = draw(2, 3, height, width, inside).requires_grad_()
     weight = draw(2, outside, 5, 5, inside, scale=0.1).permute(0, 1, 4, 2, 3).requires_grad_()
     bias = draw(2, outside, seed=1).requires_grad_()
-    z = ConvolvePool.apply(x, weight, bias)
-    expected = torch.stack([functional.relu(functional.max_pool2d(functional.conv2d(
-        own.permute(0, 3, 1, 2), kernel, offset), 2)).permute(0, 2, 3, 1)
-        for own, kernel, offset in zip(x, weight, bias, strict=True)])
-    close(z, expected)
-    towards = draw(*z.shape, seed=2)
-    for mine, torchs in zip(torch.autograd.grad(z, (x, weight, bias), towards),
-                            torch.autograd.grad(expected, (x, weight, bias), towards), strict=True):
-        close(mine, torchs)
+    with arithmetic("float32", torch.device(DEVICE)):  # cuDNN's own choice would be TF32
+        z = ConvolvePool.apply(x, weight, bias, None, None)
+        expected = torch.stack([functional.relu(functional.max_pool2d(functional.conv2d(
+            own.permute(0, 3, 1, 2), kernel, offset), 2)).permute(0, 2, 3, 1)
+            for own, kernel, offset in zip(x, weight, bias, strict=True)])
+        close(z, expected)
+        towards = draw(*z.shape, seed=2)
+        for mine, torchs in zip(torch.autograd.grad(z, (x, weight, bias), towards),
+                                torch.autograd.grad(expected, (x, weight, bias), towards), strict=True):
+            close(mine, torchs)
+
+
+def test_lenet_by_our_kernels_writes_all_gradients_side_by_side():
+    from fedgap.learning.engine.kernels.prune import KernelPruning
+    module, run = build("lenet5", input_shape=(1, 28, 28), classes=10, seed=0), (0, 0, 1)
+    layout = Layout.of(module)
+    weights = (layout.weights(module) * torch.tensor([[1.0], [1.1]])).to(DEVICE)
+    given = PassInput(weights, ranks(weights.abs()), weights[:, :0], torch.tensor(run, device=DEVICE),
+                      torch.tensor([44_426, 30_000, 20_000], dtype=torch.int32, device=DEVICE), draw(3, 2, 1, 28, 28),
+                      torch.arange(6, device=DEVICE).reshape(3, 2))
+    arrangement, shape = Arrangement(layout, torch.float32), Shape(run, 1, True)
+    with arithmetic("float32", torch.device(DEVICE)):
+        kernels, plain = KernelPruning(arrangement), PlainPruning(arrangement.spread, arrangement.collect)
+        leaves, of = kernels.leaves(given, shape)
+        logits = lenet_fused(leaves, given.buffers, given.inputs, True)
+        assert leaves.hold(torch.autograd.grad(logits.sum(), list(leaves.values()), retain_graph=True))
+        sums = kernels.sums(logits, leaves, given, shape, of)
+        leaves, masks = plain.leaves(given, shape)
+        expected = plain.sums(lenet_grouped(leaves, given.buffers, given.inputs, True), leaves, given, shape, masks)
+    for mine, torchs in zip(sums, expected, strict=True):
+        torch.testing.assert_close(mine, torchs, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("residual", [False, True])

@@ -19,7 +19,7 @@ from fedgap.learning.codec import decode, encode, upload_bytes
 from fedgap.learning.contract import RoundInput, RoundOutput, known
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
-from fedgap.learning.masks import keep_count, kept_fraction, mask, ranks
+from fedgap.learning.masks import keep_count, kept_fraction, mask
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models import build
 from fedgap.running.batches import Batches
@@ -110,7 +110,7 @@ class Rounds:
 
     def _rank(self, pruned: bool) -> None:
         """The round's ranking; where nobody prunes it decides nothing and is not computed."""
-        self._ranks = ranks(self.importances.scores(self.weights, self.round)) if pruned else self._unranked
+        self._ranks = self.engine.rank(self.importances.scores(self.weights, self.round)) if pruned else self._unranked
 
     # --- what comes out ---------------------------------------------------------------------------------------------
 

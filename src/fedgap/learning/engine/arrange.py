@@ -1,12 +1,32 @@
 """From flat weights to the memory a grouped convolution reads, and back, in one gather each way."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import torch
 from torch import Tensor
 
 from fedgap.learning.models.layout import Layout
+
+
+class Leaves(dict[str, Tensor]):
+    """Parameters by name, each (G, *shape), and their like: where their gradients may be written, side by side.
+
+    Only by who uses a parameter once: a second gradient would replace the first.
+    """
+
+    def __init__(self, leaves: Mapping[str, Tensor], homes: Mapping[str, Tensor]) -> None:
+        super().__init__(leaves)
+        self.homes = homes
+
+    def hold(self, gradients: Sequence[Tensor]) -> bool:
+        """Whether the gradients, in order, all were written there."""
+        return all(own.data_ptr() == home.data_ptr() for own, home in zip(gradients, self.homes.values()))
+
+
+def home(parameters: Mapping[str, Tensor], name: str) -> Tensor | None:
+    """Where the gradient of that parameter may be written, if anybody cares."""
+    return parameters.homes[name] if isinstance(parameters, Leaves) else None
 
 
 class Arrangement:
@@ -33,7 +53,8 @@ class Arrangement:
         index, _ = self.index(models, pruned.device)
         layered = pruned.detach().reshape(-1).index_select(0, index)
         split = models * self.matrix_size
-        return self.views(layered[:split].to(self.dtype), layered[split:], models)
+        views = self.views(layered[:split].to(self.dtype), layered[split:], models)
+        return {name: view.requires_grad_() for name, view in views.items()}
 
     def collect(self, gradients: Sequence[Tensor]) -> Tensor:
         """The leaves' gradients, in the order of :meth:`spread`, as (G, M) in the weights' dtype."""
@@ -44,11 +65,10 @@ class Arrangement:
         return layered.index_select(0, inverse).reshape(models, -1)
 
     def views(self, matrices: Tensor, vectors: Tensor, models: int) -> dict[str, Tensor]:
-        """The leaves in arranged memory."""
+        """Arranged memory by name, each (G, *shape)."""
         sizes = [models * prod(shape) for shape in self._shapes]
         blocks = [*torch.split(matrices, sizes[: self._matrices]), *torch.split(vectors, sizes[self._matrices :])]
-        return {name: _view(block, models, shape).requires_grad_()
-                for name, block, shape in zip(self._names, blocks, self._shapes)}
+        return {name: _view(block, models, shape) for name, block, shape in zip(self._names, blocks, self._shapes)}
 
     def flat(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The inverse of :meth:`views`: all matrices and kernels, all vectors."""

@@ -13,12 +13,13 @@ from torch.nn.modules.dropout import _DropoutNd
 from fedgap.errors import InputError
 from fedgap.learning.contract import RoundInput, RoundOutput
 from fedgap.learning.engine.forwards import Forward, Generic
-from fedgap.learning.engine.graphs import Recorder
+from fedgap.learning.engine.graphs import RecordedRanks, Recorder
 from fedgap.learning.engine.passes import PassOutput, compute, compute_round, finish
 from fedgap.learning.engine.precision import PRECISIONS, arithmetic, compute_dtype, storage_dtype
 from fedgap.learning.engine.pruning import PassInput, Shape
 from fedgap.learning.engine.schedule import Chunk, schedule
 from fedgap.learning.engine.stacked import stack_of
+from fedgap.learning.masks import ranks
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models.layout import Layout
 
@@ -28,6 +29,7 @@ after
 the other, or whichever of these is fastest on the device."""
 _EVALUATED = 16_384  # samples of a pass, in which a GPU evaluates several models
 _SAMPLES, _MODELS = 2**19, 4096  # of a pass on a GPU, at most
+_RANKED = 2**20  # scores, up to which a sort on a GPU is bound by its launches
 _ALONE = 64  # up to so many jobs on a GPU, a model each costs no more than sharing, and names who is not finite
 
 
@@ -81,7 +83,9 @@ class Engine:
         self._stacks = self.device.type == "cuda" and not isinstance(self._forward, Generic)
         if self._stacks:
             _wake_autograd(self.device)
-        self._recorder = Recorder() if graphs and self.device.type == "cuda" and self._forward.at_once else None
+        on_gpu = self.device.type == "cuda"
+        self._recorder = Recorder() if graphs and on_gpu and self._forward.at_once else None
+        self._recorded_ranks = RecordedRanks() if graphs and on_gpu else None
         self._fusable: bool | None = False if self.layout.buffer_size else None
         self._sample_bytes = 0
         self._plans: dict[object, list[_Planned]] = {}
@@ -103,6 +107,12 @@ class Engine:
         return Generic(self.module, self.layout, dtype, vectorised=strategy == "vmap")
 
     # --- a round ----------------------------------------------------------------------------------------------------
+
+    def rank(self, scores: Tensor) -> Tensor:
+        """:func:`~fedgap.learning.masks.ranks` of (R, M); it may hold until the next call only."""
+        if self._recorded_ranks is None or scores.numel() > _RANKED or not scores.is_cuda:
+            return ranks(scores)
+        return self._recorded_ranks(scores)
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
         """One round. ``per_client`` asks for ``client_gradients`` too (K·M values, and no sharing of passes)."""

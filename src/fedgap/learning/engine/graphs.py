@@ -2,14 +2,33 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from fedgap.learning.engine.passes import PassOutput
 from fedgap.learning.engine.pruning import PassInput
+from fedgap.learning.masks import ranks
 
 Pass = Callable[[PassInput], PassOutput]
 _KEPT = 8  # recordings; a training alternates between a few selections
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+
+def _capture(function: Callable[[Given], Result], given: Given) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """A graph of ``function`` at ``given``'s memory, and where its result will be."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(2):  # cuDNN chooses its algorithms, Triton compiles, the allocator settles
+            function(given)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = function(given)
+    return graph, result
 
 
 class Recording:
@@ -17,15 +36,7 @@ class Recording:
 
     def __init__(self, function: Pass, example: PassInput) -> None:
         self._given = PassInput(*(tensor.clone() for tensor in example))
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):  # cuDNN chooses its algorithms, Triton compiles, the allocator settles
-                function(self._given)
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._result = function(self._given)
+        self._graph, self._result = _capture(function, self._given)
 
     def __call__(self, given: PassInput) -> PassOutput:
         """Replay on ``given``. The result is a copy, but for ``gradients``, which hold until the next replay."""
@@ -33,7 +44,7 @@ class Recording:
             if name != "run" and mine.numel():  # the models' runs are part of the structure
                 mine.copy_(new, non_blocking=True)
         self._graph.replay()
-        return PassOutput(*(tensor if name == "gradients" else tensor.clone()
+        return PassOutput(*(tensor if name == "gradients" or not tensor.numel() else tensor.clone()
                             for name, tensor in zip(PassOutput._fields, self._result)))
 
 
@@ -59,3 +70,25 @@ class Recorder:
                 known = function
             self._recordings[key] = known
         return known(given)
+
+
+class RecordedRanks:
+    """:func:`~fedgap.learning.masks.ranks` by replay, recorded when a shape comes for the second time in a row: a sort
+    is twenty launches, more than a small model's ranking takes. The result holds until the next call."""
+
+    def __init__(self) -> None:
+        self._shape: torch.Size | None = None
+        self._recorded: tuple[Tensor, torch.cuda.CUDAGraph, Tensor] | None = None
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """The ranks of ``scores`` on a GPU."""
+        if scores.shape != self._shape:
+            self._shape, self._recorded = scores.shape, None
+            return ranks(scores)
+        if self._recorded is None:
+            mine = scores.clone()
+            self._recorded = (mine, *_capture(ranks, mine))
+        mine, graph, result = self._recorded
+        mine.copy_(scores)
+        graph.replay()
+        return result

@@ -26,7 +26,7 @@ def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
     leaves, of = forward.pruning.leaves(given, shape)
     own_buffers = given.buffers.index_select(0, given.run)
     logits = forward(leaves, own_buffers, given.inputs, True)
-    sums = forward.pruning.sums(logits, list(leaves.values()), given, shape, of)
+    sums = forward.pruning.sums(logits, leaves, given, shape, of)
     with torch.no_grad():
         buffers = sum_by_run(finite_rows(own_buffers, sums.finite), shape.run, len(given.weights))
         return PassOutput(buffers=buffers, **sums._asdict())

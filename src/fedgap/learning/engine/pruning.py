@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -55,10 +55,10 @@ class Sums(NamedTuple):
 class Pruning(Protocol):
     """The two ends of a pass."""
 
-    def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
+    def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Any]:
         """The pruned models' parameters by name, to be differentiated by, and what :meth:`sums` needs of it."""
 
-    def sums(self, logits: Tensor, leaves: Sequence[Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
+    def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Any) -> Sums:
         """From the logits (G, n·Z, classes) that ``leaves`` gave; ``of`` is the other thing that :meth:`leaves` gave.
 
         A model's gradient is the sum over its clients of the gradient of the client's mean loss.
@@ -78,12 +78,12 @@ class PlainPruning:
         masks = (_rows(given.ranks, given, shape) < given.keeps[:, None]).to(given.weights.dtype)
         return self._spread(_rows(given.weights, given, shape) * masks), masks
 
-    def sums(self, logits: Tensor, leaves: Sequence[Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
+    def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
         """See :class:`Pruning`."""
         logits = logits.to(given.weights.dtype)
         losses = functional.cross_entropy(logits.flatten(0, 1), given.labels.flatten(), reduction="none")
         losses = losses.reshape(len(shape.run), shape.clients, -1).mean(-1)
-        by_leaf = torch.autograd.grad(losses.sum(), leaves, materialize_grads=True, allow_unused=True)
+        by_leaf = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
         with torch.no_grad():
             return self._sums(by_leaf, losses.detach(), given, shape, of)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedgap.learning.engine.arrange import home
 from fedgap.learning.engine.forwards import ByModel, Forward, Grouped
 from fedgap.learning.engine.pooling import convolve_and_pool
 from fedgap.learning.engine.residual import ResidualStack
@@ -36,24 +37,33 @@ def stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torc
 
 
 class _Linear(torch.autograd.Function):
-    """x·Wᵀ + b for each model. Its weights' gradient comes out as W lies in memory, which autograd's own does not."""
+    """x·Wᵀ + b for each model. Its weights' gradient comes out as W lies in memory, which autograd's own does not, and
+    at their homes where there are."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, weight_home: Tensor | None,
+                bias_home: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.bias_dtype = bias.dtype
+        ctx.bias_dtype, ctx.homes = bias.dtype, (weight_home, bias_home)
         return torch.baddbmm(bias[:, None].to(x.dtype), x, weight.transpose(1, 2))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        (x, weight), (weight_home, bias_home) = ctx.saved_tensors, ctx.homes
         to_x = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
-        return to_x, torch.bmm(gradient.transpose(1, 2), x), gradient.sum(1, dtype=ctx.bias_dtype)
+        to_weight = torch.bmm(gradient.transpose(1, 2), x, out=weight_home)
+        return to_x, to_weight, torch.sum(gradient, 1, dtype=ctx.bias_dtype, out=bias_home), None, None
 
 
 def linear(x: Tensor, parameters: Tensors, name: str) -> Tensor:
     """x·Wᵀ + b for each model: (G, S, in) → (G, S, out)."""
-    return _Linear.apply(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])  # type: ignore[no-any-return,no-untyped-call]
+    return _Linear.apply(x, *_of_layer(parameters, name))  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _of_layer(parameters: Tensors, name: str) -> tuple[Tensor | None, ...]:
+    """A layer's weight and bias, and their gradients' homes."""
+    names = f"{name}.weight", f"{name}.bias"
+    return *(parameters[one] for one in names), *(home(parameters, one) for one in names)
 
 
 def mlp(layers: int, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
@@ -101,7 +111,7 @@ def lenet_fused(parameters: Tensors, buffers: Tensor, inputs: Tensor, training: 
         return lenet_grouped(parameters, buffers, inputs, training)
     x = inputs.permute(0, 1, 3, 4, 2).contiguous()
     for name in ("conv1", "conv2"):
-        x = ConvolvePool.apply(x, parameters[f"{name}.weight"], parameters[f"{name}.bias"])  # type: ignore[no-untyped-call]
+        x = ConvolvePool.apply(x, *_of_layer(parameters, name))  # type: ignore[no-untyped-call]
     return _head(x.permute(0, 1, 4, 2, 3).flatten(2), parameters)
 
 

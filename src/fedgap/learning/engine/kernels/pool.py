@@ -19,115 +19,143 @@ from fedgap.learning.engine.kernels.rounding import operand
 
 
 class Tile(NamedTuple):
-    """How a product is cut: pooled pixels and window entries of a program (at once), and its warps."""
+    """How a product is cut: pooled pixels that share a window, windows and window entries of a program (at once), its
+    warps."""
 
-    pixels: int
+    across: int
+    windows: int
     entries: int
     warps: int
 
-    @property
-    def options(self) -> dict[str, int]:
-        """As a kernel wants them. One stage: loops are short, and shared memory is better spent on more programs."""
-        return {"BLOCK": self.pixels, "ENTRIES": self.entries, "num_warps": self.warps, "num_stages": 1}
+    def options(self, width: int) -> dict[str, int]:
+        """As a kernel of images so wide wants them. One stage: loops are short, and shared memory is better spent on
+        more programs."""
+        across = self.across if (width - 4) // 2 % self.across == 0 else 1
+        return {"ACROSS": across, "BLOCK": self.windows, "ENTRIES": self.entries, "num_warps": self.warps,
+                "num_stages": 1}
 
 
-FORWARD = {1: Tile(128, 16, 4), 6: Tile(64, 32, 4)}
-"""By the input's channels, as they were fastest on an H200 with six runs stacked; others as :data:`OTHERS`."""
-OTHERS = Tile(64, 64, 4)
-"""And in all gradients."""
+Tiles = dict[tuple[int, int], Tile]
+FORWARD: Tiles = {(1, 4): Tile(2, 64, 16, 4), (1, 2): Tile(2, 64, 16, 4), (6, 4): Tile(1, 64, 32, 4),
+                  (6, 2): Tile(1, 64, 32, 4)}
+"""By the input's channels and a number's bytes, as they were fastest on an H200 with six runs stacked; others as
+:data:`OTHERS`."""
+KERNELS: Tiles = {(1, 4): Tile(2, 32, 64, 4), (1, 2): Tile(2, 32, 64, 4)}
+"""Likewise, for the kernels' gradient."""
+INPUTS: Tiles = {(6, 2): Tile(2, 64, 64, 4)}
+"""And for the input's."""
+OTHERS = Tile(1, 64, 64, 4)
 PROGRAMS = 512
-"""Of the kernels' gradient: where models are fewer, stretches of pixels are summed apart from each other."""
+"""Of a gradient, about: with many models a program goes through several blocks of windows."""
+_AT_ONCE = 8
+"""Stretches whose sums are read together."""
 
 
 @triton.jit
-def _window(pixel, entry, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl.constexpr):
-    """Offsets, within a model's activations, of a pooled pixel's window and of an entry within a window."""
-    across: tl.constexpr = (WIDTH - 4) // 2
+def _window(window, entry, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl.constexpr, ACROSS: tl.constexpr):
+    """Offsets, within a model's activations, of a window and of an entry within a window."""
+    across: tl.constexpr = (WIDTH - 4) // 2 // ACROSS
     down: tl.constexpr = (HEIGHT - 4) // 2
-    sample, rest = pixel // (across * down), pixel % (across * down)
-    corner = ((sample * HEIGHT + 2 * (rest // across)) * WIDTH + 2 * (rest % across)) * INSIDE
-    return corner, (entry // (6 * INSIDE)) * (WIDTH * INSIDE) + entry % (6 * INSIDE)
+    row: tl.constexpr = (2 * ACROSS + 4) * INSIDE
+    sample, rest = window // (across * down), window % (across * down)
+    corner = ((sample * HEIGHT + 2 * (rest // across)) * WIDTH + 2 * ACROSS * (rest % across)) * INSIDE
+    return corner, (entry // row) * (WIDTH * INSIDE) + entry % row
 
 
 @triton.jit
-def _kernels(weight, model, entry, column, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr):
-    """Addresses of the shifted kernels' values at (entry, column = corner·COLUMNS + channel), and where there is
-    one."""
-    corner, out = column // COLUMNS, column % COLUMNS
-    row = entry // (6 * INSIDE) - corner // 2
-    step = (entry // INSIDE) % 6 - corner % 2
-    there = (row >= 0) & (row < 5) & (step >= 0) & (step < 5) & (out < OUTSIDE)
-    return weight + (model * OUTSIDE + out) * (25 * INSIDE) + (row * 5 + step) * INSIDE + entry % INSIDE, there
+def _kernels(weight, model, entry, column, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr,
+             ACROSS: tl.constexpr):
+    """Addresses of the shifted kernels' values at (entry, column = (pixel·4 + corner)·COLUMNS + channel), and where
+    there is one."""
+    width: tl.constexpr = (2 * ACROSS + 4) * INSIDE
+    pixel, corner, out = column // (4 * COLUMNS), column // COLUMNS % 4, column % COLUMNS
+    row = entry // width - corner // 2
+    within = entry % width - (2 * pixel + corner % 2) * INSIDE
+    there = (row >= 0) & (row < 5) & (within >= 0) & (within < 5 * INSIDE) & (out < OUTSIDE)
+    return weight + (model * OUTSIDE + out) * (25 * INSIDE) + row * (5 * INSIDE) + within, there
 
 
 @triton.jit
-def _by_corner(place, gradient, pixel, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
-    """The gradient (pixels, corner·COLUMNS + channel) before pooling and ReLU: it goes to the corner that won."""
-    out = tl.arange(0, COLUMNS)
-    of = pixel[:, None] * OUTSIDE + out[None, :]
-    inside = valid[:, None] & (out < OUTSIDE)[None, :]
-    g = tl.load(gradient + of, mask=inside, other=0.0)
-    won = tl.load(place + of, mask=inside, other=4)[:, None, :] == tl.arange(0, 4)[None, :, None]
-    return tl.reshape(tl.where(won, g[:, None, :], 0.0).to(g.dtype), (BLOCK, 4 * COLUMNS))
+def _pooled(window, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr):
+    """Where the windows' pooled pixels are (window, pixel·COLUMNS + channel), and whether there are any."""
+    column = tl.arange(0, ACROSS * COLUMNS)
+    pixel, out = column // COLUMNS, column % COLUMNS
+    return (window * (ACROSS * OUTSIDE))[:, None] + (pixel * OUTSIDE + out)[None, :], (
+        valid[:, None] & (out < OUTSIDE)[None, :])
 
 
 @triton.jit
-def _forward(x, weight, bias, z, place, pixels, model_size, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-             INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-             ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
-    """One model, a block of pooled pixels."""
+def _by_corner(place, gradient, window, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr,
+               BLOCK: tl.constexpr):
+    """The gradient (windows, (pixel·4 + corner)·COLUMNS + channel) before pooling and ReLU: it goes to the corner that
+    won."""
+    of, inside = _pooled(window, valid, OUTSIDE, COLUMNS, ACROSS)
+    g = tl.reshape(tl.load(gradient + of, mask=inside, other=0.0), (BLOCK, ACROSS, 1, COLUMNS))
+    won = tl.reshape(tl.load(place + of, mask=inside, other=4), (BLOCK, ACROSS, 1, COLUMNS))
+    won = won == tl.arange(0, 4)[None, None, :, None]
+    return tl.reshape(tl.where(won, g, 0.0).to(g.dtype), (BLOCK, ACROSS * 4 * COLUMNS))
+
+
+@triton.jit
+def _forward(x, weight, bias, z, place, windows, model_size, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+             INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr,
+             BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
+    """One model, a block of windows."""
     model = tl.program_id(1)
-    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    valid = pixel < pixels
-    column = tl.arange(0, 4 * COLUMNS)
-    total = tl.zeros((BLOCK, 4 * COLUMNS), tl.float32)
-    for first in range(0, 36 * INSIDE, ENTRIES):
+    window = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    valid = window < windows
+    column = tl.arange(0, ACROSS * 4 * COLUMNS)
+    entries: tl.constexpr = 6 * (2 * ACROSS + 4) * INSIDE
+    total = tl.zeros((BLOCK, ACROSS * 4 * COLUMNS), tl.float32)
+    for first in range(0, entries, ENTRIES):
         entry = first + tl.arange(0, ENTRIES)
-        window, step = _window(pixel, entry, HEIGHT, WIDTH, INSIDE)
-        tile = tl.load(x + model * model_size + window[:, None] + step[None, :],
-                       mask=valid[:, None] & (entry < 36 * INSIDE)[None, :], other=0.0)
-        address, there = _kernels(weight, model, entry[:, None], column[None, :], INSIDE, OUTSIDE, COLUMNS)
+        corner, step = _window(window, entry, HEIGHT, WIDTH, INSIDE, ACROSS)
+        tile = tl.load(x + model * model_size + corner[:, None] + step[None, :],
+                       mask=valid[:, None] & (entry < entries)[None, :], other=0.0)
+        address, there = _kernels(weight, model, entry[:, None], column[None, :], INSIDE, OUTSIDE, COLUMNS, ACROSS)
         kernel = tl.load(address, mask=there, other=0.0)
         total = tl.dot(operand(tile, PRECISION), operand(kernel, PRECISION), total, input_precision=PRECISION)
-    corners = tl.reshape(total, (BLOCK, 4, COLUMNS))
-    best, where = tl.max(corners, axis=1, return_indices=True)  # the first of equals, as in torch
-    lost = tl.sum((corners != corners).to(tl.int32), axis=1) > 0
+    corners = tl.reshape(total, (BLOCK, ACROSS, 4, COLUMNS))
+    best, where = tl.max(corners, axis=2, return_indices=True)  # the first of equals, as in torch
+    lost = tl.sum((corners != corners).to(tl.int32), axis=2) > 0
     out = tl.arange(0, COLUMNS)
-    best += tl.load(bias + model * OUTSIDE + out, mask=out < OUTSIDE, other=0.0).to(tl.float32)[None, :]
+    best += tl.load(bias + model * OUTSIDE + out, mask=out < OUTSIDE, other=0.0).to(tl.float32)[None, None, :]
     best = tl.where(lost | (best != best), float("nan"), tl.maximum(best, 0.0))
-    to = (model * pixels + pixel)[:, None] * OUTSIDE + out[None, :]
-    inside = valid[:, None] & (out < OUTSIDE)[None, :]
-    tl.store(z + to, best.to(z.dtype.element_ty), mask=inside)
-    tl.store(place + to, tl.where(best > 0.0, where, 4).to(tl.int8), mask=inside)
+    to, inside = _pooled(model * windows + window, valid, OUTSIDE, COLUMNS, ACROSS)
+    where = tl.reshape(tl.where(best > 0.0, where, 4).to(tl.int8), (BLOCK, ACROSS * COLUMNS))
+    tl.store(z + to, tl.reshape(best.to(z.dtype.element_ty), (BLOCK, ACROSS * COLUMNS)), mask=inside)
+    tl.store(place + to, where, mask=inside)
 
 
 @triton.jit
-def _by_window(x, place, gradient, sums, pixels, model_size, each, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
-               INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-               ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
-    """One model, some window entries, a stretch of pixels: Σ window·g by corner. Entry 36·C is 1, for the bias."""
+def _by_window(x, place, gradient, sums, windows, model_size, each, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+               INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr,
+               BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
+    """One model, some window entries, a stretch of windows: Σ window·g by pixel and corner. The entry after the last is
+    1, for the bias."""
     stretch, model = tl.program_id(0), tl.program_id(1)
     entry = tl.program_id(2) * ENTRIES + tl.arange(0, ENTRIES)
-    column = tl.arange(0, 4 * COLUMNS)
-    total = tl.zeros((ENTRIES, 4 * COLUMNS), tl.float32)
-    stop = tl.minimum((stretch + 1) * each, pixels)
+    column = tl.arange(0, ACROSS * 4 * COLUMNS)
+    entries: tl.constexpr = 6 * (2 * ACROSS + 4) * INSIDE
+    total = tl.zeros((ENTRIES, ACROSS * 4 * COLUMNS), tl.float32)
+    stop = tl.minimum((stretch + 1) * each, windows)
     for at in range(stretch * each, stop, BLOCK):
-        pixel = at + tl.arange(0, BLOCK)
-        valid = pixel < stop
-        window, step = _window(pixel, entry, HEIGHT, WIDTH, INSIDE)
-        tile = tl.load(x + model * model_size + window[:, None] + step[None, :],
-                       mask=valid[:, None] & (entry < 36 * INSIDE)[None, :], other=0.0)
-        tile = tl.where((entry == 36 * INSIDE)[None, :], 1.0, tile).to(x.dtype.element_ty)
-        g = _by_corner(place, gradient, model * pixels + pixel, valid, OUTSIDE, COLUMNS, BLOCK)
+        window = at + tl.arange(0, BLOCK)
+        valid = window < stop
+        corner, step = _window(window, entry, HEIGHT, WIDTH, INSIDE, ACROSS)
+        tile = tl.load(x + model * model_size + corner[:, None] + step[None, :],
+                       mask=valid[:, None] & (entry < entries)[None, :], other=0.0)
+        tile = tl.where((entry == entries)[None, :], 1.0, tile).to(x.dtype.element_ty)
+        g = _by_corner(place, gradient, model * windows + window, valid, OUTSIDE, COLUMNS, ACROSS, BLOCK)
         total = tl.dot(tl.trans(operand(tile, PRECISION)), operand(g, PRECISION), total, input_precision=PRECISION)
-    to = (stretch * tl.num_programs(1) + model) * (36 * INSIDE + 1) + entry
-    tl.store(sums + to[:, None] * (4 * COLUMNS) + column[None, :], total, mask=(entry <= 36 * INSIDE)[:, None])
+    to = (stretch * tl.num_programs(1) + model) * (entries + 1) + entry
+    tl.store(sums + to[:, None] * (ACROSS * 4 * COLUMNS) + column[None, :], total, mask=(entry <= entries)[:, None])
 
 
 @triton.jit
 def _combine(sums, to_weight, to_bias, stretches, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr,
-             BLOCK: tl.constexpr):
-    """Σ over stretches and corners: the kernels' gradient (O, 5, 5, C), and after it the biases' (O,).
+             ACROSS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr):
+    """Σ over stretches, pixels and corners: the kernels' gradient (O, 5, 5, C), and after it the biases' (O,).
 
     Neighbours in ``at`` are channels of one kernel entry, which are neighbours in ``sums``; entry 25·C is the bias.
     """
@@ -137,72 +165,89 @@ def _combine(sums, to_weight, to_bias, stretches, INSIDE: tl.constexpr, OUTSIDE:
     is_bias = entry == 25 * INSIDE
     inside = entry <= 25 * INSIDE
     tap = entry // INSIDE
-    total = tl.zeros((BLOCK,), tl.float32)
-    for stretch in range(stretches):
-        start = sums + (stretch * tl.num_programs(1) + model) * (36 * INSIDE + 1) * (4 * COLUMNS) + out
-        for corner in tl.static_range(4):
-            of = ((tap // 5 + corner // 2) * 6 + tap % 5 + corner % 2) * INSIDE + entry % INSIDE
-            of = tl.where(is_bias, 36 * INSIDE, of)
-            total += tl.load(start + of * (4 * COLUMNS) + corner * COLUMNS, mask=inside, other=0.0)
+    width: tl.constexpr = 2 * ACROSS + 4
+    row: tl.constexpr = ACROSS * 4 * COLUMNS
+    parts = tl.zeros((AT_ONCE, BLOCK), tl.float32)
+    for first in range(0, stretches, AT_ONCE):
+        stretch = first + tl.arange(0, AT_ONCE)
+        start = (stretch * tl.num_programs(1) + model) * ((6 * width * INSIDE + 1) * row)
+        there = (stretch < stretches)[:, None] & inside[None, :]
+        for column in tl.static_range(4 * ACROSS):
+            of = ((tap // 5 + column % 4 // 2) * width + tap % 5 + column // 4 * 2 + column % 2) * INSIDE
+            of = tl.where(is_bias, 6 * width * INSIDE, of + entry % INSIDE) * row + column * COLUMNS + out
+            parts += tl.load(sums + start[:, None] + of[None, :], mask=there, other=0.0)
+    total = tl.sum(parts, axis=0)
     tl.store(to_weight + (model * OUTSIDE + out) * (25 * INSIDE) + entry, total.to(to_weight.dtype.element_ty),
              mask=inside & ~is_bias)
     tl.store(to_bias + model * OUTSIDE + out, total.to(to_bias.dtype.element_ty), mask=is_bias)
 
 
 @triton.jit
-def _windows(weight, place, gradient, windows, pixels, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr,
-             COLUMNS: tl.constexpr, BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
-    """One model, a block of pooled pixels, some window entries: what each pixel gives back to its window."""
+def _windows(weight, place, gradient, parts, windows, each, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr,
+             COLUMNS: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr, ENTRIES: tl.constexpr,
+             PRECISION: tl.constexpr):
+    """One model, some window entries, a stretch of windows: what a window's pixels give back to it."""
     model = tl.program_id(1)
-    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     entry = tl.program_id(2) * ENTRIES + tl.arange(0, ENTRIES)
-    column = tl.arange(0, 4 * COLUMNS)
-    g = _by_corner(place, gradient, model * pixels + pixel, pixel < pixels, OUTSIDE, COLUMNS, BLOCK)
-    address, there = _kernels(weight, model, entry[None, :], column[:, None], INSIDE, OUTSIDE, COLUMNS)
-    kernel = tl.load(address, mask=there & (entry < 36 * INSIDE)[None, :], other=0.0)
-    result = tl.dot(operand(g, PRECISION), operand(kernel, PRECISION), input_precision=PRECISION)
-    to = (model * pixels + pixel)[:, None] * (36 * INSIDE) + entry[None, :]
-    tl.store(windows + to, result, mask=(pixel < pixels)[:, None] & (entry < 36 * INSIDE)[None, :])
+    column = tl.arange(0, ACROSS * 4 * COLUMNS)
+    entries: tl.constexpr = 6 * (2 * ACROSS + 4) * INSIDE
+    address, there = _kernels(weight, model, entry[None, :], column[:, None], INSIDE, OUTSIDE, COLUMNS, ACROSS)
+    kernel = operand(tl.load(address, mask=there & (entry < entries)[None, :], other=0.0), PRECISION)
+    stop = tl.minimum((tl.program_id(0) + 1) * each, windows)
+    for at in range(tl.program_id(0) * each, stop, BLOCK):
+        window = at + tl.arange(0, BLOCK)
+        g = _by_corner(place, gradient, model * windows + window, window < stop, OUTSIDE, COLUMNS, ACROSS, BLOCK)
+        result = tl.dot(operand(g, PRECISION), kernel, input_precision=PRECISION)
+        to = (model * windows + window)[:, None] * entries + entry[None, :]
+        tl.store(parts + to, result, mask=(window < stop)[:, None] & (entry < entries)[None, :])
 
 
 @triton.jit
-def _gather(windows, to_x, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl.constexpr,
+def _gather(parts, to_x, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl.constexpr, ACROSS: tl.constexpr,
             BLOCK: tl.constexpr):
     """An input entry's gradient: the sum over the (at most nine) windows that see it."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    across: tl.constexpr = (WIDTH - 4) // 2
+    across: tl.constexpr = (WIDTH - 4) // 2 // ACROSS
     down: tl.constexpr = (HEIGHT - 4) // 2
+    width: tl.constexpr = 2 * ACROSS + 4
     channel, pixel = at % INSIDE, at // INSIDE
     image, row, step = pixel // (HEIGHT * WIDTH), (pixel // WIDTH) % HEIGHT, pixel % WIDTH
     total = tl.zeros((BLOCK,), tl.float32)
     for up in tl.static_range(3):
-        for back in tl.static_range(3):
-            y, x = row // 2 - up, step // 2 - back
-            seen = (at < count) & (y >= 0) & (y < down) & (x >= 0) & (x < across)
-            entry = ((row - 2 * y) * 6 + step - 2 * x) * INSIDE + channel
-            total += tl.load(windows + ((image * down + y) * across + x) * (36 * INSIDE) + entry, mask=seen, other=0.0)
+        for back in tl.static_range((width + 2 * ACROSS - 1) // (2 * ACROSS)):
+            y, x = row // 2 - up, step // (2 * ACROSS) - back
+            within = step - 2 * ACROSS * x
+            seen = (at < count) & (y >= 0) & (y < down) & (x >= 0) & (x < across) & (within < width)
+            entry = ((row - 2 * y) * width + within) * INSIDE + channel
+            total += tl.load(parts + ((image * down + y) * across + x) * (6 * width * INSIDE) + entry, mask=seen,
+                             other=0.0)
     tl.store(to_x + at, total.to(to_x.dtype.element_ty), mask=at < count)
 
 
 class ConvolvePool(torch.autograd.Function):
-    """relu(max_pool(conv(x) + bias)) of x (G, S, H, W, C), H and W even, kernels (G, O, C, 5, 5) channels last."""
+    """relu(max_pool(conv(x) + bias)) of x (G, S, H, W, C), H and W even, kernels (G, O, C, 5, 5) channels last.
+
+    The gradients of kernels and biases are written to their homes where there are (both or none).
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, weight_home: Tensor | None,
+                bias_home: Tensor | None) -> Tensor:
         """See the class."""
         models, samples, height, width, inside = x.shape
         outside, down, across = weight.shape[1], (height - 4) // 2, (width - 4) // 2
-        pixels = samples * down * across
         ctx.channels = {"INSIDE": inside, "OUTSIDE": outside, "COLUMNS": max(4, int(triton.next_power_of_2(outside)))}
         ctx.image = {"HEIGHT": height, "WIDTH": width}
         ctx.precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
-        tile = FORWARD.get(inside, OTHERS)
+        tile = FORWARD.get((inside, x.element_size()), OTHERS).options(width)
         z = torch.empty(models, samples, down, across, outside, dtype=x.dtype, device=x.device)
         place = torch.empty(z.shape, dtype=torch.int8, device=x.device)
-        _forward[triton.cdiv(pixels, tile.pixels), models](
-            x, weight, bias, z, place, pixels, samples * height * width * inside, **ctx.image, **ctx.channels,
-            **tile.options, PRECISION=ctx.precision)
+        windows = samples * down * across // tile["ACROSS"]
+        _forward[triton.cdiv(windows, tile["BLOCK"]), models](
+            x, weight, bias, z, place, windows, samples * height * width * inside, **ctx.image, **ctx.channels, **tile,
+            PRECISION=ctx.precision)
         ctx.save_for_backward(x, weight, bias, place)
+        ctx.homes = weight_home, bias_home
         return z
 
     @staticmethod
@@ -210,26 +255,48 @@ class ConvolvePool(torch.autograd.Function):
         """See the class."""
         x, weight, bias, place = ctx.saved_tensors
         gradient = gradient.contiguous()
-        models, samples, height, width, inside = x.shape
-        outside, pixels = place.shape[-1], samples * place.shape[2] * place.shape[3]
-        tile, columns = OTHERS, ctx.channels["COLUMNS"]
-        parts = triton.cdiv(36 * inside + 1, tile.entries)
-        stretches = min(max(1, PROGRAMS // (models * parts)), triton.cdiv(pixels, tile.pixels))
-        each = triton.cdiv(triton.cdiv(pixels, stretches), tile.pixels) * tile.pixels
-        stretches = triton.cdiv(pixels, each)
-        sums = torch.empty(stretches, models, 36 * inside + 1, 4 * columns, device=x.device)
-        _by_window[stretches, models, parts](
-            x, place, gradient, sums, pixels, samples * height * width * inside, each, **ctx.image, **ctx.channels,
-            **tile.options, PRECISION=ctx.precision)
-        to_weight = torch.empty(models, outside, 5, 5, inside, dtype=weight.dtype, device=x.device)
+        to_weight, to_bias = _of_kernels(ctx, x, weight, bias, place, gradient)
+        to_x = _of_input(ctx, x, weight, place, gradient) if ctx.needs_input_grad[0] else None
+        return to_x, to_weight, to_bias, None, None
+
+
+def _cut(tiles: Tiles, x: Tensor, place: Tensor, besides: int) -> tuple[dict[str, int], int, int, int, int]:
+    """The tile's options, a model's windows, the windows of a program, the entries of a window, and with some others
+    ``besides`` how many programs share them."""
+    tile = tiles.get((x.shape[-1], x.element_size()), OTHERS).options(x.shape[3])
+    block, windows = tile["BLOCK"], place[0, ..., 0].numel() // tile["ACROSS"]
+    entries = 6 * (2 * tile["ACROSS"] + 4) * x.shape[-1]
+    parts = triton.cdiv(entries + besides, tile["ENTRIES"])
+    stretches = min(max(1, PROGRAMS // (len(x) * parts)), triton.cdiv(windows, block))
+    each = triton.cdiv(triton.cdiv(windows, stretches), block) * block
+    return tile, windows, each, entries, parts
+
+
+def _of_kernels(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, place: Tensor,
+                gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of kernels and biases, at their homes where there are."""
+    tile, windows, each, entries, parts = _cut(KERNELS, x, place, 1)
+    models, stretches = len(x), triton.cdiv(windows, each)
+    sums = torch.empty(stretches, models, entries + 1, tile["ACROSS"] * 4 * ctx.channels["COLUMNS"], device=x.device)
+    _by_window[stretches, models, parts](x, place, gradient, sums, windows, x[0].numel(), each, **ctx.image,
+                                         **ctx.channels, **tile, PRECISION=ctx.precision)
+    to_weight, to_bias = ctx.homes
+    if to_weight is None or to_bias is None:
+        to_weight = weight.new_empty(models, weight.shape[1], 5, 5, x.shape[-1]).permute(0, 1, 4, 2, 3)
         to_bias = torch.empty_like(bias)
-        _combine[triton.cdiv(outside * (25 * inside + 1), 128), models](sums, to_weight, to_bias, stretches,
-                                                                        **ctx.channels, BLOCK=128)
-        to_x = None
-        if ctx.needs_input_grad[0]:
-            to_x = torch.empty_like(x)
-            windows = torch.empty(models, pixels, 36 * inside, device=x.device)
-            _windows[triton.cdiv(pixels, tile.pixels), models, triton.cdiv(36 * inside, tile.entries)](
-                weight, place, gradient, windows, pixels, **ctx.channels, **tile.options, PRECISION=ctx.precision)
-            _gather[triton.cdiv(x.numel(), 256),](windows, to_x, x.numel(), **ctx.image, INSIDE=inside, BLOCK=256)
-        return to_x, to_weight.permute(0, 1, 4, 2, 3), to_bias
+    _combine[triton.cdiv(to_weight[0].numel() + bias.shape[1], 128), models](
+        sums, to_weight, to_bias, stretches, **ctx.channels, ACROSS=tile["ACROSS"], BLOCK=128,
+        AT_ONCE=_AT_ONCE)
+    return to_weight, to_bias
+
+
+def _of_input(ctx: Any, x: Tensor, weight: Tensor, place: Tensor, gradient: Tensor) -> Tensor:
+    """The input's gradient."""
+    tile, windows, each, entries, shares = _cut(INPUTS, x, place, 0)
+    to_x = torch.empty_like(x)
+    parts = torch.empty(len(x), windows, entries, device=x.device)
+    _windows[triton.cdiv(windows, each), len(x), shares](
+        weight, place, gradient, parts, windows, each, **ctx.channels, **tile, PRECISION=ctx.precision)
+    _gather[triton.cdiv(x.numel(), 256),](parts, to_x, x.numel(), **ctx.image, INSIDE=x.shape[-1],
+                                          ACROSS=tile["ACROSS"], BLOCK=256)
+    return to_x

@@ -5,20 +5,19 @@ summed.
 Kernels go through the entries of one arranged model; see :meth:`~fedgap.learning.engine.arrange.Arrangement.table`.
 """
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedgap.learning.engine.arrange import Arrangement
+from fedgap.learning.engine.arrange import Arrangement, Leaves
 from fedgap.learning.engine.kernels.losses import cross_entropy
 from fedgap.learning.engine.pruning import PassInput, Shape, Sums
 
-_BLOCK = 1024
-_SUMMED = 256
-"""Entries of a program that sums over a run's models, one after the other: few, for many programs."""
+_TILE = {"AT_ONCE": 2, "BLOCK": 256}
+"""Models of its run that a program goes through together, and its entries: few, for many programs."""
 
 
 @triton.jit
@@ -32,27 +31,46 @@ def _entries(table, size, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _leaves(weights, ranks, run, keeps, table, matrices, vectors, bad, size, split, BLOCK: tl.constexpr):
-    """A model's arranged entries ← their weights where it keeps them, else 0. It has nothing ``bad`` yet."""
-    model = tl.program_id(1)
-    entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
-    of = tl.load(run + model) * size + parameter
-    kept = tl.load(ranks + of, mask=inside, other=0) < tl.load(keeps + model)
-    value = tl.load(weights + of, mask=inside & kept, other=0.0)
-    at = entry + (tl.num_programs(1) - 1) * first + model * stride
-    tl.store(matrices + at, value.to(matrices.dtype.element_ty), mask=inside & (at < split))
-    tl.store(vectors + at - split, value, mask=inside & (at >= split))
-    if tl.program_id(0) == 0:
-        tl.store(bad + model, 0)
+def _of_run(run, models, MODELS: tl.constexpr):
+    """The models, which of them are this program's run's, and the first and the last (exclusive) of these."""
+    model = tl.arange(0, MODELS)
+    owner = tl.load(run + model, mask=model < models, other=-1)
+    mine = owner == tl.program_id(1)
+    first = tl.sum(((owner >= 0) & (owner < tl.program_id(1))).to(tl.int32), axis=0)
+    return model, mine, first, first + tl.sum(mine.to(tl.int32), axis=0)
 
 
 @triton.jit
-def _of_sum(table, ranks, models, size, BLOCK: tl.constexpr):
-    """This program's entries of a run's sum: which are any, which parameters, where they are among all runs', their
+def _of_run_entries(table, ranks, models, size, BLOCK: tl.constexpr):
+    """This program's entries of a run: which are any, which parameters, where they are among all runs', their
     ranks, where the first model has them, and how far the next one's are."""
     entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
     of = tl.program_id(1).to(tl.int64) * size + parameter
     return (inside, parameter, of, tl.load(ranks + of, mask=inside, other=0), entry + (models - 1) * first, stride)
+
+
+@triton.jit
+def _some(first, stop, keeps, at, stride, inside, AT_ONCE: tl.constexpr):
+    """The next models, in a column: which, how much they keep, where they have the entries, and if there are any."""
+    model = first + tl.arange(0, AT_ONCE)[:, None]
+    keep = tl.load(keeps + model, mask=model < stop, other=0)
+    return model, keep, at[None, :] + model * stride[None, :], (model < stop) & inside[None, :]
+
+
+@triton.jit
+def _leaves(weights, ranks, run, keeps, table, matrices, vectors, bad, size, split, models, MODELS: tl.constexpr,
+            AT_ONCE: tl.constexpr, BLOCK: tl.constexpr):
+    """One run, some entries: its models' ← the weights where they keep them, else 0. They have nothing ``bad`` yet."""
+    model, mine, start, stop = _of_run(run, models, MODELS)
+    inside, _parameter, of, rank, at, stride = _of_run_entries(table, ranks, models, size, BLOCK)
+    weight = tl.load(weights + of, mask=inside, other=0.0)
+    for first in range(start, stop, AT_ONCE):
+        _model, keep, to, there = _some(first, stop, keeps, at, stride, inside, AT_ONCE)
+        value = tl.where(rank[None, :] < keep, weight[None, :], 0.0)
+        tl.store(matrices + to, value.to(matrices.dtype.element_ty), mask=there & (to < split))
+        tl.store(vectors + to - split, value, mask=there & (to >= split))
+    if tl.program_id(0) == 0:
+        tl.store(bad + model, 0, mask=mine)
 
 
 @triton.jit
@@ -64,30 +82,21 @@ def _masked(matrices, vectors, at, split, inside, rank, keep):
 
 
 @triton.jit
-def _of_run(run, models, MODELS: tl.constexpr):
-    """The models, which of them are this program's run's, and the first and the last (exclusive) of these."""
-    model = tl.arange(0, MODELS)
-    owner = tl.load(run + model, mask=model < models, other=-1)
-    mine = owner == tl.program_id(1)
-    first = tl.sum(((owner >= 0) & (owner < tl.program_id(1))).to(tl.int32), axis=0)
-    return model, mine, first, first + tl.sum(mine.to(tl.int32), axis=0)
-
-
-@triton.jit
 def _sum(matrices, vectors, table, ranks, run, keeps, bad, sums, each, size, split, models, EACH: tl.constexpr,
-         MODELS: tl.constexpr, BLOCK: tl.constexpr):
+         MODELS: tl.constexpr, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr):
     """One run, some entries: Σ over its models of the masked gradient; whoever has an entry that is not finite is
     ``bad``."""
     _, _, start, stop = _of_run(run, models, MODELS)
-    inside, parameter, of, rank, at, stride = _of_sum(table, ranks, models, size, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for model in range(start, stop):
-        value, masked = _masked(matrices, vectors, at + model * stride, split, inside, rank, tl.load(keeps + model))
-        tl.store(bad + model + tl.zeros((BLOCK,), tl.int32), 1, mask=~(tl.abs(value) < float("inf")))
+    inside, parameter, of, rank, at, stride = _of_run_entries(table, ranks, models, size, BLOCK)
+    total = tl.zeros((AT_ONCE, BLOCK), tl.float32)
+    for first in range(start, stop, AT_ONCE):
+        model, keep, to, there = _some(first, stop, keeps, at, stride, inside, AT_ONCE)
+        value, masked = _masked(matrices, vectors, to, split, there, rank[None, :], keep)
+        tl.store(bad + model + tl.zeros((AT_ONCE, BLOCK), tl.int32), 1, mask=~(tl.abs(value) < float("inf")))
         total += masked
         if EACH:
-            tl.store(each + (tl.zeros((BLOCK,), tl.int64) + model) * size + parameter, masked, mask=inside)
-    tl.store(sums + of, total, mask=inside)
+            tl.store(each + model.to(tl.int64) * size + parameter[None, :], masked, mask=there)
+    tl.store(sums + of, tl.sum(total, axis=0), mask=inside)
 
 
 @triton.jit
@@ -108,7 +117,7 @@ def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, acce
         keep = tl.load(keeps + model, mask=fine, other=0)
         tl.store(kept + tl.program_id(1), tl.max(keep, axis=0))
     if count < stop - start:
-        inside, _parameter, of, rank, at, stride = _of_sum(table, ranks, models, size, BLOCK)
+        inside, _parameter, of, rank, at, stride = _of_run_entries(table, ranks, models, size, BLOCK)
         total = tl.zeros((BLOCK,), tl.float32)
         for one in range(start, stop):
             if tl.sum((fine & (model == one)).to(tl.int32), axis=0) > 0:
@@ -117,42 +126,56 @@ def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, acce
         tl.store(sums + of, total, mask=inside)
 
 
+class Prepared(NamedTuple):
+    """Of a pass: where gradients may be written as the leaves lie, and what marks models (G,) that have one which is
+    not finite, none yet."""
+
+    matrices: Tensor
+    vectors: Tensor
+    bad: Tensor
+
+
 class KernelPruning:
     """:class:`~fedgap.learning.engine.pruning.Pruning` for a stack with an :class:`Arrangement`, in float32."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
 
-    def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
-        """See :class:`Pruning`; the other thing marks models whose gradient is not finite, none yet. Masks are found
-        again from ``keeps``, which is cheaper than keeping them."""
-        models, size = len(shape.run), given.weights.shape[1]
+    def leaves(self, given: PassInput, shape: Shape) -> tuple[Leaves, Prepared]:
+        """See :class:`Pruning`. Masks are found again from ``keeps``, which is cheaper than keeping them."""
+        models, (runs, size) = len(shape.run), given.weights.shape
         device = given.weights.device
         split = models * self.arrangement.matrix_size
         matrices = torch.empty(split, dtype=self.arrangement.dtype, device=device)
         vectors = torch.empty(models * size - split, device=device)
+        to_matrices, to_vectors = torch.empty_like(matrices), torch.empty_like(vectors)
         bad = torch.empty(models, dtype=torch.int32, device=device)
-        _leaves[triton.cdiv(size, _BLOCK), models](given.weights, given.ranks, given.run, given.keeps,
-                                                   self.arrangement.table(device), matrices, vectors, bad, size, split,
-                                                   BLOCK=_BLOCK)
-        return self.arrangement.views(matrices, vectors, models), bad
+        _leaves[triton.cdiv(size, _TILE["BLOCK"]), runs](
+            given.weights, given.ranks, given.run, given.keeps, self.arrangement.table(device), matrices, vectors, bad,
+            size, split, models, MODELS=triton.next_power_of_2(models), **_TILE)
+        leaves = self.arrangement.views(matrices, vectors, models)
+        homes = self.arrangement.views(to_matrices, to_vectors, models)
+        return (Leaves({name: leaf.requires_grad_() for name, leaf in leaves.items()}, homes),
+                Prepared(to_matrices, to_vectors, bad))
 
-    def sums(self, logits: Tensor, leaves: Sequence[Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
+    def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Prepared) -> Sums:
         """See :class:`Pruning`."""
         losses, towards = cross_entropy(logits.detach(), given.labels, shape.clients)
-        by_leaf = torch.autograd.grad(logits, leaves, towards, materialize_grads=True, allow_unused=True)
+        by_leaf = torch.autograd.grad(logits, list(leaves.values()), towards, materialize_grads=True,
+                                      allow_unused=True)
         models, (runs, size) = len(shape.run), given.weights.shape
         device = given.weights.device
-        matrices, vectors = self.arrangement.flat(by_leaf)
+        written = isinstance(leaves, Leaves) and leaves.hold(by_leaf)
+        matrices, vectors = (of.matrices, of.vectors) if written else self.arrangement.flat(by_leaf)
         total = torch.empty(runs, size, device=device)
         each = torch.empty(models if shape.each else 0, size, device=device)
         accepted = torch.empty(runs, dtype=torch.int64, device=device)
         kept = torch.empty(runs, dtype=torch.int32, device=device)
         finite = torch.empty(models, dtype=torch.bool, device=device)
-        common = (matrices, vectors, self.arrangement.table(device), given.ranks, given.run, given.keeps, of)
-        grid, block = (triton.cdiv(size, _SUMMED), runs), triton.next_power_of_2(models)
+        common = (matrices, vectors, self.arrangement.table(device), given.ranks, given.run, given.keeps, of.bad)
+        grid, block = (triton.cdiv(size, _TILE["BLOCK"]), runs), triton.next_power_of_2(models)
         _sum[grid](*common, total, each if shape.each else total, size, matrices.numel(), models, EACH=shape.each,
-                   MODELS=block, BLOCK=_SUMMED)
+                   MODELS=block, **_TILE)
         _settle[grid](*common, losses, total, accepted, kept, finite.view(torch.uint8), size, matrices.numel(), models,
-                      shape.clients, MODELS=block, BLOCK=_SUMMED)
+                      shape.clients, MODELS=block, BLOCK=_TILE["BLOCK"])
         return Sums(total, accepted, kept, losses, finite, each)
