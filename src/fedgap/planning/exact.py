@@ -56,10 +56,13 @@ class Solution:
     interrupted: bool = False
 
 
-def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) -> Solution:
+def solve(
+    problem: Problem, scheme: Scheme, progress: Progress | None = None, *, bounded: bool = True
+) -> Solution:
     """The best plan found, with its certificate.
 
     :param problem: in the scheme's own objective (``no_generalization`` has γ₁ = 0 there).
+    :param bounded: whether a bound is asked for where selections are searched.
     """
     nothing = Solution((), None, np.inf, 0.0, 0.0)
     search: _Search | None = None
@@ -67,7 +70,7 @@ def solve(problem: Problem, scheme: Scheme, progress: Progress | None = None) ->
     try:
         if Cheapest(problem, scheme).impossible():
             return nothing
-        groups = groups_of(problem, scheme)
+        groups = groups_of(problem, scheme, bounded=bounded)
         if any(not group.oracle.some for group in groups):
             return nothing
         hints = _mean_solution(problem, scheme, groups, progress)
@@ -180,12 +183,13 @@ def _mean_solution(
 ) -> Solution | None:
     """For ``mixture`` over a large fleet: the plan by ``mean``, to start from and never to fall behind.
 
-    Its selections also become seeds of the pricing. None where selections are enumerated anyway.
+    Its selections also become seeds of the pricing; its bound, which would take most of the time, is of no use. None
+    where selections are enumerated anyway.
     """
     climbed = [group.oracle for group in groups if isinstance(group.oracle, Climbed)]
     if not climbed:
         return None
-    solution = solve(replace(problem, aggregation="mean"), scheme, progress)
+    solution = solve(replace(problem, aggregation="mean"), scheme, progress, bounded=False)
     if solution.segments:
         for oracle in climbed:
             oracle.learn(np.stack([segment.selected for segment in solution.segments]))

@@ -36,8 +36,11 @@ class Group:
     oracle: Oracle
 
 
-def groups_of(problem: Problem, scheme: Scheme) -> list[Group]:
-    """The kinds of rounds of a problem under a scheme; the dense first round, where there is one, comes first."""
+def groups_of(problem: Problem, scheme: Scheme, *, bounded: bool = True) -> list[Group]:
+    """The kinds of rounds of a problem under a scheme; the dense first round, where there is one, comes first.
+
+    :param bounded: whether a bound is asked for where selections are searched.
+    """
     units = Units.of(
         problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency
     )
@@ -59,6 +62,6 @@ def groups_of(problem: Problem, scheme: Scheme) -> list[Group]:
         elif problem.aggregation == "mixture" and problem.constants.gamma1 > 0.0:
             oracle = Climbed(problem, curves, longest, thorough=10 * rounds >= problem.rounds)
         else:
-            oracle = Searched(problem, curves, longest)
+            oracle = Searched(problem, curves, longest, bounded=bounded)
         groups.append(Group(rounds, curves, dense, oracle))
     return groups

@@ -37,8 +37,9 @@ class Searched:
     _STARTS = 14
     _FINER = 16
 
-    def __init__(self, problem: Problem, units: Units, longest_s: float) -> None:
-        self.problem, self.units = problem, units
+    def __init__(self, problem: Problem, units: Units, longest_s: float, *, bounded: bool = True) -> None:
+        """:param bounded: whether a bound is asked for, which takes most of the time."""
+        self.problem, self.units, self.bounded = problem, units, bounded
         need = units.overhead + units.keep_min * units.u_min
         self.some = bool(need.min() <= longest_s)
         self.tolerance = 5e-4 if problem.size <= 200 else 4e-3
@@ -53,6 +54,8 @@ class Searched:
     def price(self, mu: float, nu: float, allowed: float) -> Priced:
         """The best rounds found, and the bound that no round can beat, ``allowed`` below them or closer."""
         best, columns = self._rounds(mu, nu)
+        if not self.bounded:
+            return Priced(-np.inf, columns)
         bound = self._bound(mu, nu, best - 0.5 * min(allowed, 0.3 * abs(best)))
         return Priced(min(bound, best), columns)
 
