@@ -125,6 +125,22 @@ def test_convolution_and_pooling(inside, outside, height, width):
             close(mine, torchs)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available() or torch.cuda.mem_get_info()[0] < 30 * 2**30,
+                    reason="needs a GPU with 30 GiB to spare")
+def test_more_than_32_bits_of_addresses():
+    from fedgap.learning.engine.kernels.pool import ConvolvePool
+    x, weight, bias = draw(4, 16_000, 30, 30, 6), draw(4, 16, 5, 5, 6, scale=0.1).permute(0, 1, 4, 2, 3), draw(4, 16)
+    found = []
+    for models in (slice(0, 4), slice(3, 4)):  # 4·16,000·169 windows of 216 entries are over 2³¹
+        own = [leaf[models].clone().requires_grad_() for leaf in (x, weight, bias)]
+        z = ConvolvePool.apply(*own, None, None)
+        found.append([part[-1] for part in (z, *torch.autograd.grad(z.square().mean(), own))])
+        scale = len(z)
+        found[-1][1:] = [part * scale for part in found[-1][1:]]
+    for together, alone in zip(*found, strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-7)
+
+
 def test_lenet_by_our_kernels_writes_all_gradients_side_by_side():
     from fedgap.learning.engine.kernels.prune import KernelPruning
     module, run = build("lenet5", input_shape=(1, 28, 28), classes=10, seed=0), (0, 0, 1)

@@ -3,9 +3,10 @@
 
 LeNet-5's layers are so small that a round is all launches and intermediate results. Here a pooled pixel's four
 candidates are computed together: all see parts of one 6×6 window of the input, so that the window (36·C entries) times
-the kernel, shifted to the pooling window's four corners (4·O columns), is one matrix product. Only the maximum is
-written, with the corner it came from, or 4 where ReLU lets no gradient through. Activations are (G, S, H, W, C),
-kernels (G, O, 5, 5, C).
+the kernel, shifted to the pooling window's four corners (4·O columns), is one matrix product. Where entries are few,
+two pixels side by side share a window of 6×8. Only the maximum is written, with the corner it came from, or 4 where
+ReLU lets no gradient through. Activations are (G, S, H, W, C), kernels (G, O, 5, 5, C). Addresses within a model count
+in 32 bits.
 """
 
 from typing import Any, NamedTuple
@@ -77,7 +78,7 @@ def _kernels(weight, model, entry, column, INSIDE: tl.constexpr, OUTSIDE: tl.con
 
 @triton.jit
 def _pooled(window, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr):
-    """Where the windows' pooled pixels are (window, pixel·COLUMNS + channel), and whether there are any."""
+    """Where a model has its windows' pooled pixels (window, pixel·COLUMNS + channel), and whether there are any."""
     column = tl.arange(0, ACROSS * COLUMNS)
     pixel, out = column // COLUMNS, column % COLUMNS
     return (window * (ACROSS * OUTSIDE))[:, None] + (pixel * OUTSIDE + out)[None, :], (
@@ -102,6 +103,7 @@ def _forward(x, weight, bias, z, place, windows, model_size, HEIGHT: tl.constexp
              BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
     """One model, a block of windows."""
     model = tl.program_id(1)
+    x += model.to(tl.int64) * model_size
     window = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     valid = window < windows
     column = tl.arange(0, ACROSS * 4 * COLUMNS)
@@ -110,8 +112,7 @@ def _forward(x, weight, bias, z, place, windows, model_size, HEIGHT: tl.constexp
     for first in range(0, entries, ENTRIES):
         entry = first + tl.arange(0, ENTRIES)
         corner, step = _window(window, entry, HEIGHT, WIDTH, INSIDE, ACROSS)
-        tile = tl.load(x + model * model_size + corner[:, None] + step[None, :],
-                       mask=valid[:, None] & (entry < entries)[None, :], other=0.0)
+        tile = tl.load(x + corner[:, None] + step[None, :], mask=valid[:, None] & (entry < entries)[None, :], other=0.0)
         address, there = _kernels(weight, model, entry[:, None], column[None, :], INSIDE, OUTSIDE, COLUMNS, ACROSS)
         kernel = tl.load(address, mask=there, other=0.0)
         total = tl.dot(operand(tile, PRECISION), operand(kernel, PRECISION), total, input_precision=PRECISION)
@@ -121,7 +122,8 @@ def _forward(x, weight, bias, z, place, windows, model_size, HEIGHT: tl.constexp
     out = tl.arange(0, COLUMNS)
     best += tl.load(bias + model * OUTSIDE + out, mask=out < OUTSIDE, other=0.0).to(tl.float32)[None, None, :]
     best = tl.where(lost | (best != best), float("nan"), tl.maximum(best, 0.0))
-    to, inside = _pooled(model * windows + window, valid, OUTSIDE, COLUMNS, ACROSS)
+    to, inside = _pooled(window, valid, OUTSIDE, COLUMNS, ACROSS)
+    to += model.to(tl.int64) * windows * (ACROSS * OUTSIDE)
     where = tl.reshape(tl.where(best > 0.0, where, 4).to(tl.int8), (BLOCK, ACROSS * COLUMNS))
     tl.store(z + to, tl.reshape(best.to(z.dtype.element_ty), (BLOCK, ACROSS * COLUMNS)), mask=inside)
     tl.store(place + to, where, mask=inside)
@@ -134,6 +136,8 @@ def _by_window(x, place, gradient, sums, windows, model_size, each, HEIGHT: tl.c
     """One model, some window entries, a stretch of windows: Σ window·g by pixel and corner. The entry after the last is
     1, for the bias."""
     stretch, model = tl.program_id(0), tl.program_id(1)
+    first = model.to(tl.int64) * windows * (ACROSS * OUTSIDE)
+    x += model.to(tl.int64) * model_size
     entry = tl.program_id(2) * ENTRIES + tl.arange(0, ENTRIES)
     column = tl.arange(0, ACROSS * 4 * COLUMNS)
     entries: tl.constexpr = 6 * (2 * ACROSS + 4) * INSIDE
@@ -143,10 +147,9 @@ def _by_window(x, place, gradient, sums, windows, model_size, each, HEIGHT: tl.c
         window = at + tl.arange(0, BLOCK)
         valid = window < stop
         corner, step = _window(window, entry, HEIGHT, WIDTH, INSIDE, ACROSS)
-        tile = tl.load(x + model * model_size + corner[:, None] + step[None, :],
-                       mask=valid[:, None] & (entry < entries)[None, :], other=0.0)
+        tile = tl.load(x + corner[:, None] + step[None, :], mask=valid[:, None] & (entry < entries)[None, :], other=0.0)
         tile = tl.where((entry == entries)[None, :], 1.0, tile).to(x.dtype.element_ty)
-        g = _by_corner(place, gradient, model * windows + window, valid, OUTSIDE, COLUMNS, ACROSS, BLOCK)
+        g = _by_corner(place + first, gradient + first, window, valid, OUTSIDE, COLUMNS, ACROSS, BLOCK)
         total = tl.dot(tl.trans(operand(tile, PRECISION)), operand(g, PRECISION), total, input_precision=PRECISION)
     to = (stretch * tl.num_programs(1) + model) * (entries + 1) + entry
     tl.store(sums + to[:, None] * (ACROSS * 4 * COLUMNS) + column[None, :], total, mask=(entry <= entries)[:, None])
@@ -193,23 +196,26 @@ def _windows(weight, place, gradient, parts, windows, each, INSIDE: tl.constexpr
     entries: tl.constexpr = 6 * (2 * ACROSS + 4) * INSIDE
     address, there = _kernels(weight, model, entry[None, :], column[:, None], INSIDE, OUTSIDE, COLUMNS, ACROSS)
     kernel = operand(tl.load(address, mask=there & (entry < entries)[None, :], other=0.0), PRECISION)
+    first = model.to(tl.int64) * windows * (ACROSS * OUTSIDE)
+    parts += model.to(tl.int64) * windows * entries
     stop = tl.minimum((tl.program_id(0) + 1) * each, windows)
     for at in range(tl.program_id(0) * each, stop, BLOCK):
         window = at + tl.arange(0, BLOCK)
-        g = _by_corner(place, gradient, model * windows + window, window < stop, OUTSIDE, COLUMNS, ACROSS, BLOCK)
+        g = _by_corner(place + first, gradient + first, window, window < stop, OUTSIDE, COLUMNS, ACROSS, BLOCK)
         result = tl.dot(operand(g, PRECISION), kernel, input_precision=PRECISION)
-        to = (model * windows + window)[:, None] * entries + entry[None, :]
+        to = window[:, None] * entries + entry[None, :]
         tl.store(parts + to, result, mask=(window < stop)[:, None] & (entry < entries)[None, :])
 
 
 @triton.jit
-def _gather(parts, to_x, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl.constexpr, ACROSS: tl.constexpr,
-            BLOCK: tl.constexpr):
-    """An input entry's gradient: the sum over the (at most nine) windows that see it."""
+def _gather(parts, to_x, windows, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl.constexpr,
+            ACROSS: tl.constexpr, BLOCK: tl.constexpr):
+    """One model, some of its input's entries: their gradients, the sum over the (at most nine) windows that see one."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     across: tl.constexpr = (WIDTH - 4) // 2 // ACROSS
     down: tl.constexpr = (HEIGHT - 4) // 2
     width: tl.constexpr = 2 * ACROSS + 4
+    parts += tl.program_id(1).to(tl.int64) * windows * (6 * width * INSIDE)
     channel, pixel = at % INSIDE, at // INSIDE
     image, row, step = pixel // (HEIGHT * WIDTH), (pixel // WIDTH) % HEIGHT, pixel % WIDTH
     total = tl.zeros((BLOCK,), tl.float32)
@@ -221,7 +227,7 @@ def _gather(parts, to_x, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSID
             entry = ((row - 2 * y) * width + within) * INSIDE + channel
             total += tl.load(parts + ((image * down + y) * across + x) * (6 * width * INSIDE) + entry, mask=seen,
                              other=0.0)
-    tl.store(to_x + at, total.to(to_x.dtype.element_ty), mask=at < count)
+    tl.store(to_x + tl.program_id(1).to(tl.int64) * count + at, total.to(to_x.dtype.element_ty), mask=at < count)
 
 
 class ConvolvePool(torch.autograd.Function):
@@ -297,6 +303,7 @@ def _of_input(ctx: Any, x: Tensor, weight: Tensor, place: Tensor, gradient: Tens
     parts = torch.empty(len(x), windows, entries, device=x.device)
     _windows[triton.cdiv(windows, each), len(x), shares](
         weight, place, gradient, parts, windows, each, **ctx.channels, **tile, PRECISION=ctx.precision)
-    _gather[triton.cdiv(x.numel(), 256),](parts, to_x, x.numel(), **ctx.image, INSIDE=x.shape[-1],
-                                          ACROSS=tile["ACROSS"], BLOCK=256)
+    count = x[0].numel()
+    _gather[triton.cdiv(count, 256), len(x)](parts, to_x, windows, count, **ctx.image, INSIDE=x.shape[-1],
+                                             ACROSS=tile["ACROSS"], BLOCK=256)
     return to_x
