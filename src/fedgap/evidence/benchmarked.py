@@ -23,11 +23,14 @@ def data(path: str) -> Any:
 def value(name: str, place: str, form: str, divisor: str = "1") -> str:
     """One number of ``benchmarks/results/NAME.json``: its place as keys between slashes, and how it is written.
 
-    ``key=x,other=y`` picks the first entry of a list that has these (blanks as ``_``). What is not there is a dash.
+    In a list ``key=x,other=y`` picks the first entry that has these (blanks as ``_``), and a number that in its place.
+    What is not there is a dash.
     """
     found = data(f"benchmarks/results/{name}.json")
     for part in place.split("/"):
-        if isinstance(found, list):
+        if isinstance(found, list) and part.isdigit():
+            found = found[int(part)]
+        elif isinstance(found, list):
             wanted = dict(pair.split("=") for pair in part.split(","))
             found = next((e for e in found if all(_word(e[key]) == text for key, text in wanted.items())), None)
         else:
