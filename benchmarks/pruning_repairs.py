@@ -38,8 +38,8 @@ STUDY = {  # the study before the project: (full, pruned) model evaluated, in pe
     ("without repair", 0.7): (46.8, 89.0), ("dense first", 0.7): (70.3, 89.4), ("magnitude", 0.7): (34.9, 90.7),
     ("unpruned", 0.0): (93.2, 93.2)}
 
-STUDY_SD = 0.6
-"""The least seed-to-seed standard deviation that the study tells of pruned models, in percent points."""
+STUDY_SD = (0.6, 1.1)
+"""Between these are the seed-to-seed standard deviations that the study tells of pruned models, in percent points."""
 
 
 def everybody(scenario: Scenario, rounds: int, ratio: float, dense_first: bool) -> Plan:
@@ -75,14 +75,15 @@ def prepared(name: str, ratio: float, seed: int, rounds: int, folder: str, data:
 def row(name: str, ratio: float, results: list[tuple[float, float]]) -> dict[str, object]:
     """Means with 95 % confidence intervals, and how far the pruned mean is off the study's in pooled standard errors.
 
-    The study had five seeds and tells a range of standard deviations, of which the least is taken.
+    The study had five seeds and tells a range of standard deviations: ``off`` is with the least of them, which is the
+    stricter, ``off_at_most_spread`` with the greatest.
     """
     full, pruned = (confidence(column) for column in zip(*results, strict=True))
     spread, study = float(np.std([p for _, p in results], ddof=1)), STUDY.get((name, ratio))
-    pooled = (STUDY_SD**2 / 5 + spread**2 / len(results)) ** 0.5
-    off = abs(pruned["mean"] - study[1]) / pooled if study else None
+    off, lenient = (abs(pruned["mean"] - study[1]) / (sd**2 / 5 + spread**2 / len(results)) ** 0.5 if study else None
+                    for sd in STUDY_SD)
     return {"variant": name, "ratio": ratio, "full": full, "pruned": pruned, "pruned_sd": spread, "study": study,
-            "off": off, "each": results}
+            "off": off, "off_at_most_spread": lenient, "each": results}
 
 
 def main() -> None:
