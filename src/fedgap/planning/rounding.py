@@ -6,19 +6,20 @@ second order. For the few rounds where that is coarse, :mod:`fedgap.planning.enu
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 
 import numpy as np
 import numpy.typing as npt
 
 from fedgap.planning.composition import Composed, Part, compose, compose_single, estimate
-from fedgap.planning.enumeration import FINE, Composition, Search
+from fedgap.planning.enumeration import FINE, SOLVED, Composition, Search
 from fedgap.planning.groups import Group
 from fedgap.planning.large import Searched
 from fedgap.planning.master import Master, Progress
 from fedgap.planning.mixture import Climbed
 from fedgap.planning.plan import Segment
-from fedgap.planning.pricing import Columns, Enumerated
+from fedgap.planning.pricing import Columns, Enumerated, Priced
 from fedgap.planning.problem import Problem
 
 Array = npt.NDArray[np.float64]
@@ -28,9 +29,11 @@ Ints = npt.NDArray[np.intp]
 _COARSE = 1e-5
 """Relative gap above which other selections are tried where rounds are many."""
 _ROUGH = 1e-3
-"""The same, above the program's value, where selections are only searched."""
+"""The same, above the program's value, where selections are only searched by climbing; and a gap worth more proof."""
+_LOST = 2e-3
+"""The same above the program's value, where selections are only searched under a bound."""
 _WIDTH, _NARROW = 24, 6
-"""Compositions tried at a time in that search, and where selections are only searched."""
+"""Compositions tried at a time in that search, and by ``mixture`` where selections are only searched."""
 _FIRST = 64
 """Selections tried for all rounds before those that they make hopeless are dropped."""
 _FEW_ROUNDS = 6
@@ -84,16 +87,41 @@ class Rounder:
         if self.gap <= FINE:
             return
         oracles = [group.oracle for group in self.groups if isinstance(group.oracle, Enumerated)]
-        whole = len(oracles) == len(self.groups)
-        if not whole:
-            oracles = self._listed()
-        if len(oracles) == len(self.groups):
-            search = Search(self, oracles)
-            if self.groups[-1].rounds <= _FEW_ROUNDS:
-                proven = search.enumerate(progress)
-                self.proven = proven if whole else self.proven
-            elif self.gap > _COARSE and (whole or self._above_program > _ROUGH):
-                search.climb(progress, _WIDTH if whole else _NARROW)
+        whole, few = len(oracles) == len(self.groups), self.groups[-1].rounds <= _FEW_ROUNDS
+        climbed = any(isinstance(group.oracle, Climbed) for group in self.groups)
+        if not (whole or few or self._above_program > (_ROUGH if climbed else _LOST)):
+            return
+        search = Search(self, oracles if whole else self._listed())
+        if few:
+            proven = search.enumerate(progress)
+            self.proven = proven if whole else self.proven
+        elif self.gap > _COARSE:
+            search.climb(progress, _NARROW if climbed else _WIDTH)
+            if whole and self.gap > _ROUGH:
+                self.proven = max(self.proven, self._unmixed(oracles))
+
+    def _unmixed(self, oracles: Sequence[Enumerated]) -> float:
+        """Where the best plan has one selection a kind of round: what no plan's θ − α is below, its own or another's.
+
+        Any other has a whole round of another selection, where the program may have a part of one that the budgets do
+        not carry as a whole: with that round as a kind of its own, the program's bound holds for all others.
+        """
+        problem, best = self.problem, self.best
+        if best is None or len(best.composition) > len(self.groups):
+            return -np.inf
+        bound = best.cost * (1.0 - SOLVED)
+        for g, key, _ in best.composition:
+            own = oracles[g]
+            others = own.selections[[row.tobytes() != key for row in own.selections]]
+            other = Enumerated(problem, self.groups[g].units, others, float(own.grid[-1]))
+            if not other.some:
+                continue
+            shares = np.array([*(group.rounds - (i == g) for i, group in enumerate(self.groups)), 1]) / problem.rounds
+            pricing = partial(_prices, [*oracles, other])
+            program = Master(shares, self.master.energy, self.master.delay, pricing, self.master.tolerance)
+            program.run(start=self.master.prices)
+            bound = min(bound, program.lower_bound)
+        return bound
 
     @property
     def _above_program(self) -> float:
@@ -101,11 +129,9 @@ class Rounder:
         return (self.best.cost - self.master.objective) / abs(self.best.cost) if self.best is not None else np.inf
 
     def _listed(self) -> list[Enumerated]:
-        """Where selections are only searched by climbing: those found so far, to enumerate. They prove nothing."""
+        """Where selections are only searched: those found so far, to enumerate. They prove nothing."""
         lists = []
         for g, group in enumerate(self.groups):
-            if not isinstance(group.oracle, Climbed):
-                return []
             own = self.best.composition if self.best is not None else ()
             keys = {row.tobytes() for row in self.master.column(g).selected}
             keys |= {key for kind, key, _ in own if kind == g}
@@ -263,6 +289,10 @@ class Rounder:
             if self.best is None or answer.cost < self.best.cost:
                 self.best = Best(composition, answer)
         return answers
+
+
+def _prices(kinds: Sequence[Enumerated], mu: float, nu: float, allowed: float) -> list[Priced]:
+    return [kind.price(mu, nu, allowed) for kind in kinds]
 
 
 def _moved(vector: tuple[int, ...], i: int, j: int, amount: int) -> tuple[int, ...]:
