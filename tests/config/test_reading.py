@@ -83,7 +83,10 @@ def test_json_by_both_readers(value):
         ("a: *b", "file: line 1: the alias 'b' has no anchor before it"),
         ("&a [*a]", "file: line 1: the alias 'a' has no anchor before it"),
         ("[1, 2", "file: line 1: is not YAML ("),
-        ("a:\n\t- b", "file: line 2: is not YAML ("),
+        ("a:\n\t- b", "file: line 2: is not YAML (a tab indents it; indent by spaces)"),
+        ("a:\n  b: 1\n\tc: 2", "file: line 3: is not YAML (a tab indents it; indent by spaces)"),
+        ("a:\n  - {b: 0,1, c: 2}", "file: line 2: the key '1' holds nothing; a decimal sign is a point: 1.5, not 1,5"),
+        ("{b: 1,5e6}", "file: line 1: the key '5000000.0' holds nothing; a decimal sign is a point: 1.5, not 1,5"),
         ("a: 1\n---\nb: 2", "file: line 2: a second YAML document begins; one is enough"),
         ("? [1, 2]\n: 3", "file: line 1: a key must be a word"),
         ("{<<: 3}", "file: line 1: '<<' merges mappings only"),
@@ -140,8 +143,8 @@ def test_an_endless_integer_is_too_large_rather_than_a_crash():
 
 def test_files_that_cannot_be_read(tmp_path):
     latin = tmp_path / "latin.yaml"
-    latin.write_bytes(b"name: caf\xe9")
-    with pytest.raises(InputError, match=r"latin.yaml: is not UTF-8 text \(byte 9\)"):
+    latin.write_bytes(b"format: 1\nname: caf\xe9")
+    with pytest.raises(InputError, match=r"latin.yaml: line 2: is not UTF-8 text; save it as UTF-8"):
         read_file(latin)
     with pytest.raises(InputError, match="is a folder; name a file"):
         read_file(tmp_path)

@@ -70,6 +70,26 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
             f"{HEADER}\na,{ROW}3;x;1\n",
             "clients[0].label_counts: must hold whole numbers from 0 on; got 'x' for class 1 ({} line 2)",
         ),
+        (
+            f"{HEADER}\na,{ROW}3 0 1\n",
+            "clients[0].label_counts: must be a list of sample counts, one a class (in a CSV as 12;0;7);"
+            " got '3 0 1' ({} line 2)",
+        ),
+        (
+            HEADER + "\na," + ROW.replace("8e-6", '"8,5e-6"') + "\n",
+            "clients[0].uplink_gain: must be a number (a decimal sign is a point: 1.5, not 1,5);"
+            " got '8,5e-6' ({} line 2)",
+        ),
+        (
+            f"{HEADER}\na,{ROW.replace('8e-6', '8')}\n".replace(",", ";"),
+            "fleet.csv: the header has no comma; separate cells by commas, not by ';'"
+            " (and write decimals with a point)",
+        ),
+        (
+            f"{HEADER}\na,{ROW}\n".replace(",", "\t"),
+            "fleet.csv: the header has no comma; separate cells by commas, not by '\\t'"
+            " (and write decimals with a point)",
+        ),
     ],
 )
 def test_bad_tables(load, tmp_path, text, message):

@@ -1,6 +1,7 @@
 """Checked values: a number with its unit, its range and the reason for it; a word; a yes or no."""
 
 import math
+import re
 from dataclasses import dataclass
 from numbers import Real
 from typing import Annotated, Any
@@ -13,6 +14,9 @@ from fedgap.config.messages import shown
 
 SMALLEST = 1e-40
 """Below this a unit slipped, and quotients would leave float64."""
+
+
+_DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
 
 
 def wrong(text: str) -> PydanticCustomError:
@@ -64,6 +68,8 @@ class Number:
         except ValueError:
             pass
         in_unit = f" (in {self.unit}, the unit left out)" if self.unit and isinstance(value, str) else ""
+        if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
+            in_unit = " (a decimal sign is a point: 1.5, not 1,5)"
         raise wrong(f"must be a number{in_unit}; got {shown(value)}")
 
     def _inside(self, number: float) -> bool:
@@ -142,7 +148,8 @@ class _Histogram:
 
     def check(self, value: Any) -> tuple[int, ...]:
         if not isinstance(value, (list, tuple)):
-            raise wrong(f"must be a list of sample counts, one a class; got {shown(value)}")
+            as_text = " (in a CSV as 12;0;7)" if isinstance(value, str) else ""
+            raise wrong(f"must be a list of sample counts, one a class{as_text}; got {shown(value)}")
         if len(value) < 2:
             raise wrong(f"must have at least 2 classes (with one there is nothing to tell apart); got {len(value)}")
         counts = tuple(self._count(item, label) for label, item in enumerate(value))

@@ -48,7 +48,8 @@ def read_file(path: Path) -> str:
             raise InputError(f"{shown(path)}: is too large; at most {MAX_BYTES // 10**6} MB are read")
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{shown(path)}: is not UTF-8 text (byte {error.start})") from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{shown(path)}: line {line}: is not UTF-8 text; save it as UTF-8") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{shown(path)}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
 
@@ -84,11 +85,20 @@ def _parse_yaml(text: str, source: str) -> Value:
         mark = error.problem_mark or error.context_mark
         last = text.count("\n", 0, len(text.rstrip())) + 1  # the end of the file is reported a line too far
         where = f"line {min(mark.line + 1, last)}: " if mark is not None else ""
-        raise InputError(f"{source}: {where}is not YAML ({' '.join(str(error.problem).split())})") from None
+        problem = " ".join(str(error.problem).split())
+        if mark is not None and "\t" in _indentation(text, mark.line):
+            problem = "a tab indents it; indent by spaces"
+        raise InputError(f"{source}: {where}is not YAML ({problem})") from None
     except yaml.YAMLError as error:
         raise InputError(f"{source}: is not YAML ({str(error).splitlines()[0]})") from None
     except UnicodeEncodeError:
         raise InputError(f"{source}: is not YAML (it holds half of a surrogate pair)") from None
+
+
+def _indentation(text: str, line: int) -> str:
+    """What stands before the first word of a line, counted from 0."""
+    written = text.split("\n")[line : line + 1] or [""]
+    return written[0][: len(written[0]) - len(written[0].lstrip())]
 
 
 def _integer(digits: str) -> int | float:
@@ -152,6 +162,9 @@ class _Builder:
             value = _plain(event.value)
         else:
             raise self.fail(event, f"the tag {shown(tag)} is not read; write plain values")
+        if self.stack and value is None and event.value == "" and type(_plain(str(self.keys[-1]))) in (int, float):
+            number = shown(self.keys[-1])  # {max_power_w: 1,5} is 1, and a key 5 that holds nothing
+            raise self.fail(event, f"the key {number} holds nothing; a decimal sign is a point: 1.5, not 1,5")
         self.count(event, 1)
         if event.anchor is not None:
             self.anchors[event.anchor] = (value, 1)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict
 from fedgap.config import modes
 from fedgap.config.fields import Histogram, Number, Truth, Word, count
 
-Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives")]
+Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
 GradientBits = Annotated[float, Number("bit", above=0, reason="a gradient of no bits carries nothing")]
 SampleFlops = Annotated[float, Number("FLOP", above=0, reason="a gradient takes some operations")]
 BatchSize = Annotated[int, count("a gradient needs at least one sample")]

@@ -58,6 +58,12 @@ def read_clients(name: str, folder: Path) -> Table:
 
 
 def _header(cells: list[str], path: Path) -> list[str]:
+    other = next((sign for sign in (";", "\t") if len(cells) == 1 and sign in cells[0]), None)
+    if other is not None:
+        raise InputError(
+            f"{shown(path)}: the header has no comma; separate cells by commas, not by {shown(other)}"
+            " (and write decimals with a point)"
+        )
     for position, key in enumerate(cells):
         if not key:
             raise InputError(f"{shown(path)}: column {position + 1} has no name")
@@ -67,4 +73,7 @@ def _header(cells: list[str], path: Path) -> list[str]:
 
 
 def _cell(key: str, cell: str) -> Any:
-    return [part.strip() for part in cell.split(";")] if key in HISTOGRAMS else cell
+    if key not in HISTOGRAMS:
+        return cell
+    parts = [part.strip() for part in cell.split(";")]
+    return parts if len(parts) > 1 else cell  # which is then no list of counts, and said to be none
