@@ -132,6 +132,8 @@ def test_a_module_of_ones_own():
     ("override", "message"),
     [
         ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
+        ("learning.rate=0.1", "learning: unknown key; did you mean 'scenario.learning'?"),
+        ("dropout_probability=0.1", "dropout_probability: unknown key; did you mean 'faults.dropout_probability'?"),
         (
             "data.name=mnits",
             "data.name: must be one of embedded, mnist, fashion-mnist, cifar10, or a .npz file, or"

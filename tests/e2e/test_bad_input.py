@@ -95,6 +95,12 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
         "learning.batch_size: must be at least 1 (a gradient needs at least one sample); got 0",
     ),
     ([("learning.batch_size", 32.5)], "learning.batch_size: must be a whole number; got 32.5"),
+    ([("delay_s", 3)], "delay_s: unknown key; did you mean 'budget.delay_s'?"),
+    ([("roundz", None)], "roundz: unknown key; did you mean 'rounds'?"),
+    ([("clients.1.lable_counts", None)], "clients[1].lable_counts: unknown key; did you mean 'label_counts'?"),
+    ([("clients", GONE), ("Clients", [])], "Clients: unknown key; did you mean 'clients'?"),
+    ([("budget.energy_j", "40,5")], "budget.energy_j: must be a number (a decimal sign is a point: 1.5, not 1,5);"
+     " got '40,5'"),
     ([("learning.batchsize", 32)], "learning.batchsize: unknown key; did you mean 'batch_size'?"),
     (
         [("model.gradient_bits", 0)],
@@ -173,7 +179,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("clients.2.uplink_gain", float("nan"))], "clients[2].uplink_gain: must be a finite number; got nan"),
     (
         [("clients.2.uplink_gain", -8e-6)],
-        "clients[2].uplink_gain: must be above 0 (without a channel nothing arrives); got -8e-06",
+        "clients[2].uplink_gain: must be above 0 (without a channel nothing arrives; -110 dB is 1e-11); got -8e-06",
     ),
     (
         [("clients.0.phi", -1)],
@@ -266,6 +272,9 @@ TEXTS: list[tuple[str, str]] = [
     ("rounds: 1\nrounds: 2\n", "FILE: line 2: the key 'rounds' is written twice"),
     ("rounds: !!python/name:os.system\n", "FILE: line 1: the tag 'tag:yaml.org,2002:python/name:os.system' is not read;"
      " write plain values"),
+    ("rounds: 3\nbudget: {energy_j: 40,5, delay_s: 3}\n", "FILE: line 2: the key '5' holds nothing;"
+     " a decimal sign is a point: 1.5, not 1,5"),
+    ("rounds: 3\nbudget:\n\tenergy_j: 4\n", "FILE: line 3: is not YAML (a tab indents it; indent by spaces)"),
     ("rounds: *many\n", "FILE: line 1: the alias 'many' has no anchor before it"),
     ("a: 1\n---\nb: 2\n", "FILE: line 2: a second YAML document begins; one is enough"),
     ("scenario: paper-mnist\ndata: {name: embedded}\n", "FILE: is an experiment; name a scenario"),
@@ -313,7 +322,7 @@ def test_a_bad_file(tmp_path):
     assert message_of(tmp_path) == f"{tmp_path}: is a folder; name a file"
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"# caf\xe9")
-    assert message_of(latin) == f"{latin}: is not UTF-8 text (byte 5)"
+    assert message_of(latin) == f"{latin}: line 1: is not UTF-8 text; save it as UTF-8"
     assert message_of("paper-mnits") == (
         "'paper-mnits': is no file and no scenario preset; did you mean 'paper-mnist'?"
     )

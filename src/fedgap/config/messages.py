@@ -48,10 +48,12 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
-def unknown_key(location: Location, known: Iterable[str]) -> str:
-    """The line for a key that does not exist."""
+def unknown_key(location: Location, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
+    """The line for a key that does not exist; ``elsewhere``: the paths of keys that stand one level deeper."""
     known = list(known)
-    hint = did_you_mean(location[-1], known) or f"; known here: {', '.join(known)}"
+    deeper = next((path for path in elsewhere if path.rpartition(".")[2] == str(location[-1])), None)
+    hint = f"; did you mean '{deeper}'?" if deeper is not None else did_you_mean(location[-1], known)
+    hint = hint or f"; known here: {', '.join(known)}"
     return f"{key_path(location)}: unknown key{hint}"
 
 
@@ -99,7 +101,9 @@ def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix
     owner = _model_at(model, location[:-1])
     if kind == "extra_forbidden":
         known = list(owner.model_fields) if owner is not None else []
-        return unknown_key(prefix + location, known + (list(extra) if len(location) == 1 else []))
+        if len(location) > 1 or owner is None:
+            return unknown_key(prefix + location, known)
+        return unknown_key(prefix + location, known + list(extra), _paths_below(owner))
     if kind == "missing":
         field = owner.model_fields.get(str(location[-1])) if owner is not None else None
         what = f" ({_brief(field.description)})" if field is not None and field.description else ""
@@ -116,6 +120,29 @@ def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix
     if kind in ("tuple_type", "list_type"):
         return f"{path}: must be a list; got {shown(value)}"
     return f"{path}: {item['msg']}" if path else str(item["msg"])
+
+
+def known_keys() -> frozenset[str]:
+    """Every key that any file has, wherever it stands."""
+    keys: set[str] = set()
+    pending = list(_MODELS.values())
+    while pending:
+        for name, field in pending.pop().model_fields.items():
+            keys.add(name)
+            inner = _find_model(field.annotation)
+            if inner is not None:
+                pending.append(inner)
+    return frozenset(keys)
+
+
+def _paths_below(owner: type[BaseModel]) -> list[str]:
+    """``budget.delay_s`` and the like: the keys one level below; an experiment's scenario is a file, with keys, too."""
+    paths = []
+    for name, field in owner.model_fields.items():
+        inner = _MODELS.get("Scenario") if name == "scenario" else _find_model(field.annotation)
+        if inner is not None and name != "clients":
+            paths += [f"{name}.{key}" for key in inner.model_fields]
+    return paths
 
 
 def _brief(description: str) -> str:

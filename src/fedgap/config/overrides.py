@@ -88,9 +88,10 @@ def blame(error: InputError, overrides: Sequence[Override]) -> InputError:
     message = str(error)
     if message.startswith("override "):
         return error
-    path = message.partition(": ")[0]
+    path, _, problem = message.partition(": ")
     for override in reversed(overrides):
         written = key_path(override.path)
-        if path == written or path.startswith((written + ".", written + "[")):
+        inside = path == written or path.startswith((written + ".", written + "["))
+        if inside or (problem.startswith("unknown key") and written.startswith(path + ".")):
             return InputError(f"{message} (override {shown(override.text, 100)})")
     return error

@@ -126,11 +126,22 @@ def plain(value: Any) -> Any:
 
 
 def stripped(value: Any) -> Any:
-    """The value without the keys that hold nothing: a key with null is a key left out."""
+    """The value without the keys that hold nothing: a key with null is a key left out.
+
+    A key that no file has stays, to be refused: whoever wrote ``delay: `` meant something by it.
+    """
+    return _stripped(value, messages.known_keys().union(DOCUMENT_KEYS))
+
+
+def _stripped(value: Any, known: frozenset[str] | None) -> Any:
     if isinstance(value, dict):
-        return {key: stripped(item) for key, item in value.items() if item is not None}
+        return {
+            key: _stripped(item, None if key == "arguments" else known)
+            for key, item in value.items()
+            if item is not None or (known is not None and key not in known)
+        }
     if isinstance(value, list):
-        return [stripped(item) for item in value]
+        return [_stripped(item, known) for item in value]
     return value
 
 
@@ -145,6 +156,9 @@ def _clients(document: Document, seed: int, folder: Path) -> tuple[list[Any], Ta
     if table is not None:
         written = table.clients
     if written is None:
+        for key in document:
+            if key not in messages.known_keys() and messages.did_you_mean(key, ("clients", "fleet")):
+                raise InputError(messages.unknown_key((key,), ("clients", "fleet")))
         raise InputError("clients: missing; list them, name a CSV file, or give a recipe under fleet")
     if not isinstance(written, list):
         raise InputError(f"clients: must be a list of clients, or the name of a CSV file; got {shown(written)}")
