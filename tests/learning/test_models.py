@@ -98,6 +98,8 @@ OWN = '''
 from torch import nn
 def tiny(classes, width=3):
     return nn.Sequential(nn.Flatten(), nn.Linear(4, width), nn.ReLU(), nn.Linear(width, classes))
+def lazy(classes):
+    return nn.Sequential(nn.LazyConv2d(2, 3), nn.LazyBatchNorm2d(), nn.Flatten(), nn.LazyLinear(classes))
 class Both(nn.Module):
     def __init__(self, input_shape, **rest):
         super().__init__()
@@ -124,6 +126,17 @@ def test_own_module_by_import_path(own_package):
     assert kept[1].bias.any()
     assert torch.equal(kept[1].bias, again[1].bias)
     assert build("my_models:Both", input_shape=(4,), classes=2, seed=0, extra=1).rest == {"classes": 2, "extra": 1}
+
+
+@pytest.mark.parametrize("initialisation", ["he", "own"])
+def test_a_lazy_module_gets_its_shapes(own_package, initialisation):
+    first, again = (build("my_models:lazy", input_shape=(3, 6, 6), classes=5, seed=4, initialisation=initialisation)
+                    for _ in range(2))
+    assert first.training
+    assert [tuple(p.shape) for p in first.parameters()] == [(2, 3, 3, 3), (2,), (2,), (2,), (5, 32), (5,)]
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+    with pytest.raises(InputError, match=r"model: my_models:lazy could not be built with input_shape=\(3,\)"):
+        build("my_models:lazy", input_shape=(3,), classes=5, seed=4)
 
 
 @pytest.mark.parametrize(("name", "message"), [

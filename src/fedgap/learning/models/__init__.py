@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from fedgap.errors import InputError
 from fedgap.learning.models.initialise import he
@@ -51,6 +52,8 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
         torch.manual_seed(seed)
         try:
             module = factory(**{**offered, **arguments})
+            if isinstance(module, nn.Module):
+                _materialise(module, input_shape)
         except Exception as error:  # whatever the factory, perhaps a user's, raises is about what it was given
             raise InputError(f"model: {name} could not be built with input_shape={tuple(input_shape)}, "
                              f"classes={classes}: {error}") from error
@@ -59,6 +62,15 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
     if initialisation == "he":
         he(module, seed)
     return module
+
+
+def _materialise(module: nn.Module, input_shape: Sequence[int]) -> None:
+    """Gives a lazy module (``LazyLinear`` and the like) its shapes, by showing it two samples of zeros."""
+    if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
+        training = module.training
+        with torch.no_grad():
+            module.eval()(torch.zeros(2, *input_shape))
+        module.train(training)
 
 
 def _import(name: str) -> Callable[..., Any]:
