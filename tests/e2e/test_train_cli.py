@@ -54,6 +54,19 @@ def test_train_plans_trains_within_the_budgets_and_leaves_the_contracts_files(tr
     assert summary["theta"] == pytest.approx(plan["theta"])
 
 
+def test_a_model_of_another_size_than_is_charged_is_noted(fedgap, trained, tmp_path):
+    """An MLP of 784·64 + 64 + 64·10 + 10 = 50,890 weights has 1,628,480 bits; LeNet-5's, charged, are 1,421,632."""
+    small = ["train", "embedded", *SMALL, "rounds=1", "model.name=mlp", "model.arguments={hidden: [64]}"]
+    code, out, error = fedgap(*small, "--out", tmp_path / "charged")
+    assert code == 0, error
+    assert "a gradient of 1,421,632 bits" in out
+    assert "scenario.model.gradient_bits=1628480" in " ".join(out.split())
+    code, out, error = fedgap(*small, "scenario.model.gradient_bits=1628480", "--out", tmp_path / "own")
+    assert code == 0, error
+    assert "gradient" not in out
+    assert "gradient" not in fedgap("resume", trained)[1]
+
+
 def test_the_saved_configuration_trains_the_same_again(fedgap, trained, tmp_path):
     code, out, error = fedgap("train", trained / "config.yaml", "--out", tmp_path / "again", "--json")
     assert code == 0, error

@@ -155,7 +155,7 @@ def _report(run: Run, as_json: bool) -> None:
     row("rounds", f"{summary['rounds']} of {summary['rounds_planned']}: {summary['ended']}")
     row("test accuracy", summary["test_accuracy"], "{:.2%}")
     row("test loss", summary["test_loss"], "{:.4f}")
-    row("training loss", summary["train_loss"], "{:.4f}")
+    row("mini-batch loss", summary["train_loss"], "{:.4f}")
     row("generalization gap", summary["generalization_gap"], "{:+.4f}")
     row("energy", f"{three(summary['energy_j'])} J of {three(job.energy_budget_j)}")
     row("delay", f"{three(summary['delay_s'])} s of {three(job.delay_budget_s)}")
@@ -164,4 +164,13 @@ def _report(run: Run, as_json: bool) -> None:
         count = sum(client[key] for client in summary["clients"])
         if count:
             row(f"{key} uploads", count)
-    show(table, f"Everything is in {run.folder}; the model is {run.folder / 'model.safetensors'}.")
+    show(table, *_charged(run), f"Everything is in {run.folder}; the model is {run.folder / 'model.safetensors'}.")
+
+
+def _charged(run: Run) -> list[str]:
+    """A line where joules and seconds are those of a model of quite another size: the scenario's, not the trained."""
+    own, bits = 32 * int(run.summary["weights"]), run.job.gradient_bits.tolist()
+    if min(bits) / 1.1 <= own <= max(bits) * 1.1:
+        return []
+    return [f"Joules and seconds are those of a gradient of {max(bits):,.0f} bits (the scenario's), this model's has "
+            f"{own:,}: scenario.model.gradient_bits={own}, and flops_per_sample likewise, charge its own."]
