@@ -9,12 +9,13 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.planning import exact
-from fedgap.planning.composition import Part, compose
+from fedgap.planning.composition import Part, compose, compose_single
 from fedgap.planning.diagnosis import Cheapest
 from fedgap.planning.groups import groups_of
 from fedgap.planning.pricing import Enumerated
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import SCHEMES
+from fedgap.planning.units import Units
 from tests.planning.regimes import but_for, random_document, random_scenario, with_budgets
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
@@ -83,10 +84,11 @@ def test_a_mixture_is_never_worse_than_the_mean_s_plan_and_claims_no_bound(both,
     assert searched.cost >= enumerated.lower_bound * (1 - 1e-9)
 
 
-def city(seed: int) -> Problem:
+def city(seed: int, clients: int | None = None) -> Problem:
     """LeNet-5 over 12 to 14 clients of a city, φ of the pooled labels; budgets from tight to loose."""
     rng = np.random.default_rng([seed, 14])
     size, rounds = int(rng.integers(12, 15)), int(rng.choice([20, 100, 300]))
+    size = clients or size
     overrides = [
         f"seed={seed}", f"rounds={rounds}", f"fleet.count={size}",
         f"labels.concentration={rng.choice([0.1, 0.3, 1.0])}",
@@ -109,6 +111,35 @@ def test_climbing_finds_the_best_of_all_selections(both, seed):
     assert searched.lower_bound is None
     assert problem.violation(searched.segments) <= 1e-9
     assert enumerated.lower_bound * (1 - 1e-9) <= searched.cost <= enumerated.cost * (1 + 5e-3)
+
+
+def hill(problem: Problem, selected: np.ndarray) -> float:
+    """θ − α at the end of a plain climb by the plan's own value: the best client to add, drop or swap each time."""
+    units, size, value = Units.of(problem.fleet), problem.size, np.inf
+    while True:
+        inside, outside = np.flatnonzero(selected), np.flatnonzero(~selected)
+        flips = [[n] for n in range(size)] + [[a, b] for a in inside for b in outside]
+        moves = np.repeat(selected[None], len(flips) + 1, axis=0)
+        for row, flip in zip(moves, flips, strict=False):
+            row[flip] ^= True
+        moves = moves[moves.any(axis=-1)]
+        costs = compose_single(problem, units, moves)[0]
+        if not costs.min() < value * (1 - 1e-12):
+            return value
+        selected, value = moves[int(costs.argmin())], float(costs.min())
+
+
+@pytest.mark.parametrize(("seed", "clients"), product(range(6), (13, 17, 25, 40)) if FULL else [(1, 17), (2, 25)])
+def test_no_plain_climb_finds_a_better_selection(seed, clients):
+    """From everybody, from single clients and from random selections: none is better by 0.5 %."""
+    problem = replace(city(seed, clients), dense_first=False)
+    rng = np.random.default_rng(seed)
+    starts = [np.ones(clients, dtype=np.bool_), *np.eye(clients, dtype=np.bool_)[:4], *(rng.random((6, clients)) < 0.5)]
+    best = min(hill(problem, start) for start in starts)
+    solution = exact.solve(problem, PROPOSED)
+    assert np.isfinite(best)
+    assert problem.violation(solution.segments) <= 1e-9
+    assert solution.cost <= best * (1 + 5e-3)
 
 
 def test_climbing_is_repeatable(both):
