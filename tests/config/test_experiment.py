@@ -132,6 +132,7 @@ def test_a_module_of_ones_own():
     ("override", "message"),
     [
         ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
+        ("partition.file=who.json", "partition.file: is read where partition.kind is file; it is dirichlet"),
         ("learning.rate=0.1", "learning: unknown key; did you mean 'scenario.learning'?"),
         ("dropout_probability=0.1", "dropout_probability: unknown key; did you mean 'faults.dropout_probability'?"),
         (
@@ -210,3 +211,11 @@ def test_any_value_anywhere_gives_an_experiment_or_one_line(number):
         message = str(error)
     assert message.isprintable()
     assert 10 < len(message) < 700
+
+
+def test_a_partitions_file_beside_another_kind_is_kept_where_both_were_chosen():
+    both = {"scenario": "paper-mnist", "partition": {"kind": "iid", "file": "who.json"}}
+    assert Experiment.from_dict(both).partition.kind == "iid"
+    assert Experiment.load("mnist", ["partition.file=who.json", "partition.kind=iid"]).partition.kind == "iid"
+    with pytest.raises(InputError, match="is read where partition"):
+        Experiment.from_dict({"scenario": "paper-mnist", "partition": {"file": "who.json"}})

@@ -136,6 +136,7 @@ class Experiment(Section):
                 experiment = cls.model_validate(document)
             except ValidationError as error:
                 raise messages.first_error(error, document) from None
+            _check_partition(experiment, document, outer)
             experiment._written, experiment._overrides, experiment._folder = written, tuple(overrides), folder
             experiment._base = open_scenario(experiment.scenario, folder, inner)
             experiment._check_scenario()
@@ -253,3 +254,13 @@ class Experiment(Section):
 
     def __hash__(self) -> int:
         return hash(self.hash())
+
+
+def _check_partition(experiment: Experiment, document: Mapping[str, Any], overrides: Sequence[Override]) -> None:
+    """A partition's file that nobody would read is refused, unless its kind was chosen with it (as a sweep may)."""
+    kind, given = experiment.partition.kind, {o.path for o in overrides}
+    if experiment.partition.file is None or kind == "file":
+        return
+    by_file = "kind" in document["partition"] and ("partition", "file") not in given
+    if not by_file and ("partition", "kind") not in given:
+        raise InputError(f"partition.file: is read where partition.kind is file; it is {kind}")

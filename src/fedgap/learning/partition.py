@@ -89,8 +89,8 @@ def partition(train_y: NDArray[np.int64], test_y: NDArray[np.int64], clients: in
     train = [np.sort(own.astype(np.int64)) for own in train]  # the order of draws carries no meaning
     empty = [n for n, own in enumerate(train) if len(own) == 0]
     if empty:
-        raise InputError(f"partition: client {empty[0]} gets no sample; use sizes: equal, a larger concentration or "
-                         "fewer clients")
+        cure = "list some" if kind == "file" else "use sizes: equal, a larger concentration or fewer clients"
+        raise InputError(f"partition{'.file' * (kind == 'file')}: client {empty[0]} gets no sample; {cure}")
     train, targets, target_y = _targets(train, train_y, test_y, target, target_size, seed)
     return Partition(tuple(train), tuple(targets), _histograms(train, train_y, classes),
                      _histograms(targets, target_y, classes))
