@@ -164,13 +164,17 @@ def _report(run: Run, as_json: bool) -> None:
         count = sum(client[key] for client in summary["clients"])
         if count:
             row(f"{key} uploads", count)
-    show(table, *_charged(run), f"Everything is in {run.folder}; the model is {run.folder / 'model.safetensors'}.")
+    show(table, *_remarks(run), f"Everything is in {run.folder}; the model is {run.folder / 'model.safetensors'}.")
 
 
-def _charged(run: Run) -> list[str]:
-    """A line where joules and seconds are those of a model of quite another size: the scenario's, not the trained."""
-    own, bits = 32 * int(run.summary["weights"]), run.job.gradient_bits.tolist()
-    if min(bits) / 1.1 <= own <= max(bits) * 1.1:
-        return []
-    return [f"Joules and seconds are those of a gradient of {max(bits):,.0f} bits (the scenario's), this model's has "
-            f"{own:,}: scenario.model.gradient_bits={own}, and flops_per_sample likewise, charge its own."]
+def _remarks(run: Run) -> list[str]:
+    """What one should know of a run before believing its numbers: a loss that left the finite, another model's costs."""
+    found, summary = [], run.summary
+    if summary["test_accuracy"] is not None and summary["test_loss"] is None:
+        found.append("The loss is no longer finite: training diverged. Try a smaller scenario.learning.rate.")
+    own, bits = 32 * int(summary["weights"]), run.job.gradient_bits.tolist()
+    if not min(bits) / 1.1 <= own <= max(bits) * 1.1:
+        found.append(f"Joules and seconds are those of a gradient of {max(bits):,.0f} bits (the scenario's), this "
+                     f"model's has {own:,}: scenario.model.gradient_bits={own}, and flops_per_sample likewise, charge "
+                     "its own.")
+    return found
