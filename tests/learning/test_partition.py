@@ -109,7 +109,8 @@ def test_file_partitions_are_taken_as_they_are(tmp_path):
 @pytest.mark.parametrize(("text", "says"), [
     ("[[0], [1]]", "has 2 clients, the scenario 3"), ("[[0], [1], [600]]", r"in 0\.\.599"),
     ("[[0], [1], [-1]]", r"in 0\.\.599"), ("[[0], [1], [0.5]]", "whole numbers"), ("{", "cannot be read"),
-    ('{"a": 1}', "cannot be read"), ("[[0], [1], []]", "client 2 gets no sample; list some"), ("[[0], [1], 2]", "cannot be read"),
+    ('{"a": 1}', "cannot be read"), ("[[0], [1], []]", "client 2 gets no sample; list some"),
+    ("[[0], [1], 2]", "cannot be read"),
     ("[[0], [1], [99999999999999999999]]", "cannot be read"), ("[[true], [false], [true]]", "whole numbers"),
 ])
 def test_a_bad_index_file_gets_one_line(tmp_path, text, says):

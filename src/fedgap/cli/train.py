@@ -168,7 +168,7 @@ def _report(run: Run, as_json: bool) -> None:
 
 
 def _remarks(run: Run) -> list[str]:
-    """What one should know of a run before believing its numbers: a loss that left the finite, another model's costs."""
+    """What one should know of a run before believing its numbers: a loss no longer finite, another model's costs."""
     found, summary = [], run.summary
     if summary["test_accuracy"] is not None and summary["test_loss"] is None:
         found.append("The loss is no longer finite: training diverged. Try a smaller scenario.learning.rate.")
