@@ -129,7 +129,7 @@ def hill(problem: Problem, selected: np.ndarray) -> float:
         selected, value = moves[int(costs.argmin())], float(costs.min())
 
 
-@pytest.mark.parametrize(("seed", "clients"), product(range(6), (13, 17, 25, 40)) if FULL else [(1, 17), (2, 25)])
+@pytest.mark.parametrize(("seed", "clients"), [*product(range(6), (13, 17, 25, 40))] if FULL else [(1, 17), (2, 25)])
 def test_no_plain_climb_finds_a_better_selection(seed, clients):
     """From everybody, from single clients and from random selections: none is better by 0.5 %."""
     problem = replace(city(seed, clients), dense_first=False)
