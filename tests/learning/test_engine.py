@@ -1,6 +1,7 @@
 """The engine equals the plain loop: every model, strategy, selection size, mask, batch size and number of runs."""
 
 import itertools
+import math
 import threading
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from fedgap.errors import InputError
 from fedgap.learning import reference
 from fedgap.learning.contract import RoundInput
 from fedgap.learning.engine import Engine
+from fedgap.learning.engine.core import addressable
 from fedgap.learning.engine.schedule import schedule
 from fedgap.learning.masks import kept_fraction, ranks
 from fedgap.learning.models import Layout, build
@@ -275,6 +277,14 @@ def test_a_thousand_clients_fit_in_memory():
 def resident_bytes():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (1, 64, 64), (3, 64, 96), (32, 40, 40)])
+def test_passes_stay_within_the_kernels_32_bits(shape):
+    height, width = ((side - 4) // 2 for side in shape[1:])  # LeNet-5's second layer: windows of 6×6×6 entries
+    windows = (height - 4) // 2 * ((width - 4) // 2) * 216
+    widest = 16 * shape[1] * shape[2]  # of a residual network
+    assert addressable(shape) * max(windows, widest, math.prod(shape)) < 2**31
 
 
 def test_schedule_by_hand():

@@ -64,7 +64,7 @@ class RoundOutput:
     accepted jobs gets 0. ``losses`` (K,) and ``finite`` (K,) bool: a job whose loss or gradient is not finite is not
     accepted. ``accepted`` (R,) int64. ``buffers`` (R, B): the mean over accepted jobs of the client's buffers after
     its step, the input's where none is accepted. ``client_gradients`` (K, M), the masked gradients one by one, only
-    where asked for.
+    where asked for. ``kept`` (R,) int32: the most parameters that any accepted job of the run keeps.
     """
 
     gradient: Tensor

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +26,7 @@ from fedgap.learning.models.layout import Layout
 
 STRATEGIES = ("auto", "stacked", "vmap", "loop")
 """How models with own weights are computed: by a hand-written stack (our own models), under ``torch.func.vmap``, one
-after
-the other, or whichever of these is fastest on the device."""
+after the other, or whichever of these is fastest on the device."""
 _EVALUATED = 16_384  # samples of a pass, in which a GPU evaluates several models
 _SAMPLES, _MODELS = 2**19, 4096  # of a pass on a GPU, at most
 _RANKED = 2**20  # scores, up to which a sort on a GPU is bound by its launches
@@ -175,7 +175,8 @@ class Engine:
             samples = max(1, self.memory_bytes // self._sample_bytes)
             models = max(1, self.memory_bytes // model_bytes) if self._forward.at_once else 1
             if on_gpu:  # kernels count in 32 bits
-                samples, models = min(samples, _SAMPLES), max(1, min(models, _MODELS, (2**31 - 1) // self.layout.size))
+                samples = min(samples, _SAMPLES, addressable(round_input.inputs[0].shape[1:]))
+                models = max(1, min(models, _MODELS, (2**31 - 1) // self.layout.size))
             chunks = schedule(
                 round_input.run, round_input.keeps, sizes, uniform=on_gpu,
                 fuse=self._fusable and not per_client and not (on_gpu and len(sizes) <= _ALONE), samples=samples,
@@ -278,6 +279,12 @@ class Engine:
 
     def _here(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, self.dtype)
+
+
+def addressable(shape: Sequence[int]) -> int:
+    """How many samples (C, ...) a kernel's 32 bits count: none of ours has more than max(16, C) numbers for a pixel of
+    them (residual networks 16, LeNet-5's second layer 13.5 in its windows)."""
+    return max(1, (2**31 - 1) // (max(16, shape[0]) * prod(shape[1:])))
 
 
 def _take(batches: Tensor | Sequence[Tensor], jobs: Sequence[int]) -> Tensor:

@@ -77,13 +77,14 @@ class RecordedRanks:
     is twenty launches, more than a small model's ranking takes. The result holds until the next call."""
 
     def __init__(self) -> None:
-        self._shape: torch.Size | None = None
+        self._kind: tuple[torch.Size, torch.dtype] | None = None
         self._recorded: tuple[Tensor, torch.cuda.CUDAGraph, Tensor] | None = None
 
     def __call__(self, scores: Tensor) -> Tensor:
         """The ranks of ``scores`` on a GPU."""
-        if scores.shape != self._shape:
-            self._shape, self._recorded = scores.shape, None
+        kind = scores.shape, scores.dtype
+        if kind != self._kind:
+            self._kind, self._recorded = kind, None
             return ranks(scores)
         if self._recorded is None:
             mine = scores.clone()

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 @dataclass(frozen=True)
 class Shape:
-    """What a pass's kernels depend on besides its tensors: each model's run, in order, the clients a model, and whether
-    each model's gradient is asked for."""
+    """What a pass's kernels depend on besides its tensors: each model's run, ascending (a run's models are found by
+    counting those of the runs before), the clients a model, and whether each model's gradient is asked for."""
 
     run: tuple[int, ...]
     clients: int
