@@ -109,6 +109,20 @@ def test_masked_gradients_are_summed_by_run(run, runs, clients, each, spoilt):
 @pytest.mark.parametrize(("inside", "outside", "height", "width"),
                          [(1, 6, 12, 8), (6, 16, 12, 12), (3, 6, 8, 12), (6, 16, 8, 10)])
 def test_convolution_and_pooling(inside, outside, height, width):
+    check_convolution_and_pooling(inside, outside, height, width)
+
+
+@pytest.mark.parametrize("programs", [1, 512])  # one goes through all blocks of windows, or each has its own
+@pytest.mark.parametrize("width", [10, 12])  # three and four pooled pixels across
+def test_pixels_may_share_a_window_in_every_kernel(width, programs, monkeypatch):
+    from fedgap.learning.engine.kernels import pool
+    for tiles in (pool.FORWARD, pool.KERNELS, pool.INPUTS):
+        monkeypatch.setitem(tiles, (6, 4), pool.Tile(2, 16, 32, 4))
+    monkeypatch.setattr(pool, "PROGRAMS", programs)
+    check_convolution_and_pooling(6, 16, 12, width)
+
+
+def check_convolution_and_pooling(inside, outside, height, width):
     from fedgap.learning.engine.kernels.pool import ConvolvePool
     x = draw(2, 3, height, width, inside).requires_grad_()
     weight = draw(2, outside, 5, 5, inside, scale=0.1).permute(0, 1, 4, 2, 3).requires_grad_()
