@@ -87,5 +87,8 @@ def _table(rows: list[dict[str, Any]]) -> Sheet:
 def _cell(value: dict[str, float | None], scale: float = 1.0, form: str = "{:.4g}", unit: str = "") -> str:
     if value["mean"] is None:
         return "–"
-    text = form.format(scale * value["mean"])
-    return text + (f" ± {form.format(scale * value['ci95'])}" if value["ci95"] is not None else "") + unit
+    text, half = form.format(scale * value["mean"]), value["ci95"]
+    if half is not None:
+        half = 0.0 if half < 1e-12 * abs(value["mean"]) else half  # equal but for the last digit of a sum
+        text += f" ± {form.format(scale * half)}"
+    return text + unit

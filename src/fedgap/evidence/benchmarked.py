@@ -29,7 +29,7 @@ def value(name: str, place: str, form: str, divisor: str = "1") -> str:
     found = data(f"benchmarks/results/{name}.json")
     for part in place.split("/"):
         if isinstance(found, list) and part.isdigit():
-            found = found[int(part)]
+            found = found[int(part)] if int(part) < len(found) else None
         elif isinstance(found, list):
             wanted = dict(pair.split("=") for pair in part.split(","))
             found = next((e for e in found if all(_word(e[key]) == text for key, text in wanted.items())), None)
