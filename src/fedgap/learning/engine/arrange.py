@@ -1,32 +1,15 @@
 """From flat weights to the memory a grouped convolution reads, and back, in one gather each way."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import prod
 
 import torch
 from torch import Tensor
 
 from fedgap.learning.models.layout import Layout
-
-
-class Leaves(dict[str, Tensor]):
-    """Parameters by name, each (G, *shape), and their like: where their gradients may be written, side by side.
-
-    Only by who uses a parameter once: a second gradient would replace the first.
-    """
-
-    def __init__(self, leaves: Mapping[str, Tensor], homes: Mapping[str, Tensor]) -> None:
-        super().__init__(leaves)
-        self.homes = homes
-
-    def hold(self, gradients: Sequence[Tensor]) -> bool:
-        """Whether the gradients, in order, all were written there."""
-        return all(own.data_ptr() == home.data_ptr() for own, home in zip(gradients, self.homes.values()))
-
-
-def home(parameters: Mapping[str, Tensor], name: str) -> Tensor | None:
-    """Where the gradient of that parameter may be written, if anybody cares."""
-    return parameters.homes[name] if isinstance(parameters, Leaves) else None
 
 
 class Arrangement:
@@ -108,3 +91,40 @@ def _view(block: Tensor, models: int, shape: torch.Size) -> Tensor:
         return block.reshape(models, *shape)
     out, inside, height, width = shape
     return block.reshape(models, out, height, width, inside).permute(0, 1, 4, 2, 3)
+
+
+class Leaves(dict[str, Tensor]):
+    """Parameters in arranged memory by name, each (G, *shape), to be differentiated by.
+
+    Their gradients may be written to ``homes``, which lie as the parameters do. Only by who uses a parameter once: a
+    second gradient would replace the first. Who does not ask for them spares their memory.
+    """
+
+    def __init__(self, arrangement: Arrangement, matrices: Tensor, vectors: Tensor, models: int) -> None:
+        views = arrangement.views(matrices, vectors, models)
+        super().__init__({name: view.requires_grad_() for name, view in views.items()})
+        self._arrangement, self._memory, self._models = arrangement, (matrices, vectors), models
+
+    @cached_property
+    def _side_by_side(self) -> tuple[Tensor, Tensor]:
+        matrices, vectors = (torch.empty_like(memory) for memory in self._memory)
+        return matrices, vectors
+
+    @cached_property
+    def homes(self) -> dict[str, Tensor]:
+        """Where gradients may be written, by name."""
+        return self._arrangement.views(*self._side_by_side, self._models)
+
+    def hold(self, gradients: Sequence[Tensor]) -> bool:
+        """Whether the gradients, in order, all were written there."""
+        return "homes" in self.__dict__ and all(
+            own.data_ptr() == home.data_ptr() for own, home in zip(gradients, self.homes.values()))
+
+    def flat(self, gradients: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The gradients, in order, as :meth:`Arrangement.flat` has them; without copying where they were written so."""
+        return self._side_by_side if self.hold(gradients) else self._arrangement.flat(gradients)
+
+
+def home(parameters: Mapping[str, Tensor], name: str) -> Tensor | None:
+    """Where the gradient of that parameter may be written, if anybody cares."""
+    return parameters.homes[name] if isinstance(parameters, Leaves) else None

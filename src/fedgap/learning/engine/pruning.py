@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -55,10 +55,10 @@ class Sums(NamedTuple):
 class Pruning(Protocol):
     """The two ends of a pass."""
 
-    def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Any]:
+    def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
         """The pruned models' parameters by name, to be differentiated by, and what :meth:`sums` needs of it."""
 
-    def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Any) -> Sums:
+    def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
         """From the logits (G, n·Z, classes) that ``leaves`` gave; ``of`` is the other thing that :meth:`leaves` gave.
 
         A model's gradient is the sum over its clients of the gradient of the client's mean loss.

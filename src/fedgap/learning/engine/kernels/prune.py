@@ -5,8 +5,6 @@ summed.
 Kernels go through the entries of one arranged model; see :meth:`~fedgap.learning.engine.arrange.Arrangement.table`.
 """
 
-from typing import NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -126,53 +124,41 @@ def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, acce
         tl.store(sums + of, total, mask=inside)
 
 
-class Prepared(NamedTuple):
-    """Of a pass: where gradients may be written as the leaves lie, and what marks models (G,) that have one which is
-    not finite, none yet."""
-
-    matrices: Tensor
-    vectors: Tensor
-    bad: Tensor
-
-
 class KernelPruning:
     """:class:`~fedgap.learning.engine.pruning.Pruning` for a stack with an :class:`Arrangement`, in float32."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
 
-    def leaves(self, given: PassInput, shape: Shape) -> tuple[Leaves, Prepared]:
-        """See :class:`Pruning`. Masks are found again from ``keeps``, which is cheaper than keeping them."""
+    def leaves(self, given: PassInput, shape: Shape) -> tuple[Leaves, Tensor]:
+        """See :class:`Pruning`; the other thing marks models whose gradient is not finite, none yet. Masks are found
+        again from ``keeps``, which is cheaper than keeping them."""
         models, (runs, size) = len(shape.run), given.weights.shape
         device = given.weights.device
         split = models * self.arrangement.matrix_size
         matrices = torch.empty(split, dtype=self.arrangement.dtype, device=device)
         vectors = torch.empty(models * size - split, device=device)
-        to_matrices, to_vectors = torch.empty_like(matrices), torch.empty_like(vectors)
         bad = torch.empty(models, dtype=torch.int32, device=device)
         _leaves[triton.cdiv(size, _TILE["BLOCK"]), runs](
             given.weights, given.ranks, given.run, given.keeps, self.arrangement.table(device), matrices, vectors, bad,
             size, split, models, MODELS=triton.next_power_of_2(models), **_TILE)
-        leaves = self.arrangement.views(matrices, vectors, models)
-        homes = self.arrangement.views(to_matrices, to_vectors, models)
-        return (Leaves({name: leaf.requires_grad_() for name, leaf in leaves.items()}, homes),
-                Prepared(to_matrices, to_vectors, bad))
+        return Leaves(self.arrangement, matrices, vectors, models), bad
 
-    def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Prepared) -> Sums:
+    def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
         """See :class:`Pruning`."""
         losses, towards = cross_entropy(logits.detach(), given.labels, shape.clients)
         by_leaf = torch.autograd.grad(logits, list(leaves.values()), towards, materialize_grads=True,
                                       allow_unused=True)
         models, (runs, size) = len(shape.run), given.weights.shape
         device = given.weights.device
-        written = isinstance(leaves, Leaves) and leaves.hold(by_leaf)
-        matrices, vectors = (of.matrices, of.vectors) if written else self.arrangement.flat(by_leaf)
+        assert isinstance(leaves, Leaves)
+        matrices, vectors = leaves.flat(by_leaf)
         total = torch.empty(runs, size, device=device)
         each = torch.empty(models if shape.each else 0, size, device=device)
         accepted = torch.empty(runs, dtype=torch.int64, device=device)
         kept = torch.empty(runs, dtype=torch.int32, device=device)
         finite = torch.empty(models, dtype=torch.bool, device=device)
-        common = (matrices, vectors, self.arrangement.table(device), given.ranks, given.run, given.keeps, of.bad)
+        common = (matrices, vectors, self.arrangement.table(device), given.ranks, given.run, given.keeps, of)
         grid, block = (triton.cdiv(size, _TILE["BLOCK"]), runs), triton.next_power_of_2(models)
         _sum[grid](*common, total, each if shape.each else total, size, matrices.numel(), models, EACH=shape.each,
                    MODELS=block, **_TILE)
