@@ -1,6 +1,7 @@
 """The commands train, resume, sweep and partition as a person calls them, on the embedded digits."""
 
 import json
+import resource
 import shutil
 import signal
 import subprocess
@@ -133,6 +134,36 @@ def test_ctrl_c_exits_130_with_everything_on_disk_and_resume_ends_the_same(fedga
     assert fedgap("resume", cut)[0] == 0
     for name in ("model.safetensors", "rounds.jsonl"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes()
+
+
+def limited(limit: int, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Calls a command whose files may have ``limit`` bytes at most: what a full disk does, without one."""
+    return subprocess.run([FEDGAP, *map(str, arguments)], capture_output=True, text=True, check=False,
+                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
+
+
+def test_a_disk_that_is_full_is_one_line_and_loses_nothing(fedgap, trained, tmp_path):
+    """LeNet-5's checkpoint has three arrays of 44,426 floats, 533 kB, and does not fit; the log and the job do."""
+    folder = tmp_path / "full"
+    done = limited(300_000, "train", "embedded", *SMALL, "checkpoint_every=2", "--out", folder)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        f"fedgap: {folder}/checkpoint/round-000002.safetensors: cannot be written or read (File too large); make room, "
+        f"or it writable, and go on with: fedgap resume {folder}")
+    assert not [path for path in folder.rglob("*") if path.name.endswith(".part")]
+    code, _, error = fedgap("resume", folder)
+    assert code == 0, error
+    for name in ("model.safetensors", "rounds.jsonl"):
+        assert (folder / name).read_bytes() == (trained / name).read_bytes()
+    for limit, arguments in ((2000, ("init", tmp_path / "new")),
+                             (2000, ("partition", "embedded", "--picture", tmp_path / "new" / "p.png")),
+                             (100, ("reproduce", "fig3", "--out", tmp_path / "new"))):
+        done = limited(limit, *arguments)
+        assert done.returncode == 2
+        assert "(File too large)" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "new" / "scenario.yaml").exists()
+    assert fedgap("init", tmp_path / "new")[0] == 0
 
 
 def test_partition_shows_and_draws_who_has_what(fedgap, tmp_path):

@@ -19,7 +19,7 @@ from fedgap.cli.reproduce import reproduce
 from fedgap.cli.start import init, schema
 from fedgap.cli.studio import studio
 from fedgap.cli.sweep import sweep
-from fedgap.cli.terminal import INTERRUPTED
+from fedgap.cli.terminal import INTERRUPTED, disk_error
 from fedgap.cli.train import partition, resume, train
 from fedgap.errors import FedgapError
 
@@ -110,6 +110,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("FEDGAP_DEBUG") == "1":
             raise
+        problem = disk_error(error) if isinstance(error, OSError) else None
+        if problem is not None:
+            return _say(problem, 2)
         what = " ".join(f"{type(error).__name__}: {error}".split())
         return _say(f"internal error ({what}); please report it, with what FEDGAP_DEBUG=1 shows", 1)
     return code if isinstance(code, int) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -11,8 +12,17 @@ from rich.console import Console, RenderableType
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR,
+         errno.EISDIR, errno.ENAMETOOLONG}
 WIDTH = 1000
 """Columns where output is piped: a row is a line, so that grep and awk find it whole. A terminal has its own."""
+
+
+def disk_error(error: OSError) -> str | None:
+    """The line for a disk that is full, read-only or out of reach, which is no bug; None for any other error."""
+    if error.errno not in _DISK:
+        return None
+    return f"{error.filename or 'output'}: cannot be written or read ({error.strerror})"
 
 
 def stdout() -> Console:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedgap.cli.arguments import AsJson, Picture
-from fedgap.cli.terminal import INTERRUPTED, downloads, planning, show
+from fedgap.cli.terminal import INTERRUPTED, disk_error, downloads, planning, show
 from fedgap.cli.words import number, three
 
 if TYPE_CHECKING:
@@ -130,12 +130,19 @@ def partition(
 
 @contextmanager
 def resumable(command: str) -> Iterator[None]:
-    """Turns an interruption into exit code 130 and a line that says how to go on."""
+    """Turns an interruption into exit code 130 and a line that says how to go on; a full disk says so likewise."""
+    from fedgap.errors import InputError
+
     try:
         yield
     except KeyboardInterrupt:
         typer.echo(f"fedgap: interrupted; everything so far is on disk. Go on with: {command}", err=True)
         raise typer.Exit(INTERRUPTED) from None
+    except OSError as error:
+        problem = disk_error(error)
+        if problem is None:
+            raise
+        raise InputError(f"{problem}; make room, or it writable, and go on with: {command}") from None
 
 
 def _report(run: Run, as_json: bool) -> None:

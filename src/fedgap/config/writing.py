@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ def write_document(document: Mapping[str, Any], path: Path) -> Path:
         partial.write_text(text, encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
+        with suppress(OSError):
+            partial.unlink()
         raise InputError(f"{shown(path)}: cannot be written ({error.strerror})") from None
     return path
 

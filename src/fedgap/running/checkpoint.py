@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,17 @@ from fedgap.errors import InputError
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file so that a crash at any moment leaves the old file or the new one: temporary file, fsync, rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:  # a full disk: the half is not left to fill it further
+        with suppress(OSError):
+            temporary.unlink()
+        error.filename = error.errno and str(path)
+        raise
     sync_folder(path.parent)
 
 

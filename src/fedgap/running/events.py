@@ -43,15 +43,21 @@ class RoundLog:
 
     def __init__(self, path: Path, position: int = 0) -> None:
         """Goes on at byte ``position``; what was written after it (rounds after the last checkpoint) is cut off."""
-        self._file = open(path, "ab")  # noqa: SIM115  (it lives as long as the run)
+        self._path = path
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115  (it lives as long as the run)
         self._file.truncate(position)
         self._file.seek(position)
 
     def write(self, events: Iterable[Event]) -> None:
         """Appends one line each; the lines reach the operating system before this returns."""
-        self._file.write(b"".join(json.dumps(event, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-                                  for event in events))
-        self._file.flush()
+        left = memoryview(b"".join(json.dumps(event, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+                                   for event in events))
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
     def sync(self) -> int:
         """Makes the lines durable and says at which byte the log stands."""

@@ -75,6 +75,8 @@ def _train_in_child(base: tuple[dict[str, Any], str], point: Point, threads: int
         train_point(_restored(base), point)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except OSError as error:  # a full disk, on which no failed.json can be left either
+        raise SystemExit(f"fedgap: {point.folder}: {error}") from None
 
 
 def train_on_ray(base: Experiment, waiting: Sequence[Point], address: str, report: Report) -> None:
