@@ -28,7 +28,8 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError as error:  # a full disk: the half is not left to fill it further
         with suppress(OSError):
             temporary.unlink()
-        error.filename = error.errno and str(path)
+        if error.errno is not None:
+            error.filename = str(path)  # a write has none
         raise
     sync_folder(path.parent)
 
