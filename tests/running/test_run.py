@@ -89,6 +89,7 @@ def test_the_folder_has_the_contracts_files_and_keys(small, tmp_path):
         if "test_loss" in event:
             assert event["generalization_gap"] == pytest.approx(event["training_set_loss"] - event["test_loss"])
     assert run.plan.segments[0].rounds == 7
+    assert Run(str(run.folder)).history == run.history  # as a person would write it
     assert run.history[0]["statement"] == pytest.approx(float(run.job.statement[0]))
     assert not list(run.folder.rglob("*.part"))
     assert not list(run.folder.rglob("*.pkl"))

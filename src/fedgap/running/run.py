@@ -43,9 +43,12 @@ OnEvents = Callable[[int, Job, list[Event]], None]
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, read when asked for."""
+    """A run's folder, read when asked for: ``Run("runs/first").history``."""
 
     folder: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))  # a person writes a text
 
     @cached_property
     def job(self) -> Job:
