@@ -177,6 +177,7 @@ def test_a_module_of_ones_own():
             "scenario.clients[2].phi=-3",
             "scenario.clients[2].phi: must be at least 0 (the generalization statement bounds a norm); got -3",
         ),
+        ("pruning.remember=maybe", "pruning.remember: must be true or false; got 'maybe'"),
         ("dense_first=2", "dense_first: must be true or false; got 2"),
     ],
 )

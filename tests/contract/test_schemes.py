@@ -13,6 +13,7 @@ import pytest
 
 from fedgap.cli.arguments import Scheme as Choice
 from fedgap.config import Scenario
+from fedgap.config.choices import Scheme as Written
 from fedgap.planning import SCHEMES, plan
 from fedgap.planning.problem import Problem
 from tests.oracle.scenarios import CASES
@@ -42,6 +43,7 @@ def cost(answer) -> float:
 def test_the_contract_s_names_are_there_and_come_first():
     assert tuple(SCHEMES)[: len(PAPER)] == PAPER
     assert set(get_args(Choice)) == set(SCHEMES)
+    assert set(get_args(Written)) == set(SCHEMES)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

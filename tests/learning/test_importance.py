@@ -1,9 +1,12 @@
 """Importance: hand-worked rounds in each reading."""
 
+from typing import get_args
+
 import pytest
 import torch
 
-from fedgap.learning.importance import Importance
+from fedgap.config.choices import PruningChoice
+from fedgap.learning.importance import RULES, Importance
 from fedgap.learning.masks import ranks
 
 W0 = torch.tensor([[3.0, -1.0, 0.5, 2.0]])
@@ -129,6 +132,10 @@ def test_random_goes_on_with_the_seeds_that_stay():
     expected = importance.scores(weights, 4)[[0, 2]]
     importance.keep([0, 2])
     assert torch.equal(importance.scores(weights[:2], 4), expected)
+
+
+def test_an_experiment_can_name_every_rule():
+    assert get_args(PruningChoice.model_fields["importance"].annotation) == RULES
 
 
 def test_unknown_rule():

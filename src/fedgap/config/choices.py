@@ -97,7 +97,7 @@ class PruningChoice(Section):
 
     importance: Literal["taylor", "magnitude", "random"] = "taylor"
     """taylor (the paper's: gradient times weight), magnitude, or random."""
-    remember: bool | None = None
+    remember: Truth | None = None
     """Whether a weight that nobody trained keeps the importance that its last known gradient gives; by default with
     ``dense_first``."""
     accounting: Literal["as_printed", "measured"] = "as_printed"
