@@ -323,6 +323,11 @@ def test_a_bad_file(tmp_path):
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"# caf\xe9")
     assert message_of(latin) == f"{latin}: line 1: is not UTF-8 text; save it as UTF-8"
+    table = tmp_path / "fleet.csv"
+    table.write_text("name,phi\na,3\n")
+    assert message_of(table) == (
+        f"{table}: is a CSV, which holds clients only; name a scenario (with clients: fleet.csv)"
+    )
     assert message_of("paper-mnits") == (
         "'paper-mnits': is no file and no scenario preset; did you mean 'paper-mnist'?"
     )

@@ -52,6 +52,7 @@ def test_every_planning_command_takes_overrides(tmp_path, command):
 
 def test_wrong_usage_is_one_line_that_names_the_help():
     assert one_line(fedgap("plam"), 2).startswith("No such command 'plam'")
+    assert one_line(fedgap("plam"), 2).count("Did you mean") <= 1
     assert one_line(fedgap("plan"), 2) == "Missing argument 'SCENARIO' (see fedgap plan --help)"
     assert "--sover" in one_line(fedgap("plan", "city", "--sover", "exact"), 2)
     assert "'exact', 'alternating'" in one_line(fedgap("plan", "city", "--solver", "magic"), 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
@@ -125,4 +126,4 @@ def main() -> NoReturn:
 
 def _message(error: Exception) -> str:
     text: str = error.format_message() if hasattr(error, "format_message") else str(error)
-    return text.rstrip(".")
+    return re.sub(r"( Did you mean '[^']*'\?)\1", r"\1", text.rstrip("."))  # some versions of typer say it twice

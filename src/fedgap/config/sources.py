@@ -39,6 +39,9 @@ def open_source(name: str | Path, kind: str) -> Source:
     looks_like_path = path.suffix.lower() in _SUFFIXES or "/" in text or "\\" in text or isinstance(name, Path)
     if not looks_like_path and not exists(path):
         raise _unknown(text, kind)
+    if path.suffix.lower() == ".csv" and path.is_file():
+        line = f"clients: {path.name}" if kind == "scenario" else "scenario: FILE"
+        raise InputError(f"{shown(path)}: is a CSV, which holds clients only; name {_WITH_ARTICLE[kind]} (with {line})")
     as_json = path.suffix.lower() == ".json"
     value = parse(read_file(path), shown(path), as_json=as_json)
     if isinstance(value, dict) and _kind(value) not in (kind, None):

@@ -253,6 +253,9 @@ def main(arguments: Sequence[str]) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a full disk, most often; what was written before is whole, and the same command goes on
+        print(error, file=sys.stderr)
+        return InputError.exit_code
     except KeyboardInterrupt:
         return 130
     return 0
