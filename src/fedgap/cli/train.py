@@ -178,7 +178,7 @@ def _remarks(run: Run) -> list[str]:
     """What one should know of a run before believing its numbers: a loss that is not finite, another model's costs."""
     found, summary = [], run.summary
     if summary["test_accuracy"] is not None and summary["test_loss"] is None:
-        found.append("The test loss is not finite. Most likely training diverged: try a smaller scenario.learning.rate.")
+        found.append("The test loss is not finite; likely training diverged: try a smaller scenario.learning.rate.")
     own, bits = 32 * int(summary["weights"]), run.job.gradient_bits.tolist()
     if not min(bits) / 1.1 <= own <= max(bits) * 1.1:
         found.append(f"Joules and seconds are those of a gradient of {max(bits):,.0f} bits (the scenario's), this "
