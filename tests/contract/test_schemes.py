@@ -156,7 +156,7 @@ def test_budgets_that_carry_nothing_are_infeasible_in_words(name, scenario):
     answer = plan(scenario.with_overrides(["budget.energy_j=1e-6"]), scheme=name)
     assert (answer.status, answer.segments, answer.rounds) == ("infeasible", (), 0)
     assert answer.theta == np.inf
-    assert answer.reason.startswith("energy_j: ")
+    assert answer.reason.startswith("budget.energy_j: ")
     assert answer.least_budget["delay_s"] is None
     enough = answer.least_budget["energy_j"]
     assert plan(scenario.with_overrides([f"budget.energy_j={enough!r}"]), scheme=name).feasible

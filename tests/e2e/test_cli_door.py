@@ -105,7 +105,7 @@ def test_real_processes(tmp_path):
     assert json.loads(good.out)["status"] == "optimal"
     assert one_line(fedgap_process("plan", path, "rounds=0"), 2).startswith("rounds: must be at least 1")
     bad = fedgap_process("plan", path, "budget.delay_s=1", "--json")
-    assert one_line(bad, 3).startswith("delay_s: ")
+    assert one_line(bad, 3).startswith("budget.delay_s: ")
     assert json.loads(bad.out)["status"] == "infeasible"
 
 

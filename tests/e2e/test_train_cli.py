@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -239,3 +240,23 @@ def test_a_prepared_run_is_executed_elsewhere(fedgap, tmp_path):
     done = subprocess.run([sys.executable, "-m", "fedgap.running.run", str(tmp_path / "far")], capture_output=True)
     assert done.returncode == 0
     assert (tmp_path / "far" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("command", [
+    ("sweep", "embedded", "seed=0,1", "model.name=my module:Net", "--workers", "2"),
+    ("reproduce", "fig7", "--preset", "paper", "--data", "my data", "--workers", "1"),
+])
+def test_an_interrupted_command_says_how_to_go_on_as_a_shell_wants_it(fedgap, monkeypatch, tmp_path, command):
+    import fedgap.evidence.reproduce as evidence
+    import fedgap.running.sweep as sweeps
+
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweeps, "sweep", interrupted)
+    monkeypatch.setattr(evidence, "reproduce", interrupted)
+    code, _, error = fedgap(*command, "--out", tmp_path / "an out")
+    assert code == 130
+    told = shlex.split(error.partition("Go on with: ")[2])
+    assert told[0] == "fedgap"
+    assert sorted(told[1:]) == sorted([*command, "--out", str(tmp_path / "an out")])

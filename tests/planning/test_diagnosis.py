@@ -130,7 +130,7 @@ def test_an_infeasible_plan_tells_what_to_change(seed):
     assert answer.status == "infeasible"
     assert answer.theta == np.inf
     assert not answer.segments
-    assert answer.reason.startswith("delay_s" if seed % 2 else "energy_j")
+    assert answer.reason.startswith("budget.delay_s" if seed % 2 else "budget.energy_j")
     assert "\n" not in answer.reason
     advice = dict(re.findall(r"raise budget\.(energy_j|delay_s) to ([0-9.e+-]+[0-9])", answer.reason))
     advice |= dict(re.findall(r"or budget\.(energy_j|delay_s) to ([0-9.e+-]+[0-9])", answer.reason))

@@ -72,7 +72,7 @@ def test_shared_infeasible_case():
     assert not answer.segments
     assert answer.theta == np.inf
     assert answer.least_budget is not None
-    assert answer.reason.startswith("delay_s")
+    assert answer.reason.startswith("budget.delay_s")
 
 
 # --- brute force --------------------------------------------------------------------------------------------------

@@ -161,3 +161,8 @@ def test_a_plan_by_hand_needs_its_segments_only():
     assert made.rounds == 1
     assert made.status == "feasible"
     strict(made)
+
+
+def test_a_name_instead_of_a_scenario_is_told_how_to_read_one():
+    with pytest.raises(InputError, match=r"fedgap\.Scenario\.load\('paper-mnist'\)"):
+        plan("paper-mnist")

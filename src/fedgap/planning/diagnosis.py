@@ -257,7 +257,7 @@ def reason(problem: Problem, scheme: Scheme, least: dict[str, float | None]) -> 
         who = f"even {name}, the fastest," if scheme.select else f"{name}, the slowest,"
         ending = f"; raise budget.delay_s to {_up(delay)}" if delay is not None else _both(cheapest)
         return (
-            f"delay_s: {who} needs {seconds:.4g} s a round at full power and frequency, {pruned}: "
+            f"budget.delay_s: {who} needs {seconds:.4g} s a round at full power and frequency, {pruned}: "
             f"{problem.rounds} rounds do not fit in {problem.delay_s:g} s{ending}"
         )
     if delay is None:
@@ -267,10 +267,10 @@ def reason(problem: Problem, scheme: Scheme, least: dict[str, float | None]) -> 
             if broadcast >= problem.energy_j
             else "computing and uploading take more than is left after the broadcasts, however slow"
         )
-        return f"energy_j: {what} in {problem.rounds} rounds; raise budget.energy_j to {_up(energy)}"
+        return f"budget.energy_j: {what} in {problem.rounds} rounds; raise budget.energy_j to {_up(energy)}"
     return (
-        f"energy_j and delay_s together: within {problem.energy_j:g} J, {problem.rounds} rounds take at least "
-        f"{delay:.6g} s ({name} the {'fastest' if scheme.select else 'slowest'}); "
+        f"budget.energy_j and budget.delay_s together: within {problem.energy_j:g} J, {problem.rounds} rounds take at "
+        f"least {delay:.6g} s ({name} the {'fastest' if scheme.select else 'slowest'}); "
         f"raise budget.delay_s to {_up(delay)} or budget.energy_j to {_up(energy)}"
     )
 

@@ -45,6 +45,8 @@ class Problem:
     @classmethod
     def of(cls, scenario: Scenario) -> "Problem":
         """The problem that a scenario poses."""
+        if not isinstance(scenario, Scenario):
+            raise InputError(f"scenario: must be a Scenario; fedgap.Scenario.load({str(scenario)!r}) reads one")
         mixture = scenario.bound.aggregation == "mixture"
         counts, target = scenario.label_counts(), scenario.target_counts
         return cls(

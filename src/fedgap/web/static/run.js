@@ -158,13 +158,13 @@ function drawAll() {
     ["round", String(rounds.length), info.rounds_planned ? `of ${info.rounds_planned}` : "", info.rounds_planned ? rounds.length / info.rounds_planned : undefined],
     ["energy", last ? `${number(last.energy_total_j)} J` : "–", info.energy_budget_j ? `of ${number(info.energy_budget_j)}` : "", info.energy_budget_j && last ? last.energy_total_j / info.energy_budget_j : undefined],
     ["delay", last ? `${number(last.delay_total_s)} s` : "–", info.delay_budget_s ? `of ${number(info.delay_budget_s)}` : "", info.delay_budget_s && last ? last.delay_total_s / info.delay_budget_s : undefined],
-    ["training loss", number(last?.train_loss)], ["test loss", number(newest?.test_loss)], ["accuracy (one seed)", percent(newest?.test_accuracy)],
+    ["mini-batch loss", number(last?.train_loss)], ["test loss", number(newest?.test_loss)], ["accuracy (one seed)", percent(newest?.test_accuracy)],
     ["scheme", SCHEMES[info.scheme] ?? "–", info.data ? `on ${info.data}` : ""],
   ]);
   const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, ...more });
   const across = axis("round", info.rounds_planned ? { range: [0, info.rounds_planned] } : {}), margin = { l: 54, r: 8, t: 24, b: 38 };
-  draw($("chart-loss"), [line(x, rounds.map((one) => one.train_loss), "training", blue, { line: { color: blue, width: 1.2 } }), line(xt, tested.map((one) => one.test_loss), "test", orange, { mode: "lines+markers" })],
-    { xaxis: across, yaxis: axis("loss", { rangemode: "tozero" }), showlegend: true, margin }, `Training loss ${number(last?.train_loss)} and test loss ${number(newest?.test_loss)} after ${rounds.length} rounds.`);
+  draw($("chart-loss"), [line(x, rounds.map((one) => one.train_loss), "mini-batch", blue, { line: { color: blue, width: 1.2 } }), line(xt, tested.map((one) => one.test_loss), "test", orange, { mode: "lines+markers" })],
+    { xaxis: across, yaxis: axis("loss", { rangemode: "tozero" }), showlegend: true, margin }, `Mini-batch loss ${number(last?.train_loss)} and test loss ${number(newest?.test_loss)} after ${rounds.length} rounds.`);
   draw($("chart-accuracy"), [line(xt, tested.map((one) => 100 * one.test_accuracy), "accuracy", orange, { mode: "lines+markers" })],
     { xaxis: across, yaxis: axis("%", { range: [0, 100] }), margin }, `Accuracy ${percent(newest?.test_accuracy)} after ${rounds.length} rounds.`);
   budget("chart-joules", "energy_total_j", info.energy_budget_j, "J");
