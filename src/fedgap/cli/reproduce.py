@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,9 +44,7 @@ def reproduce(
         if name not in FIGURES:
             raise InputError(f"{name}: is no figure; there are {', '.join(FIGURES)}, and all")
 
-    command = ["fedgap", "reproduce", *(figures or []), "--preset", preset, "--out", str(out),
-               *(["--data", str(data)] if data else []), *(["--workers", str(workers)] if workers else [])]
-    with resumable(shlex.join(command)):
+    with resumable("reproduce", *(figures or []), preset=preset, out=out, data=data, workers=workers):
         shop = Workshop(out, preset, data, workers or os.cpu_count() or 1, steps, train=train)
         if bundle is not None:
             _hand_over([name for name in names if name != "table1"], shop, bundle)

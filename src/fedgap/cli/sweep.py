@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,10 +49,7 @@ def sweep(
         text = outcome.get("error") or (f"accuracy {accuracy:.2%}" if accuracy is not None else "done")
         typer.echo(f"{done}/{total} {' '.join(point.overrides)}: {text}", err=True)
 
-    command = shlex.join(["fedgap", "sweep", experiment, *grid, "--out", str(out),
-                          *(["--workers", str(workers)] if workers else []), *(["--ray", ray] if ray else []),
-                          *(["--stacked"] if stacked else [])])
-    with resumable(command):
+    with resumable("sweep", experiment, *grid, out=out, workers=workers, ray=ray, stacked=stacked):
         rows = run_sweep(chosen, values, out, workers=workers or os.cpu_count() or 1, ray=ray, stacked=stacked,
                          report=report)
     if as_json:

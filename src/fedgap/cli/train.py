@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -64,7 +65,7 @@ def train(
     if prepare_only:
         typer.echo(f"{folder} is ready: python -m fedgap.running.run {folder}")
         return
-    with resumable(f"fedgap resume {folder}"), live() as on_events:
+    with resumable("resume", folder), live() as on_events:
         run = execute([folder], dataset=ready.dataset, on_events=on_events)[0]
     _report(run, as_json)
 
@@ -77,7 +78,7 @@ def resume(
     from fedgap.running.live import show as live
     from fedgap.running.run import execute
 
-    with resumable(f"fedgap resume {folder}"), live() as on_events:
+    with resumable("resume", folder), live() as on_events:
         run = execute([folder], on_events=on_events)[0]
     _report(run, as_json)
 
@@ -129,10 +130,14 @@ def partition(
 
 
 @contextmanager
-def resumable(command: str) -> Iterator[None]:
-    """Turns an interruption into exit code 130 and a line that says how to go on; a full disk says so likewise."""
+def resumable(*words: object, **options: object) -> Iterator[None]:
+    """Turns an interruption into exit code 130 and a line that says how to go on, by this command with those of its
+    options that were given; a full disk says so likewise."""
     from fedgap.errors import InputError
 
+    given = [part for name, value in options.items() if value
+             for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
+    command = shlex.join(["fedgap", *map(str, words), *given])
     try:
         yield
     except KeyboardInterrupt:

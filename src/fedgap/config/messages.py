@@ -71,11 +71,18 @@ def first_error(
 
 
 _MODELS: dict[str, type[BaseModel]] = {}
+KEYS: set[str] = set()
+"""Every key that any file has, wherever it stands."""
 
 
 def register(model: type[BaseModel]) -> type[BaseModel]:
     """Class decorator: a top-level model whose keys "did you mean" may suggest."""
     _MODELS[model.__name__] = model
+    pending = [model]
+    while pending:
+        fields = pending.pop().model_fields
+        KEYS.update(fields)
+        pending += filter(None, (_find_model(field.annotation) for field in fields.values()))
     return model
 
 
@@ -120,19 +127,6 @@ def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix
     if kind in ("tuple_type", "list_type"):
         return f"{path}: must be a list; got {shown(value)}"
     return f"{path}: {item['msg']}" if path else str(item["msg"])
-
-
-def known_keys() -> frozenset[str]:
-    """Every key that any file has, wherever it stands."""
-    keys: set[str] = set()
-    pending = list(_MODELS.values())
-    while pending:
-        for name, field in pending.pop().model_fields.items():
-            keys.add(name)
-            inner = _find_model(field.annotation)
-            if inner is not None:
-                pending.append(inner)
-    return frozenset(keys)
 
 
 def _paths_below(owner: type[BaseModel]) -> list[str]:

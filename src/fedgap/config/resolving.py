@@ -130,10 +130,10 @@ def stripped(value: Any) -> Any:
 
     A key that no file has stays, to be refused: whoever wrote ``delay: `` meant something by it.
     """
-    return _stripped(value, messages.known_keys().union(DOCUMENT_KEYS))
+    return _stripped(value, messages.KEYS.union(DOCUMENT_KEYS))
 
 
-def _stripped(value: Any, known: frozenset[str] | None) -> Any:
+def _stripped(value: Any, known: set[str] | None) -> Any:
     if isinstance(value, dict):
         return {
             key: _stripped(item, None if key == "arguments" else known)
@@ -157,7 +157,7 @@ def _clients(document: Document, seed: int, folder: Path) -> tuple[list[Any], Ta
         written = table.clients
     if written is None:
         for key in document:
-            if key not in messages.known_keys() and messages.did_you_mean(key, ("clients", "fleet")):
+            if key not in messages.KEYS and messages.did_you_mean(key, ("clients", "fleet")):
                 raise InputError(messages.unknown_key((key,), ("clients", "fleet")))
         raise InputError("clients: missing; list them, name a CSV file, or give a recipe under fleet")
     if not isinstance(written, list):

@@ -1,9 +1,9 @@
 """What ``fedgap init DIR`` writes: a commented scenario, its fleet as a CSV, and an experiment on it."""
 
-from contextlib import suppress
 from pathlib import Path
 
 from fedgap.config.messages import shown
+from fedgap.config.writing import write_text
 from fedgap.errors import InputError
 
 SCENARIO = """\
@@ -99,12 +99,7 @@ def write_template(directory: str | Path) -> list[Path]:
                 raise InputError(f"{shown(path)}: is there already; choose another folder, or move it away")
         folder.mkdir(parents=True, exist_ok=True)
         for path in paths:
-            try:
-                path.write_text(FILES[path.name], encoding="utf-8")
-            except OSError:
-                with suppress(OSError):
-                    path.unlink()  # half a file would never be replaced
-                raise
+            write_text(path, FILES[path.name])  # half a file would never be replaced
     except (OSError, ValueError) as error:
         raise InputError(f"{shown(folder)}: cannot be written to ({getattr(error, 'strerror', error)})") from None
     return paths

@@ -15,16 +15,24 @@ def write_document(document: Mapping[str, Any], path: Path) -> Path:
     """Write to ``path``, whole or not at all; JSON where the path ends so, otherwise YAML."""
     as_json = path.suffix.lower() == ".json"
     text = json.dumps(document, indent=1) + "\n" if as_json else to_yaml(document)
-    partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
+        write_text(path, text)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink()
         raise InputError(f"{shown(path)}: cannot be written ({error.strerror})") from None
     return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write to ``path``, whole or not at all: the half that a full disk holds is not left there."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:

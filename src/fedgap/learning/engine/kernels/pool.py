@@ -245,7 +245,7 @@ class ConvolvePool(torch.autograd.Function):
         ctx.channels = {"INSIDE": inside, "OUTSIDE": outside, "COLUMNS": max(4, int(triton.next_power_of_2(outside)))}
         ctx.image = {"HEIGHT": height, "WIDTH": width}
         ctx.precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
-        tile = FORWARD.get((inside, x.element_size()), OTHERS).options(width)
+        tile = _tile(FORWARD, x)
         z = torch.empty(models, samples, down, across, outside, dtype=x.dtype, device=x.device)
         place = torch.empty(z.shape, dtype=torch.int8, device=x.device)
         windows = samples * down * across // tile["ACROSS"]
@@ -266,10 +266,15 @@ class ConvolvePool(torch.autograd.Function):
         return to_x, to_weight, to_bias, None, None
 
 
+def _tile(tiles: Tiles, x: Tensor) -> dict[str, int]:
+    """The options for this input."""
+    return tiles.get((x.shape[-1], x.element_size()), OTHERS).options(x.shape[3])
+
+
 def _cut(tiles: Tiles, x: Tensor, place: Tensor, besides: int) -> tuple[dict[str, int], int, int, int, int]:
     """The tile's options, a model's windows, the windows of a program, the entries of a window, and with some others
     ``besides`` how many programs share them."""
-    tile = tiles.get((x.shape[-1], x.element_size()), OTHERS).options(x.shape[3])
+    tile = _tile(tiles, x)
     block, windows = tile["BLOCK"], place[0, ..., 0].numel() // tile["ACROSS"]
     entries = 6 * (2 * tile["ACROSS"] + 4) * x.shape[-1]
     parts = triton.cdiv(entries + besides, tile["ENTRIES"])
