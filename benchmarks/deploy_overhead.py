@@ -38,9 +38,9 @@ import numpy as np
 from scipy import stats
 
 from fedgap.config import Experiment
-from fedgap.deploy.flower import CONNECTION, Timeouts
-from fedgap.deploy.local import Local, local
-from fedgap.deploy.processes import flwr
+from fedgap.deploy.child_processes import flwr
+from fedgap.deploy.flower_processes import CONNECTION, Timeouts
+from fedgap.deploy.local_deployment import Local, local
 from fedgap.learning.codec import HEADER_BYTES
 
 APP = Path(__file__).parent / "peers" / "flower_app"

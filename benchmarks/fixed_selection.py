@@ -27,8 +27,8 @@ import cvxpy
 import numpy as np
 
 from fedgap.planning.convex_model import FixedSelectionModel
+from fedgap.planning.energy_time_curve import Units
 from fedgap.planning.resources import Allocation, allocate
-from fedgap.planning.units import Units
 from fedgap.system import Fleet
 
 RESULT = Path(__file__).parent / "results" / "fixed_selection.json"

@@ -21,11 +21,11 @@ from fedgap.learning.data import Dataset, load
 from fedgap.learning.engine import Engine
 from fedgap.learning.models import build
 from fedgap.planning.plan import Plan, Segment
-from fedgap.running.api import write_run
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.prepare import Prepared, divide, prepare
 from fedgap.running.run import Run, execute, has_run
 from fedgap.running.sweep import confidence
+from fedgap.running.train_and_resume import write_run
 
 VARIANTS = {"without repair": ("dense_first=false", "pruning.importance=taylor"),
             "dense first": ("dense_first=true", "pruning.importance=taylor"),

@@ -18,9 +18,9 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 import fedgap
-from fedgap.cli import tables
-from fedgap.cli.pictures import draw_comparison
-from fedgap.cli.reproduce import result_tables
+from fedgap.cli import plan_tables
+from fedgap.cli.planning_pictures import draw_comparison
+from fedgap.cli.reproduce_command import result_tables
 from fedgap.cli.terminal import show, steps
 from fedgap.evidence.definition import load_figure
 from fedgap.evidence.reproduce import Workshop, reproduce
@@ -45,15 +45,16 @@ def main(folder: Path) -> None:
     plans[0].save(folder / "plan.json")
     scenario.save(folder / "scenario.yaml")
     draw_comparison(problem, plans, folder / "schemes.png")
-    show(tables.comparison_table(problem, plans))
+    show(plan_tables.comparison_table(problem, plans))
 
     say(f"2/3  training {len(plans)} schemes in {len(panel.modes)} modes from {len(panel.seeds)} seeds, "
         f"{problem.rounds} rounds each; equal plans are trained once")
     results = reproduce([FIGURE], Workshop(folder, "quick", bar=steps))[FIGURE]
 
     say("3/3  writing the report")
-    shown = [tables.segment_table(problem, plans[0], segment) for segment in plans[0].segments]
-    shown += [tables.terms_table(plans[0]), tables.budget_table(problem, plans[0]), tables.certificate(plans[0])]
+    shown = [plan_tables.segment_table(problem, plans[0], segment) for segment in plans[0].segments]
+    shown += [plan_tables.terms_table(plans[0]), plan_tables.budget_table(problem, plans[0])]
+    shown.append(plan_tables.certificate(plans[0]))
     (folder / "report.html").write_text(report(folder, problem, plans, results, shown), encoding="utf-8")
     show(*result_tables(results))
     say(f"done in {time.perf_counter() - started:.0f} s: open {folder / 'report.html'}; the picture is "
@@ -106,7 +107,7 @@ fedgap {fedgap.__version__}.</p>
 <p>The bound θ by terms, for the proposed scheme and the paper's five baselines, each solved as well as its restriction
 allows.</p>
 <img alt="the bound by terms for six schemes" src="{embedded(folder / 'schemes.png')}">
-<pre>{html.escape(text([tables.comparison_table(problem, plans)]))}</pre>
+<pre>{html.escape(text([plan_tables.comparison_table(problem, plans)]))}</pre>
 <h2>Six schemes in training</h2>
 <p>Mean ± half of the 95 % confidence interval over three seeds; a seed draws the partition, the weights and the
 batches. Where intervals overlap this demo does not tell the schemes apart, and lines that coincide are ties. Every

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from fedgap import errors
     from fedgap.config import Experiment, Scenario
     from fedgap.planning import Plan, compare, frontier, plan
-    from fedgap.running.api import resume, train
     from fedgap.running.run import Run
+    from fedgap.running.train_and_resume import resume, train
 
     __version__: str
 

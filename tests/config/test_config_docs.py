@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fedgap.config import Experiment, Scenario, choices, recipes, sections
-from fedgap.config.reading import parse
+from fedgap.config import Experiment, Scenario
+from fedgap.config import experiment_sections as parts
+from fedgap.config import fleet_recipes as recipes
+from fedgap.config import scenario_sections as sections
+from fedgap.config.yaml_reader import parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCENARIO, EXPERIMENT = DOCS / "reference" / "scenario.md", DOCS / "reference" / "experiment.md"
@@ -36,8 +39,8 @@ def test_every_key_of_a_scenario_is_documented(model):
 @pytest.mark.parametrize(
     "model",
     [
-        *(choices.Data, choices.Partition, choices.ModelChoice, choices.PruningChoice, choices.BudgetChoice),
-        *(choices.Engine, choices.Faults),
+        *(parts.Data, parts.Partition, parts.ModelChoice, parts.PruningChoice, parts.BudgetChoice),
+        *(parts.Engine, parts.Faults),
     ],
 )
 def test_every_key_of_an_experiment_is_documented(model):

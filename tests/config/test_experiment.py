@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedgap.config import Experiment, Scenario
-from fedgap.config.modes import mode_readings
+from fedgap.config.mode_defaults import mode_readings
 from fedgap.errors import InputError
 
 COUNTS = np.full((10, 10), 40) + 30 * np.eye(10, dtype=int)

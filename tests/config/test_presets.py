@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
-from fedgap.config.sources import open_source
+from fedgap.config.document_source import open_source
 from fedgap.errors import InputError
 
 

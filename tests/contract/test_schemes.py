@@ -13,7 +13,7 @@ import pytest
 
 from fedgap.cli.arguments import Scheme as Choice
 from fedgap.config import Scenario
-from fedgap.config.choices import Scheme as Written
+from fedgap.config.experiment_sections import Scheme as Written
 from fedgap.planning import SCHEMES, plan
 from fedgap.planning.problem import Problem
 from tests.oracle.scenarios import CASES

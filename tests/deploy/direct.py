@@ -4,9 +4,9 @@ import json
 
 from fedgap.config import Experiment
 from fedgap.deploy.node import Node
+from fedgap.deploy.node_data import FileSource, NodeFile
 from fedgap.deploy.packet import Packet
 from fedgap.deploy.session import Answer, Patience, Session
-from fedgap.deploy.source import FileSource, NodeFile
 
 FIRST = 100  # node ids are not client numbers
 

@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fedgap.deploy.flower import SuperLink
+from fedgap.deploy.flower_processes import SuperLink
 from fedgap.deploy.keys import make_certificates, make_node_key, private_folder
 from fedgap.errors import InputError
 

@@ -11,8 +11,8 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedgap.config import Experiment
 from fedgap.deploy.client_app import PACKET, RECORD
 from fedgap.deploy.enrol import Profile, first_clients, plan_for
+from fedgap.deploy.node_data import FileSource, NodeFile
 from fedgap.deploy.privacy import noised_counts
-from fedgap.deploy.source import FileSource, NodeFile
 from fedgap.running.prepare import divide
 
 

@@ -18,9 +18,9 @@ from fedgap.learning.codec import HEADER_BYTES, encode
 from fedgap.learning.importance import _SILENT
 from fedgap.learning.masks import digest, keep_count, mask
 from fedgap.learning.models import build
-from fedgap.running.api import resume, train
 from fedgap.running.loop import Rounds
 from fedgap.running.run import DEPLOY_COMMAND
+from fedgap.running.train_and_resume import resume, train
 from tests.deploy.direct import FIRST, news
 
 

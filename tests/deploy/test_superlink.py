@@ -14,8 +14,8 @@ from flwr.superlink.main import create_app
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
+from fedgap.deploy.child_processes import PULL, pull_soon
 from fedgap.deploy.packet import Packet
-from fedgap.deploy.processes import PULL, pull_soon
 from fedgap.deploy.server_app import GridTransport
 from fedgap.deploy.superlink import Gate, from_here
 

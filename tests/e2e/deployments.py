@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedgap.config import Experiment
-from fedgap.deploy.flower import Timeouts
-from fedgap.deploy.local import local
+from fedgap.deploy.flower_processes import Timeouts
+from fedgap.deploy.local_deployment import local
 
 QUICK = ("model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1", "engine.kind=loop",
          "evaluate_every=2", "scheme=all_clients", "budget.energy_j=100", "budget.delay_s=100")

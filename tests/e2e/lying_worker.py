@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from fedgap.deploy.node_worker import Worker, serve
 from fedgap.deploy.packet import Packet
-from fedgap.deploy.worker import Worker, serve
 from tests.deploy.test_session import no_packet, not_a_number, other_plan, oversized, wrong_round, wrong_shape
 
 

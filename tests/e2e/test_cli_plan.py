@@ -135,7 +135,7 @@ def test_ctrl_c_prints_the_best_plan_so_far(monkeypatch):
 
         yield progress
 
-    monkeypatch.setattr("fedgap.cli.plan.planning", impatient)
+    monkeypatch.setattr("fedgap.cli.plan_command.planning", impatient)
     answer = fedgap("plan", "paper-mnist", "--json")
     plan = json.loads(answer.out)
     assert (answer.code, answer.err) == (130, f"fedgap: {plan['reason']}\n")

@@ -15,14 +15,14 @@ import torch
 from safetensors.torch import load_file
 
 from fedgap.config import Experiment, Scenario
+from fedgap.deploy.child_processes import Process, environment, flwr, free_port, listening, wait_until
 from fedgap.deploy.enrol import first_clients
-from fedgap.deploy.flower import LOCK, NodeProcesses, write_app
+from fedgap.deploy.flower_processes import LOCK, NodeProcesses, write_app
 from fedgap.deploy.keys import make_node_key, private_folder
-from fedgap.deploy.link import SOCKET
-from fedgap.deploy.processes import Process, environment, flwr, free_port, listening, wait_until
+from fedgap.deploy.worker_socket import SOCKET
 from fedgap.learning.data import load
-from fedgap.running.api import train
 from fedgap.running.run import Run
+from fedgap.running.train_and_resume import train
 from tests.e2e.deployments import QUICK, at, deployed, kill, news, said, server_pid, wait_for
 
 REFUSED = "The SuperNode could not establish a connection to the SuperLink."

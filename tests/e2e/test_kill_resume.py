@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from fedgap.config import Experiment
-from fedgap.running.api import write_run
 from fedgap.running.prepare import divide, prepare
 from fedgap.running.run import Run
+from fedgap.running.train_and_resume import write_run
 from tests.running.plans import by_hand
 
 KILLED_RUNS = 50 if os.environ.get("FEDGAP_FULL") == "1" else 3

@@ -63,7 +63,7 @@ def test_figures_are_made_and_gone_on_with(definitions: Path, tmp_path: Path) ->
 def test_runs_for_another_machine_come_by_turn_and_once(definitions: Path, tmp_path: Path) -> None:
     """What waits is written too; a run that an earlier turn has is not in a later one."""
     from fedgap.evidence.bundle import unpack
-    from fedgap.evidence.handover import hand_over
+    from fedgap.evidence.gpu_bundles import hand_over
 
     path = definitions / "fig7" / "config.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgap.evidence import claims, contests, losses, savings
+from fedgap.evidence import claims, savings, scheme_claims, where_it_loses
 from fedgap.evidence.definition import FOLDER, figure_names, load_figure
 from fedgap.evidence.results import MEASURES, compare
 from fedgap.evidence.store import Store
@@ -34,12 +34,12 @@ def comparison(verdict: str, difference: float = 0.02) -> dict[str, object]:
     ],
 )
 def test_verdicts(verdicts: list[str], expected: str) -> None:
-    assert contests.comparisons([comparison(v) for v in verdicts])[0] == expected
+    assert scheme_claims.comparisons([comparison(v) for v in verdicts])[0] == expected
 
 
 def test_one_tie_that_could_hide_little_refutes() -> None:
     close = comparison("tie") | {"detectable": 0.009}
-    assert contests.comparisons([comparison("tie"), close])[0] == "does not hold"
+    assert scheme_claims.comparisons([comparison("tie"), close])[0] == "does not hold"
 
 
 def test_the_average_is_over_the_values_that_all_seeds_have() -> None:
@@ -48,7 +48,7 @@ def test_the_average_is_over_the_values_that_all_seeds_have() -> None:
             row("x", 0, 0.50, value=2.0), row("proposed", 1, 0.49, value=1.0), row("x", 1, 0.50, value=1.0),
             row("proposed", 1, 0.9, value=2.0)]
     found = [comparison("tie") | {"mode": "repaired", "value": value} for value in (1.0, 2.0)]
-    text = contests.versus()({"panels": [{"rows": rows, "comparisons": found}]}, "repaired")[1]
+    text = scheme_claims.versus()({"panels": [{"rows": rows, "comparisons": found}]}, "repaired")[1]
     assert text.endswith("on average over the values, points: x +0.50 ± 19.06")
 
 
@@ -56,7 +56,7 @@ def test_a_scheme_with_fewer_seeds_is_averaged_over_its_own() -> None:
     """Seed 2 has no baseline at all: the average is over seeds 0 and 1, +2 and −1 points."""
     rows = [row("proposed", 0, 0.52, value=1.0), row("x", 0, 0.50, value=1.0), row("proposed", 1, 0.49, value=1.0),
             row("x", 1, 0.50, value=1.0), row("proposed", 2, 0.9, value=1.0)]
-    found = contests.on_average(rows, "repaired", "x", "accuracy")
+    found = scheme_claims.on_average(rows, "repaired", "x", "accuracy")
     assert found is not None
     assert (found.n, found.mean) == (2, pytest.approx(0.005))
 
@@ -64,14 +64,14 @@ def test_a_scheme_with_fewer_seeds_is_averaged_over_its_own() -> None:
 def test_a_mode_may_have_a_panel_of_its_own() -> None:
     panels = [{"title": "other"}, {"title": "b", "rows": [{"mode": "repaired"}]},
               {"title": "b", "rows": [{"mode": "as_printed"}]}]
-    assert contests.panel_of({"panels": panels}, 1, "repaired") is panels[1]
-    assert contests.panel_of({"panels": panels}, 1, "as_printed") is panels[2]
-    assert contests.panel_of({"panels": panels}, 0, "as_printed") is panels[0]
+    assert scheme_claims.panel_of({"panels": panels}, 1, "repaired") is panels[1]
+    assert scheme_claims.panel_of({"panels": panels}, 1, "as_printed") is panels[2]
+    assert scheme_claims.panel_of({"panels": panels}, 0, "as_printed") is panels[0]
 
 
 def test_a_tie_says_what_it_could_have_hidden() -> None:
-    assert "could have hidden 3.00 points" in contests.comparisons([comparison("tie")])[1]
-    assert "could have hidden any difference" in contests.comparisons([comparison("tie") | {"detectable": 1.3}])[1]
+    assert "could have hidden 3.00 points" in scheme_claims.comparisons([comparison("tie")])[1]
+    assert "could have hidden any difference" in scheme_claims.comparisons([comparison("tie") | {"detectable": 1.3}])[1]
 
 
 def row(scheme: str, seed: int, accuracy: float, **more: object) -> dict[str, object]:
@@ -105,7 +105,7 @@ def test_who_is_faster_at_first_and_ends_behind() -> None:
             rows.append(row(name, seed, 0.5, training_loss=line[-1]))
     panel = {"rows": rows, "vary": "delay_s", "comparisons": [
         {"mode": "repaired", "baseline": name, "verdict": "lower"} for name in ("early", "late")]}
-    verdict, text = contests.faster_at_first()({"panels": [panel], "runs": runs}, "repaired")
+    verdict, text = scheme_claims.faster_at_first()({"panels": [panel], "runs": runs}, "repaired")
     assert verdict == "holds"
     assert text.endswith("ahead at first: early; of these behind at the end: early")
 
@@ -114,7 +114,7 @@ def test_who_is_faster_at_first_and_ends_behind() -> None:
 def test_saturation(last: float, expected: str) -> None:
     rows = [row("x", seed, accuracy + 0.001 * seed, value=value, energy_j=0.9 * value)
             for seed in range(3) for value, accuracy in ((0.6, 0.85), (1.0, 0.90), (1.5, last))]
-    found = contests.saturates({"panels": [{"rows": rows, "nominal": 1.0}]}, "repaired")
+    found = scheme_claims.saturates({"panels": [{"rows": rows, "nominal": 1.0}]}, "repaired")
     assert found[0] == expected
     assert "3 of 3 plans leave energy unspent" in found[1]
 
@@ -130,8 +130,8 @@ def test_losses_are_said_with_the_clients_that_took_part() -> None:
               comparison("higher") | {"mode": "repaired", "value": 0.6}]
     found = {
         "fig7": {"panels": [{"rows": rows, "comparisons": [*lost, *others], "vary": "delay_s"}, {"status": "later"}]}}
-    assert losses.as_printed(found) == ["| fig7 | x | 2 of 3 | -2.00 ± 1.00 to -5.00 ± 1.00 | 2.0 | 10.0 |"]
-    assert losses.repaired(found) == ["| none | – | – | – | – |"]
+    assert where_it_loses.as_printed(found) == ["| fig7 | x | 2 of 3 | -2.00 ± 1.00 to -5.00 ± 1.00 | 2.0 | 10.0 |"]
+    assert where_it_loses.repaired(found) == ["| none | – | – | – | – |"]
 
 
 def test_a_higher_loss_and_what_holm_does_not_let_stand_are_said() -> None:
@@ -143,8 +143,8 @@ def test_a_higher_loss_and_what_holm_does_not_let_stand_are_said() -> None:
             comparison("higher", 0.5) | {"mode": "repaired"},
             comparison("tie", 0.02) | {"mode": "repaired", "value": 2.0},
             comparison("tie", 0.005) | {"mode": "repaired", "value": 3.0}]}]}}
-    assert losses.repaired(found) == ["| fig5, delay_s = 1 | x | +0.500 ± 0.010 nats | 1.0 | 10.0 |"]
-    assert losses.repaired(found, significant=False) == [
+    assert where_it_loses.repaired(found) == ["| fig5, delay_s = 1 | x | +0.500 ± 0.010 nats | 1.0 | 10.0 |"]
+    assert where_it_loses.repaired(found, significant=False) == [
         "| fig5, delay_s = 2 | x | +0.020 ± 0.010 nats | 1.0 | 10.0 |"]
 
 

@@ -25,9 +25,9 @@ from fedgap.learning.data import (
     from_torch,
     load,
 )
-from fedgap.learning.data import sources as sources_module
+from fedgap.learning.data import downloads as sources_module
+from fedgap.learning.data.downloads import SOURCES, Source, read
 from fedgap.learning.data.formats import cifar, idx
-from fedgap.learning.data.sources import SOURCES, Source, read
 
 IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 

@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 import torch
 
-from fedgap.config.choices import PruningChoice
+from fedgap.config.experiment_sections import PruningChoice
 from fedgap.learning.importance import RULES, Importance
 from fedgap.learning.masks import ranks
 

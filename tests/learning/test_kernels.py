@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from fedgap.learning.engine.arrange import Arrangement
 from fedgap.learning.engine.precision import arithmetic
-from fedgap.learning.engine.pruning import PassInput, PlainPruning, Shape
+from fedgap.learning.engine.pruned_models import PassInput, PlainPruning, Shape
 from fedgap.learning.engine.stacked import lenet_fused, lenet_grouped
 from fedgap.learning.masks import ranks
 from fedgap.learning.models import Layout, build
@@ -37,7 +37,7 @@ def last(tensor):
 
 @pytest.mark.parametrize(("clients", "samples", "classes"), [(1, 32, 10), (2, 70, 10), (3, 5, 100), (1, 1, 2)])
 def test_cross_entropy_and_its_gradient(clients, samples, classes):
-    from fedgap.learning.engine.kernels.losses import cross_entropy
+    from fedgap.learning.engine.kernels.loss import cross_entropy
     logits = draw(4, clients * samples, classes, scale=3.0)
     labels = torch.randint(classes, (4, clients * samples), generator=torch.Generator().manual_seed(0)).to(DEVICE)
     losses, towards = cross_entropy(logits, labels, clients)
@@ -49,7 +49,7 @@ def test_cross_entropy_and_its_gradient(clients, samples, classes):
 
 
 def test_a_loss_that_is_not_finite_is_no_other_clients():
-    from fedgap.learning.engine.kernels.losses import cross_entropy
+    from fedgap.learning.engine.kernels.loss import cross_entropy
     logits = draw(3, 8, 10)
     logits[1, 5, 2] = float("nan")
     losses, _ = cross_entropy(logits, torch.zeros(3, 8, dtype=torch.int64, device=DEVICE), 2)

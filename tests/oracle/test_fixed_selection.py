@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedgap.planning.convex_model import FixedSelectionModel, solve_fixed_selection
+from fedgap.planning.energy_time_curve import Units
 from fedgap.planning.problem import Problem
 from fedgap.planning.resources import allocate
 from fedgap.planning.schemes import SCHEMES, Scheme
-from fedgap.planning.units import Units
 from fedgap.system import round_cost
 from tests.oracle.scenarios import FEASIBLE_CASES, case, pencil_problem, random_problem
 

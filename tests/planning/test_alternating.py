@@ -10,12 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgap.errors import InputError
-from fedgap.planning.alternating import AlternatingOptions, selection, solve
-from fedgap.planning.alternating.point import Point, Repeated
-from fedgap.planning.alternating.pruning import pruning_step
-from fedgap.planning.alternating.resources import ResourceStep, successive_approximation, tangent, upload_energy_slope
-from fedgap.planning.alternating.selection import SelectionStep
-from fedgap.planning.alternating.start import everybody
+from fedgap.planning.alternating import AlternatingOptions, selection_step, solve
+from fedgap.planning.alternating.iterate import Point, Repeated
+from fedgap.planning.alternating.pruning_step import pruning_step
+from fedgap.planning.alternating.resource_step import (
+    ResourceStep,
+    successive_approximation,
+    tangent,
+    upload_energy_slope,
+)
+from fedgap.planning.alternating.selection_step import SelectionStep
+from fedgap.planning.alternating.starting_point import everybody
 from fedgap.planning.schemes import SCHEMES
 from fedgap.system import upload_energy
 from tests.oracle.scenarios import FEASIBLE_CASES, case, pencil_problem, random_fleet, random_problem
@@ -179,7 +184,7 @@ def test_mixed_integer_selection_finds_what_enumeration_finds(seed, monkeypatch)
     power = rng.uniform(0.1, 1.0, 7) * fleet.max_power_w
     point = Point(np.ones(7, dtype=bool), rng.uniform(0.0, 0.7, 7), power, fleet.max_frequency_hz)
     enumerated = [SelectionStep(repeated, variant)(point).selected for variant in ("printed", "exact")]
-    monkeypatch.setattr(selection, "ENUMERATED", 3)
+    monkeypatch.setattr(selection_step, "ENUMERATED", 3)
     mixed = [SelectionStep(repeated, variant)(point).selected for variant in ("printed", "exact")]
     for expected, found in zip(enumerated, mixed, strict=True):
         thetas = [repeated.theta(replace(point, selected=chosen)) for chosen in (expected, found)]

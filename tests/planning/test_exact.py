@@ -9,11 +9,11 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.planning import exact, plan
-from fedgap.planning.composition import Part, compose, compose_single
-from fedgap.planning.groups import all_selections
+from fedgap.planning.energy_time_curve import Units
+from fedgap.planning.fixed_composition import Part, compose, compose_single
 from fedgap.planning.problem import Problem
+from fedgap.planning.round_kinds import all_selections
 from fedgap.planning.schemes import PAPER_SCHEMES, SCHEMES
-from fedgap.planning.units import Units
 from tests.oracle.brute_force import brute_force
 from tests.oracle.scenarios import CASES, FEASIBLE_CASES, case
 from tests.planning import literal

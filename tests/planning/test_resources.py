@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgap.planning import resources
-from fedgap.planning.composition import compose_single
 from fedgap.planning.convex_model import solve_fixed_selection
+from fedgap.planning.energy_time_curve import Units
+from fedgap.planning.fixed_composition import compose_single
 from fedgap.planning.problem import Problem
 from fedgap.planning.resources import Allocation, allocate
-from fedgap.planning.units import Units
 from tests.oracle.scenarios import pencil_problem, random_problem
-from tests.planning.test_units import KINDS, extreme_fleet
+from tests.planning.test_energy_time_curve import KINDS, extreme_fleet
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 seeds = st.integers(0, 100_000)

@@ -9,13 +9,13 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.planning import exact
-from fedgap.planning.composition import Part, compose, compose_single
 from fedgap.planning.diagnosis import Cheapest
-from fedgap.planning.groups import groups_of
-from fedgap.planning.pricing import Enumerated
+from fedgap.planning.energy_time_curve import Units
+from fedgap.planning.fixed_composition import Part, compose, compose_single
+from fedgap.planning.oracles.enumerate import Enumerated
 from fedgap.planning.problem import Problem
+from fedgap.planning.round_kinds import groups_of
 from fedgap.planning.schemes import SCHEMES
-from fedgap.planning.units import Units
 from tests.planning.regimes import but_for, random_document, random_scenario, with_budgets
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
@@ -27,9 +27,9 @@ def both(monkeypatch):
     """Solve by enumeration, then by search, as a fleet of more than 12 clients would be."""
 
     def solve(problem):
-        monkeypatch.setattr("fedgap.planning.groups.ENUMERATED_CLIENTS", problem.size)
+        monkeypatch.setattr("fedgap.planning.round_kinds.ENUMERATED_CLIENTS", problem.size)
         all_of_them = exact.solve(problem, PROPOSED)
-        monkeypatch.setattr("fedgap.planning.groups.ENUMERATED_CLIENTS", 0)
+        monkeypatch.setattr("fedgap.planning.round_kinds.ENUMERATED_CLIENTS", 0)
         assert not any(isinstance(group.oracle, Enumerated) for group in groups_of(problem, PROPOSED))
         return all_of_them, exact.solve(problem, PROPOSED)
 

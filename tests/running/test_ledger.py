@@ -7,9 +7,9 @@ import pytest
 
 from fedgap.learning.codec import HEADER_BYTES
 from fedgap.planning.problem import Problem
-from fedgap.running.api import train
 from fedgap.running.ledger import Ledger
 from fedgap.running.prepare import divide, prepare
+from fedgap.running.train_and_resume import train
 from tests.running.plans import by_hand
 
 

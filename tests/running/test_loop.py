@@ -78,7 +78,7 @@ def test_runs_of_other_batch_sizes_train_together_as_alone(ready):
 
 def test_batches_go_on_where_runs_leave_and_blocks_end(ready, monkeypatch):
     expected = weights_of([ready.job], ready.dataset)
-    monkeypatch.setattr("fedgap.running.batches._AHEAD", 2)
+    monkeypatch.setattr("fedgap.running.batch_queue._AHEAD", 2)
     rounds = Rounds([replace(ready.job, seed=9), ready.job], ready.dataset)
     for number in range(5):
         if number == 3:

@@ -18,10 +18,10 @@ from fedgap.learning.data import batch_indices, batch_keys, from_arrays, load
 from fedgap.learning.models import build
 from fedgap.planning.plan import Plan
 from fedgap.running import loop
-from fedgap.running.api import resume, train, write_run
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, prepare
 from fedgap.running.run import Run, execute, main
+from fedgap.running.train_and_resume import resume, train, write_run
 from fedgap.streams import stream_seed
 from tests.running.plans import by_hand
 

@@ -14,7 +14,7 @@ import pytest
 
 from fedgap.errors import InputError
 from fedgap.running.sweep import Point, confidence, outcome, parse_grid, points, summarise, sweep
-from fedgap.running.workers import pack, unpack
+from fedgap.running.worker_pool import pack, unpack
 
 
 def test_the_grid_is_every_combination_in_order(tmp_path):

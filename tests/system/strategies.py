@@ -37,7 +37,7 @@ EVERYDAY_SERVER = {
     "server_bandwidth_hz": (1e3, 1e9),
     "uplink_noise_psd_w_hz": (1e-21, 1e-18),
 }
-# The limits that a scenario's numbers are held to (fedgap.config.fields).
+# The limits that a scenario's numbers are held to (fedgap.config.checked_fields).
 SMALLEST, LARGEST = 1e-40, 1e30
 
 

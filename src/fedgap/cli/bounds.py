@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.cli.sheets import Sheet
-from fedgap.cli.tables import MOST_CLIENTS, TERMS
-from fedgap.cli.words import alike, number, rounds, share
+from fedgap.cli.number_format import alike, number, rounds, share
+from fedgap.cli.plan_tables import MOST_CLIENTS, TERMS
+from fedgap.cli.uncut_table import Sheet
 from fedgap.errors import InputError
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem

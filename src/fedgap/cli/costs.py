@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgap.cli.binding import ends_last
-from fedgap.cli.sheets import Sheet
-from fedgap.cli.tables import MOST_CLIENTS, MOST_SEGMENTS
-from fedgap.cli.words import share, si
+from fedgap.cli.number_format import share, si
+from fedgap.cli.plan_tables import MOST_CLIENTS, MOST_SEGMENTS
+from fedgap.cli.uncut_table import Sheet
 
 if TYPE_CHECKING:
     from fedgap.planning import Plan

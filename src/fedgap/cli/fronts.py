@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.cli.sheets import Sheet
-from fedgap.cli.words import number
+from fedgap.cli.number_format import number
+from fedgap.cli.uncut_table import Sheet
 
 if TYPE_CHECKING:
     from fedgap.planning import Plan

@@ -11,17 +11,17 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fedgap.cli.calibrate import calibrate
-from fedgap.cli.compare import compare, frontier
-from fedgap.cli.deploy import app as deploy
-from fedgap.cli.inspect import bound, cost
-from fedgap.cli.plan import plan
-from fedgap.cli.reproduce import reproduce
-from fedgap.cli.start import init, schema
-from fedgap.cli.studio import studio
-from fedgap.cli.sweep import sweep
+from fedgap.cli.calibrate_command import calibrate
+from fedgap.cli.compare_command import compare, frontier
+from fedgap.cli.cost_command import bound, cost
+from fedgap.cli.deploy_command import app as deploy
+from fedgap.cli.init_command import init, schema
+from fedgap.cli.plan_command import plan
+from fedgap.cli.reproduce_command import reproduce
+from fedgap.cli.studio_command import studio
+from fedgap.cli.sweep_command import sweep
 from fedgap.cli.terminal import INTERRUPTED, disk_error
-from fedgap.cli.train import partition, resume, train
+from fedgap.cli.train_command import partition, resume, train
 from fedgap.errors import FedgapError
 
 app = typer.Typer(

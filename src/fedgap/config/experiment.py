@@ -9,8 +9,11 @@ from typing import Annotated, Any, Literal, Self
 import numpy.typing as npt
 from pydantic import BeforeValidator, PrivateAttr, ValidationError, WithJsonSchema
 
-from fedgap.config import messages, modes
-from fedgap.config.choices import (
+from fedgap.config import error_messages, mode_defaults
+from fedgap.config.checked_fields import Number, Truth, count, wrong
+from fedgap.config.document_source import PRESETS, open_source
+from fedgap.config.error_messages import shown
+from fedgap.config.experiment_sections import (
     BudgetChoice,
     Data,
     Engine,
@@ -21,15 +24,12 @@ from fedgap.config.choices import (
     Scheme,
     Solver,
 )
-from fedgap.config.fields import Number, Truth, count, wrong
-from fedgap.config.messages import shown
 from fedgap.config.overrides import Override, apply, blame, parse_overrides
 from fedgap.config.references import beside, open_scenario
-from fedgap.config.resolving import Resolved, plain, stripped, with_histograms
 from fedgap.config.scenario import Scenario
-from fedgap.config.sections import Rounds, Section
-from fedgap.config.sources import PRESETS, open_source
-from fedgap.config.writing import write_document
+from fedgap.config.scenario_resolution import Resolved, plain, stripped, with_histograms
+from fedgap.config.scenario_sections import Rounds, Section
+from fedgap.config.yaml_writer import write_document
 from fedgap.errors import InputError
 
 
@@ -45,7 +45,7 @@ Reference = Annotated[
 Every = Annotated[int, count("it counts rounds")]
 
 
-@messages.register
+@error_messages.register
 class Experiment(Section):
     """All that training needs beside the plan: scenario, data, model, readings, engine.
 
@@ -65,21 +65,21 @@ class Experiment(Section):
     """The model that is trained."""
     pruning: PruningChoice = PruningChoice()
     """How weights are ranked and what an upload is charged for."""
-    mode: modes.Mode | None = None
+    mode: mode_defaults.Mode | None = None
     """as_printed, or repaired (the default, unless the scenario has a mode): every reading that has no key here."""
-    statement: modes.Statement | None = None
+    statement: mode_defaults.Statement | None = None
     """How φ comes from label histograms."""
-    aggregation: modes.Aggregation | None = None
+    aggregation: mode_defaults.Aggregation | None = None
     """How the clients' φ enter the bound."""
-    constants: modes.Constants | None = None
+    constants: mode_defaults.Constants | None = None
     """Theorem 1's constants as printed or corrected."""
-    sensitivity: modes.Sensitivity | None = None
+    sensitivity: mode_defaults.Sensitivity | None = None
     """Where γ₂·R comes from."""
     dense_first: Truth | None = None
     """Whether round 0 is unpruned and importance remembers each weight's last known gradient."""
     evaluate_pruned: Truth | None = None
     """Whether the pruned model, which is the one trained, is evaluated and shipped."""
-    importance_weights: modes.ImportanceWeights | None = None
+    importance_weights: mode_defaults.ImportanceWeights | None = None
     """Which weights enter the importance: the previous round's (as printed) or the current ones."""
     scheme: Scheme = "proposed"
     """What the planner may decide: all of it, or one of the paper's five baselines."""
@@ -135,7 +135,7 @@ class Experiment(Section):
             try:
                 experiment = cls.model_validate(document)
             except ValidationError as error:
-                raise messages.first_error(error, document) from None
+                raise error_messages.first_error(error, document) from None
             _check_partition(experiment, document, outer)
             experiment._written, experiment._overrides, experiment._folder = written, tuple(overrides), folder
             experiment._base = open_scenario(experiment.scenario, folder, inner)
@@ -182,9 +182,9 @@ class Experiment(Section):
         mode = self.mode or base.document.get("mode") or "repaired"
         bound = base.document.get("bound")
         secant_known = isinstance(bound, dict) and "pruning_sensitivity" in bound
-        found = modes.mode_readings(mode, clients=self.size, counts_known=True, secant_known=secant_known)
+        found = mode_defaults.mode_readings(mode, clients=self.size, counts_known=True, secant_known=secant_known)
         if self.mode is None:
-            for name, (section, key) in modes.PLANNING_KEYS.items():
+            for name, (section, key) in mode_defaults.PLANNING_KEYS.items():
                 written = base.document.get(section)
                 if isinstance(written, dict) and key in written:
                     found[name] = written[key]
@@ -197,7 +197,7 @@ class Experiment(Section):
         document = {key: value for key, value in base.document.items() if key != "mode"}
         changes: dict[str, dict[str, Any]] = {"budget": self.budget.model_dump(exclude_none=True)}
         readings = self.readings
-        for name, (section, key) in modes.PLANNING_KEYS.items():
+        for name, (section, key) in mode_defaults.PLANNING_KEYS.items():
             changes.setdefault(section, {})[key] = readings[name]
         for section, keys in changes.items():
             if isinstance(document.get(section), dict):

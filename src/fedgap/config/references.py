@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedgap.config.document_source import PRESETS, Source, exists, open_source
 from fedgap.config.overrides import Override
-from fedgap.config.resolving import Resolved, resolve
-from fedgap.config.sources import PRESETS, Source, exists, open_source
+from fedgap.config.scenario_resolution import Resolved, resolve
 from fedgap.errors import InputError
 
 

@@ -10,13 +10,24 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import PrivateAttr, ValidationError, model_validator
 
-from fedgap.config import messages
-from fedgap.config.fields import Histogram
+from fedgap.config import error_messages
+from fedgap.config.checked_fields import Histogram
+from fedgap.config.document_source import open_source
 from fedgap.config.overrides import Override, blame, parse_overrides
-from fedgap.config.resolving import DOCUMENT_KEYS, Resolved, plain, resolve, with_histograms
-from fedgap.config.sections import Bound, Budget, Client, Learning, Model, NoisePsd, Pruning, Rounds, Section, Server
-from fedgap.config.sources import open_source
-from fedgap.config.writing import write_document
+from fedgap.config.scenario_resolution import DOCUMENT_KEYS, Resolved, plain, resolve, with_histograms
+from fedgap.config.scenario_sections import (
+    Bound,
+    Budget,
+    Client,
+    Learning,
+    Model,
+    NoisePsd,
+    Pruning,
+    Rounds,
+    Section,
+    Server,
+)
+from fedgap.config.yaml_writer import write_document
 from fedgap.errors import InputError
 from fedgap.system.fleet import Fleet
 from fedgap.theory.convergence import BoundConstants, bound_constants
@@ -25,7 +36,7 @@ from fedgap.theory.generalization import statement
 Array = npt.NDArray[np.float64]
 
 
-@messages.register
+@error_messages.register
 class Scenario(Section):
     """All that planning needs: the task, the bound, the server and every client, in SI units.
 
@@ -82,7 +93,7 @@ class Scenario(Section):
             try:
                 scenario = cls.model_validate(resolved.scenario)
             except ValidationError as error:
-                raise resolved.locate(messages.first_error(error, resolved.scenario, DOCUMENT_KEYS)) from None
+                raise resolved.locate(error_messages.first_error(error, resolved.scenario, DOCUMENT_KEYS)) from None
             except InputError as error:
                 raise resolved.locate(error) from None
         except InputError as error:
@@ -241,5 +252,5 @@ def check_together(scenario: Scenario) -> None:
         if client.phi is None and client.target_counts is None and target is None:
             raise InputError(f"clients[{n}].phi: missing; label_counts gives it only together with target_counts")
         if client.name is not None and names.setdefault(client.name, n) != n:
-            taken = f"{messages.shown(client.name)} is the name of clients[{names[client.name]}] already"
+            taken = f"{error_messages.shown(client.name)} is the name of clients[{names[client.name]}] already"
             raise InputError(f"clients[{n}].name: {taken}")

@@ -3,9 +3,9 @@
 from typing import Any
 
 from fedgap.config.experiment import Experiment
-from fedgap.config.recipes import City, Rayleigh
-from fedgap.config.resolving import Shorthand
+from fedgap.config.fleet_recipes import City, Rayleigh
 from fedgap.config.scenario import Scenario
+from fedgap.config.scenario_resolution import Shorthand
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedgap.deploy.link import ask
+from fedgap.deploy.worker_socket import ask
 
 app = ClientApp()
 """What the app's ``pyproject.toml`` names."""

@@ -20,7 +20,7 @@ from flwr.supercore.superexec.executor.types import ExecutionSpec
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 import fedgap.deploy.client_app  # noqa: F401  (imported once, here, and not in every child)
-from fedgap.deploy.processes import die_with_parent, pull_soon
+from fedgap.deploy.child_processes import die_with_parent, pull_soon
 
 
 class ForkingExecutor(SubprocessExecutor):

@@ -17,15 +17,15 @@ from flwr.supercore.inflatable.inflatable_utils import pull_objects
 from flwr.superlink.grid import http_grid
 
 from fedgap.config import Experiment
-from fedgap.deploy.flower import LOCK
+from fedgap.deploy.child_processes import PULL
+from fedgap.deploy.flower_processes import LOCK
 from fedgap.deploy.packet import Packet
-from fedgap.deploy.processes import PULL
 from fedgap.deploy.session import Answer, Patience, Session
 from fedgap.errors import FedgapError
 from fedgap.running.checkpoint import write_json
 from fedgap.running.events import Event
 from fedgap.running.job import Job
-from fedgap.running.live import describe
+from fedgap.running.live_progress import describe
 
 RECORD, PACKET = "fedgap", "packet"
 LEAST_PULL_S = 1.0

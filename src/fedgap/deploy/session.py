@@ -20,12 +20,12 @@ from fedgap.deploy.rounds import MARGIN_BYTES, DeployedRounds, Gradient, Missing
 from fedgap.errors import FedgapError, InputError
 from fedgap.learning.data import Dataset, load
 from fedgap.planning.plan import Plan
-from fedgap.running.api import write_run
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog
 from fedgap.running.job import Job
 from fedgap.running.prepare import data_arguments
 from fedgap.running.run import Run, finish, has_run, write_versions
+from fedgap.running.train_and_resume import write_run
 
 TTL_MARGIN_S = 2.0
 """A message lives so much longer than its round, so that the deadline is the server's and not the SuperLink's."""

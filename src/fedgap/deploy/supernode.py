@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from flwr.supernode import start_client_internal
 from flwr.supernode.cli.flower_supernode import flower_supernode
 
-from fedgap.deploy.processes import pull_soon
+from fedgap.deploy.child_processes import pull_soon
 
 APP_POLL_S = 0.05
 """How often it looks whether its client app has answered: in its own memory, so that looking costs next to nothing."""

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgap.evidence import judges, losses, repairs, savings
-from fedgap.evidence.contests import faster_at_first, panel_of, saturates, versus
+from fedgap.evidence import claim_verdicts as verdicts
+from fedgap.evidence import repairs, savings, where_it_loses
+from fedgap.evidence.claim_verdicts import NOT_YET, Results
 from fedgap.evidence.definition import FOLDER
-from fedgap.evidence.judges import NOT_YET, Results
+from fedgap.evidence.scheme_claims import faster_at_first, panel_of, saturates, versus
 from fedgap.evidence.store import Store
 from fedgap.planning import PAPER_SCHEMES
 
@@ -28,27 +29,27 @@ class Claim:
     where: str
     text: str
     figure: str
-    judge: judges.Judge
+    judge: verdicts.Judge
 
 
 CLAIMS = (
-    Claim("III-A", "Assumption 4: ‖ω − ω̃‖² ≤ λ‖ω‖².", "theory", judges.assumption4),
-    Claim("III-B", "Lemma 1: ‖∇L − ∇L̃‖ ≤ φ‖∇L‖.", "theory", judges.lemma),
-    Claim("III-B", "Proposition 1: the gap grows by at most ½(η² + Φ²)E‖G‖² a round.", "theory", judges.proposition),
+    Claim("III-A", "Assumption 4: ‖ω − ω̃‖² ≤ λ‖ω‖².", "theory", verdicts.assumption4),
+    Claim("III-B", "Lemma 1: ‖∇L − ∇L̃‖ ≤ φ‖∇L‖.", "theory", verdicts.lemma),
+    Claim("III-B", "Proposition 1: the gap grows by at most ½(η² + Φ²)E‖G‖² a round.", "theory", verdicts.proposition),
     Claim("III-B", "Remark 1: a smaller φ means labels more consistent with the test set's.", "fig3",
-          judges.phi_follows_divergence),
+          verdicts.phi_follows_divergence),
     Claim("III-B", "Remark 1: and thereby a smaller discrepancy between training and test.", "theory",
-          judges.phi_orders_clients),
-    Claim("III-B", "Theorem 1: the mean squared gradient norm is at most θ.", "theory", judges.theorem),
-    Claim("III-B", "Its proof: E‖G‖² ≤ A²/(Z·k).", "theory", judges.moment_bound),
+          verdicts.phi_orders_clients),
+    Claim("III-B", "Theorem 1: the mean squared gradient norm is at most θ.", "theory", verdicts.theorem),
+    Claim("III-B", "Its proof: E‖G‖² ≤ A²/(Z·k).", "theory", verdicts.moment_bound),
     Claim("III-B", "Remark 2: more clients and smaller pruning ratios speed up convergence.", "guide",
-          judges.clients_and_pruning),
-    Claim("IV-A", "P1 is hard to solve optimally.", "benchmarks/alternating_gap", judges.hard_to_solve),
-    Claim("IV-B", "Algorithm 1 gives a suboptimal solution.", "benchmarks/alternating_gap", judges.algorithm_gap),
-    Claim("IV", "Minimising θ under the budgets gives the better learner (implied).", "guide", judges.good_guide),
-    Claim("V, Table I", "The sizes are those of LeNet and ResNet-110.", "table1", judges.table_sizes),
-    Claim("V, Fig. 3", "As σ grows, the label distributions become more balanced.", "fig3", judges.more_balanced),
-    Claim("V, Fig. 3", "As σ grows, the statements vary less among clients.", "fig3", judges.spread_falls),
+          verdicts.clients_and_pruning),
+    Claim("IV-A", "P1 is hard to solve optimally.", "benchmarks/alternating_gap", verdicts.hard_to_solve),
+    Claim("IV-B", "Algorithm 1 gives a suboptimal solution.", "benchmarks/alternating_gap", verdicts.algorithm_gap),
+    Claim("IV", "Minimising θ under the budgets gives the better learner (implied).", "guide", verdicts.good_guide),
+    Claim("V, Table I", "The sizes are those of LeNet and ResNet-110.", "table1", verdicts.table_sizes),
+    Claim("V, Fig. 3", "As σ grows, the label distributions become more balanced.", "fig3", verdicts.more_balanced),
+    Claim("V, Fig. 3", "As σ grows, the statements vary less among clients.", "fig3", verdicts.spread_falls),
     Claim("V, Fig. 4", "The statement improves accuracy at every σ (on MNIST; not in the paper).", "fig4",
           versus("no_generalization")),
     Claim("V, Fig. 4", "The statement improves accuracy at every σ (CIFAR-10).", "fig4",
@@ -115,9 +116,9 @@ def page(folder: Path = FOLDER) -> str:
         answers = [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
         cells = [f"**{verdict}**: {text}" if text != "–" else verdict for verdict, text in answers]
         lines.append(f"| {claim.where} | {claim.text} | {cells[0]} | {cells[1]} |")
-    lines += ["", losses.REPAIRED, *losses.repaired(found),
-              "", losses.BEFORE, *losses.repaired(found, significant=False),
-              "", losses.AS_PRINTED, *losses.as_printed(found)]
+    lines += ["", where_it_loses.REPAIRED, *where_it_loses.repaired(found),
+              "", where_it_loses.BEFORE, *where_it_loses.repaired(found, significant=False),
+              "", where_it_loses.AS_PRINTED, *where_it_loses.as_printed(found)]
     pruning, again = load("benchmarks/pruning_repairs", folder), folder / "repeats.json"
     repeats = json.loads(again.read_text(encoding="utf-8")) if again.is_file() else None
     lines += ["", REPAIRS, *(f"| `{name}` | {what} | {text} |" for name, what, text in

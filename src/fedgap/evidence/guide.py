@@ -223,7 +223,7 @@ def plans(shop: Workshop) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Judges the committed plans again, from their accuracies and θ; with data, makes them first."""
-    from fedgap.evidence.pictures import draw_guide
+    from fedgap.evidence.figure_pictures import draw_guide
 
     parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.guide", description=__doc__)
     parser.add_argument("--data", type=Path, help="the folder of MNIST's files")

@@ -12,7 +12,7 @@ from fedgap.config import Experiment
 from fedgap.evidence.definition import Figure
 from fedgap.evidence.statistics import deviation, interval
 from fedgap.learning.data import Dataset
-from fedgap.running.pictures import draw_partitions
+from fedgap.running.partition_picture import draw_partitions
 from fedgap.running.prepare import divide
 from fedgap.theory.generalization import Reading, divergence, smoothed, statement
 

@@ -16,11 +16,11 @@ from fedgap.errors import FedgapError
 from fedgap.evidence import partitions, table1
 from fedgap.evidence.cases import Case, Planned, cases, make_plans, open_data, plan_case
 from fedgap.evidence.definition import FOLDER, Figure, Panel, load_figure
-from fedgap.evidence.pictures import draw
+from fedgap.evidence.figure_pictures import draw
 from fedgap.evidence.results import panel_results, provenance
 from fedgap.evidence.store import Store
 from fedgap.evidence.training import Record
-from fedgap.evidence.workers import train_all
+from fedgap.evidence.training_workers import train_all
 from fedgap.learning.data import Dataset
 from fedgap.running.job import Job
 

@@ -3,7 +3,7 @@
 Pruned to the most and selecting as few as it may, a round runs along a client's curve (d(π), e(π)); rounds that share
 two budgets share one price of time π, so a composition's least delay for an energy is a scalar root, and so is the
 converse. Where a scheme selects, rounds of single clients are cheapest; a plan mixes at most a fast and a frugal one.
-Where it does not, the clients' prices add up to the round's (:meth:`fedgap.planning.units.Units.share`).
+Where it does not, the clients' prices add up to the round's (:meth:`fedgap.planning.energy_time_curve.Units.share`).
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from fedgap.planning.energy_time_curve import Units
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
-from fedgap.planning.units import Units
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

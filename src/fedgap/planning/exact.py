@@ -2,13 +2,13 @@
 
 Channels are constant, so a plan is a multiset of rounds; each round is a selection with a deadline, costing joules and
 seconds. In fractions of rounds this is a linear program over all such rounds (*columns*): its dual prices (μ, ν) ask an
-oracle (:mod:`fedgap.planning.pricing`) for a better round, until none exists. Weak duality gives the lower bound
+oracle (:mod:`fedgap.planning.oracles`) for a better round, until none exists. Weak duality gives the lower bound
 
     θ ≥ α + Σ_g (R_g/R)·min_A L_A(μ, ν) − μ·E₀/R − ν·T₀/R        for every μ, ν ≥ 0,
 
 valid for every plan, time sharing included; g runs over the kinds of rounds (the dense first one, and the others). The
 support of the program has at most a few selections; whole numbers of rounds near its weights are composed exactly
-(:mod:`fedgap.planning.composition`), and where few rounds make that coarse, compositions are enumerated.
+(:mod:`fedgap.planning.fixed_composition`), and where few rounds make that coarse, compositions are enumerated.
 """
 
 from dataclasses import dataclass, replace
@@ -17,16 +17,16 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from fedgap.planning.composition import Composed, Part, compose
+from fedgap.planning.composition_search import Composition
 from fedgap.planning.diagnosis import Cheapest
-from fedgap.planning.enumeration import Composition
-from fedgap.planning.groups import Group, groups_of
+from fedgap.planning.fixed_composition import Composed, Part, compose
 from fedgap.planning.master import Master, Progress
-from fedgap.planning.mixture import Climbed
+from fedgap.planning.oracles.local_search import Climbed
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
-from fedgap.planning.rounding import Rounder, composition_of
+from fedgap.planning.round_kinds import Group, groups_of
 from fedgap.planning.schemes import Scheme
+from fedgap.planning.whole_rounds import Rounder, composition_of
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

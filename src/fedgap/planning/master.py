@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linprog
 
-from fedgap.planning.pricing import Columns, Priced
+from fedgap.planning.oracles.enumerate import Columns, Priced
 
 Array = npt.NDArray[np.float64]
 Progress = Callable[[str, int, float, float], None]

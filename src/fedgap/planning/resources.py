@@ -7,7 +7,7 @@ With the selection and each round's deadline d fixed, what is left is
 over *instances* i = (segment, client), with t_i = d − download, r_i the segment's rounds, k_i its number of clients.
 It is convex with one coupling constraint, hence one multiplier: with ζ the worth of a unit of kept model in joules,
 an instance's π solves G(π) = ζ/k clipped to its range, and ζ is where the energy is used up. ``allocate`` does this for
-a whole batch of problems at once; :mod:`fedgap.planning.composition` also chooses the deadlines.
+a whole batch of problems at once; :mod:`fedgap.planning.fixed_composition` also chooses the deadlines.
 """
 
 from dataclasses import dataclass, fields
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedgap.planning.units import Point, Units
+from fedgap.planning.energy_time_curve import Point, Units
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -8,8 +8,8 @@ for.
 from importlib import import_module
 from typing import Any
 
-_HOME = {"train": "api", "resume": "api", "Run": "run", "execute": "run", "Job": "job",
-         "read_rounds": "events", "interleave": "schedule"}
+_HOME = {"train": "train_and_resume", "resume": "train_and_resume", "Run": "run", "execute": "run", "Job": "job",
+         "read_rounds": "events", "interleave": "round_order"}
 
 
 def __getattr__(name: str) -> Any:

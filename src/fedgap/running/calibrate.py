@@ -13,9 +13,9 @@ import numpy.typing as npt
 import torch
 
 from fedgap.config import Experiment, Scenario
-from fedgap.config.modes import PLANNING_KEYS
-from fedgap.config.resolving import with_histograms
-from fedgap.config.writing import to_yaml, write_document
+from fedgap.config.mode_defaults import PLANNING_KEYS
+from fedgap.config.scenario_resolution import with_histograms
+from fedgap.config.yaml_writer import to_yaml, write_document
 from fedgap.errors import InputError
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device

@@ -22,11 +22,11 @@ from fedgap.learning.engine import Engine
 from fedgap.learning.masks import keep_count, kept_fraction, mask
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models import build
-from fedgap.running.batches import Batches
+from fedgap.running.batch_queue import Batches
 from fedgap.running.events import Event, finite_or_none
-from fedgap.running.importances import Importances
 from fedgap.running.job import Job
-from fedgap.running.member import Member, Turn
+from fedgap.running.run_accounts import Member, Turn
+from fedgap.running.stacked_importance import Importances
 from fedgap.streams import stream_seed
 
 _IMPORTANCE = "importance."  # its tensors' names in a checkpoint

@@ -21,7 +21,7 @@ from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
-from fedgap.running.schedule import interleave
+from fedgap.running.round_order import interleave
 from fedgap.streams import stream_seed
 from fedgap.system import cost
 

@@ -244,7 +244,7 @@ def _version() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Executes the named run folders; returns the exit code."""
-    from fedgap.running.live import show
+    from fedgap.running.live_progress import show
 
     try:
         for group in by_kind(map(Path, arguments)):

@@ -107,7 +107,7 @@ def sweep(experiment: Experiment, grid: Mapping[str, Sequence[str]], out: str | 
     runs of one model and data set are trained together in this process, which pays on a GPU. A run without a feasible
     plan is noted and the sweep goes on. ``report`` is called with each run as it ends.
     """
-    from fedgap.running import workers as work
+    from fedgap.running import worker_pool as work
 
     out, todo = Path(out), points(grid, Path(out))
     for point in todo:
@@ -170,7 +170,7 @@ def outcome(point: Point) -> Outcome | None:
 
 def train_point(base: Experiment, point: Point) -> Outcome:
     """Trains one run of a sweep, or goes on with it; an error with a message becomes its outcome."""
-    from fedgap.running.api import resume, train
+    from fedgap.running.train_and_resume import resume, train
 
     try:
         run = resume(point.folder) if has_run(point.folder) else train(point.experiment(base), point.folder)

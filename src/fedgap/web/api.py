@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
 from fedgap.errors import FedgapError, InputError
 from fedgap.web import documents
-from fedgap.web.models import (
+from fedgap.web.api_models import (
     PlanRequest,
     Problem,
     RunName,
@@ -32,11 +32,11 @@ from fedgap.web.models import (
     TextReply,
     UploadRequest,
 )
+from fedgap.web.round_stream import follow
 from fedgap.web.runs import Runs
-from fedgap.web.safety import Guard
-from fedgap.web.seeds import over_seeds
-from fedgap.web.solving import Solvers
-from fedgap.web.tailing import follow
+from fedgap.web.security import Guard
+from fedgap.web.seed_average import over_seeds
+from fedgap.web.solver_pool import Solvers
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem} for code in (401, 403, 404, 413, 421, 422)

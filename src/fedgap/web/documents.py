@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fedgap.config import Client, Scenario, preset_text
-from fedgap.config.messages import shown
+from fedgap.config.error_messages import shown
+from fedgap.config.fleet_csv import HISTOGRAMS
 from fedgap.config.overrides import Override, apply, parse_overrides
-from fedgap.config.reading import parse
-from fedgap.config.tables import HISTOGRAMS
-from fedgap.config.writing import to_yaml
+from fedgap.config.yaml_reader import parse
+from fedgap.config.yaml_writer import to_yaml
 from fedgap.errors import InputError
 
 MOST_CLIENTS = 1000

@@ -10,12 +10,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fedgap.planning.composition import Part, compose, compose_single
-from fedgap.planning.groups import ENUMERATED_CLIENTS, all_selections
+from fedgap.planning.energy_time_curve import Units
+from fedgap.planning.fixed_composition import Part, compose, compose_single
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
+from fedgap.planning.round_kinds import ENUMERATED_CLIENTS, all_selections
 from fedgap.planning.schemes import Scheme
-from fedgap.planning.units import Units
 
 Bools = npt.NDArray[np.bool_]
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedgap.config import Experiment
-from fedgap.config.reading import parse, read_file
-from fedgap.config.writing import write_document
+from fedgap.config.yaml_reader import parse, read_file
+from fedgap.config.yaml_writer import write_document
 from fedgap.errors import FedgapError, InputError
 from fedgap.running.events import Event, read_rounds
-from fedgap.web.processes import Writers, command
+from fedgap.web.run_processes import Writers, command
 
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")

@@ -14,8 +14,8 @@ import numpy as np
 
 from fedgap.errors import InputError
 from fedgap.learning.data.dataset import Dataset, from_arrays, from_torch
+from fedgap.learning.data.downloads import SOURCES, Progress, read
 from fedgap.learning.data.formats import check, cifar, idx
-from fedgap.learning.data.sources import SOURCES, Progress, read
 
 NAMES = ("embedded", *SOURCES)
 """The data sets known by name."""

@@ -17,7 +17,7 @@ from fedgap.learning.engine.forwards import Forward, Generic
 from fedgap.learning.engine.graphs import RecordedRanks, Recorder
 from fedgap.learning.engine.passes import PassOutput, compute, compute_round, finish
 from fedgap.learning.engine.precision import PRECISIONS, arithmetic, compute_dtype, storage_dtype
-from fedgap.learning.engine.pruning import PassInput, Shape
+from fedgap.learning.engine.pruned_models import PassInput, Shape
 from fedgap.learning.engine.schedule import Chunk, schedule
 from fedgap.learning.engine.stacked import stack_of
 from fedgap.learning.masks import ranks

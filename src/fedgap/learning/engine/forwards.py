@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedgap.learning.engine.arrange import Arrangement
-from fedgap.learning.engine.pruning import PlainPruning, Pruning
+from fedgap.learning.engine.pruned_models import PlainPruning, Pruning
 from fedgap.learning.models.layout import Layout
 
 Tensors = Mapping[str, Tensor]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedgap.learning.engine.passes import PassOutput
-from fedgap.learning.engine.pruning import PassInput
+from fedgap.learning.engine.pruned_models import PassInput
 from fedgap.learning.masks import ranks
 
 Pass = Callable[[PassInput], PassOutput]

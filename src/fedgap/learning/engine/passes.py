@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from fedgap.learning.engine.forwards import Forward
-from fedgap.learning.engine.pruning import PassInput, Shape, finite_rows, sum_by_run
+from fedgap.learning.engine.pruned_models import PassInput, Shape, finite_rows, sum_by_run
 
 
 class PassOutput(NamedTuple):
-    """:class:`~fedgap.learning.engine.pruning.Sums`, and the sum of the finite models' buffers (R, B)."""
+    """:class:`~fedgap.learning.engine.pruned_models.Sums`, and the sum of the finite models' buffers (R, B)."""
 
     gradient: Tensor
     buffers: Tensor

@@ -6,11 +6,11 @@ from typing import Literal
 
 import numpy as np
 
-from fedgap.planning.alternating.point import Point, Repeated
-from fedgap.planning.alternating.pruning import pruning_step
-from fedgap.planning.alternating.resources import ResourceStep, Rule, successive_approximation
-from fedgap.planning.alternating.selection import SelectionStep, Variant
-from fedgap.planning.alternating.start import everybody, fewer, why_infeasible
+from fedgap.planning.alternating.iterate import Point, Repeated
+from fedgap.planning.alternating.pruning_step import pruning_step
+from fedgap.planning.alternating.resource_step import ResourceStep, Rule, successive_approximation
+from fedgap.planning.alternating.selection_step import SelectionStep, Variant
+from fedgap.planning.alternating.starting_point import everybody, fewer, why_infeasible
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fedgap.learning.engine.kernels.rounding import operand
+from fedgap.learning.engine.kernels.float_rounding import operand
 
 
 class Tile(NamedTuple):

@@ -11,8 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 from fedgap.learning.engine.arrange import Arrangement, Leaves
-from fedgap.learning.engine.kernels.losses import cross_entropy
-from fedgap.learning.engine.pruning import PassInput, Shape, Sums
+from fedgap.learning.engine.kernels.loss import cross_entropy
+from fedgap.learning.engine.pruned_models import PassInput, Shape, Sums
 
 _TILE = {"AT_ONCE": 2, "BLOCK": 256}
 """Models of its run that a program goes through together, and its entries: few, for many programs."""
@@ -125,7 +125,7 @@ def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, acce
 
 
 class KernelPruning:
-    """:class:`~fedgap.learning.engine.pruning.Pruning` for a stack with an :class:`Arrangement`, in float32."""
+    """:class:`~fedgap.learning.engine.pruned_models.Pruning` for a stack with an :class:`Arrangement`, in float32."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement

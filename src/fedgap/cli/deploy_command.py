@@ -1,0 +1,282 @@
+"""``fedgap deploy``: the same algorithm over Flower, on this machine or across machines."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedgap.running.events import Event
+    from fedgap.running.run import Run
+
+app = typer.Typer(help="Run an experiment over Flower, on real processes and machines.", no_args_is_help=True)
+
+ExperimentFile = Annotated[str, typer.Argument(
+    metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key.path=value]...", help="Keys to change.")]
+Out = Annotated[Path, typer.Option(help="The run's folder. A run that was killed goes on there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of a few lines.")]
+RoundTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds the server waits for a round's answers.")]
+EnrolTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds it waits for all nodes to enrol.")]
+
+
+@app.command()
+def up(
+    experiment: ExperimentFile,
+    overrides: Overrides = None,
+    local: Annotated[int, typer.Option(min=1, help="How many nodes to start on this machine: the first so many of the "
+                                       "scenario's clients.")] = 4,
+    out: Out = Path("runs/deployed"),
+    epsilon: Annotated[float | None, typer.Option(help="Noise the nodes' label histograms (Laplace, scale 1/ε); "
+                                                  "smaller is more private.")] = None,
+    round_timeout: RoundTimeout = 60.0,
+    enrol_timeout: EnrolTimeout = 180.0,
+    plain: Annotated[bool, typer.Option("--plain", help="Flower's own SuperNode and SuperExec, with their polls and a "
+                                        "new process for every message.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start a SuperLink and nodes on this machine, with TLS and node keys, and run an experiment on them."""
+    from fedgap.config import Experiment
+    from fedgap.deploy.flower_processes import Timeouts
+    from fedgap.deploy.local_deployment import local as start
+
+    _positive(epsilon)
+    chosen = Experiment.load(experiment, overrides or [])
+    _fresh(out)
+    _keep_command(out)
+    _say(f"starting a SuperLink and {local} nodes on this machine", as_json)
+    timeouts = Timeouts(round_timeout, enrol_timeout)
+    with _terminable(), start(chosen, local, out, timeouts=timeouts, epsilon=epsilon, warm=not plain) as deployment:
+        _say(f"the SuperLink listens on 127.0.0.1:{deployment.superlink.port}; logs are in {out}/deployment", as_json)
+        run = deployment.run(None if as_json else _show(out))
+    _report(run, as_json)
+
+
+@app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them; made with permissions 0700.")],
+    host: Annotated[list[str], typer.Option(help="A name or address by which nodes reach the server; repeat it.")],
+    node: Annotated[list[str], typer.Option(help="A node's name; repeat it.")],
+) -> None:
+    """Make the certificates of a server and the keys of its nodes."""
+    from fedgap.deploy.keys import make_certificates, make_node_key
+    from fedgap.errors import InputError
+
+    for name in node:
+        if not name.replace("-", "").replace("_", "").isalnum():
+            raise InputError(f"--node: {name!r} names a file; use letters, digits, - and _")
+    make_certificates(folder, host)
+    for name in node:
+        make_node_key(folder, name)
+    typer.echo(f"wrote {folder}: give each node ca.crt and its own key, and nobody else anything")
+
+
+@app.command()
+def server(
+    experiment: ExperimentFile,
+    overrides: Overrides = None,
+    nodes: Annotated[int, typer.Option(min=1, help="How many nodes must enrol before planning.")] = 2,
+    key_folder: Annotated[Path, typer.Option("--keys", help="The folder that `fedgap deploy keys` wrote; every *.pub "
+                                             "in it may take part.")] = Path("keys"),
+    out: Out = Path("runs/deployed"),
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
+    reach: Annotated[str, typer.Option(help="A name of this machine that its certificate has, for its own "
+                                       "commands.")] = "localhost",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
+    round_timeout: RoundTimeout = 60.0,
+    enrol_timeout: EnrolTimeout = 600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Start a SuperLink, wait for nodes on other machines, plan, and train."""
+    from fedgap.config import Experiment
+    from fedgap.deploy.enrol import most_request_bytes
+    from fedgap.deploy.flower_processes import SuperLink, Timeouts, watch, write_app
+    from fedgap.deploy.keys import private_folder
+    from fedgap.errors import InputError
+
+    chosen = Experiment.load(experiment, overrides or [])
+    _fresh(out)
+    public = sorted(key_folder.glob("*.pub"))
+    if not public or not (key_folder / "server.crt").is_file():
+        raise InputError(f"{key_folder}: holds no server.crt and node keys; make them with `fedgap deploy keys`")
+    most_bytes = most_request_bytes(chosen)
+    _keep_command(out)
+    folder = private_folder(out / "deployment")
+    file = chosen.save(folder / "experiment.yaml")
+    superlink = SuperLink(folder, host=host, port=port, keys=key_folder, most_bytes=most_bytes, reach=reach)
+    application, timeouts = write_app(folder / "app"), Timeouts(round_timeout, enrol_timeout)
+    with _terminable():
+        try:
+            superlink.start()
+            for key in public:
+                superlink.register(key)
+            _say(f"listening on {host}:{port}; {len(public)} keys may take part, {nodes} nodes must enrol", as_json)
+            run = watch(superlink, out, lambda: superlink.submit(application, file, out, nodes, timeouts),
+                        None if as_json else _show(out))
+        finally:
+            superlink.stop()
+    _report(run, as_json)
+
+
+@app.command()
+def node(
+    file: Annotated[Path, typer.Argument(metavar="NODE", help="The node's file: its data and its device's figures.")],
+    superlink: Annotated[str, typer.Option(help="The server, host:port.")],
+    ca: Annotated[Path, typer.Option(help="The server's ca.crt.")],
+    key: Annotated[Path, typer.Option(help="This node's private key.")],
+    folder: Annotated[Path | None, typer.Option(help="Where the node keeps its socket and logs; made with permissions "
+                                                "0700. Without it, NODE's name with .node instead of .yaml.")] = None,
+    poll: Annotated[float, typer.Option(min=0.05, max=3.0, help="Seconds between two looks for a message while "
+                                        "idle.")] = 0.2,
+    plain: Annotated[bool, typer.Option("--plain", help="Flower's own SuperNode and SuperExec.")] = False,
+) -> None:
+    """Run a node until it is interrupted; its data stay on it."""
+    from fedgap.config.yaml_writer import write_document
+    from fedgap.deploy.flower_processes import NodeProcesses
+    from fedgap.deploy.keys import private_folder
+    from fedgap.deploy.node_data import FileSource, NodeFile
+    from fedgap.errors import InputError
+
+    described = NodeFile.load(file)
+    for path in (ca, key):
+        if not path.is_file():
+            raise InputError(f"{path}: is no file")
+    name, _, port = superlink.rpartition(":")
+    if not name or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError(f"--superlink: must be host:port, such as server.example:8000, not {superlink!r}")
+    _, labels = FileSource(described).samples()  # a wrong path is named here, not in a log
+    values = described.node.model_dump(mode="json", exclude_none=True)
+    for name in ("data", "experiment"):
+        beside = described.path.parent / str(values.get(name, ""))
+        if name in values and beside.is_file():
+            values[name] = str(beside)
+    own = private_folder(folder or Path(f"{file.stem}.node")).resolve()
+    write_document(values, own / "node.yaml")
+    processes = NodeProcesses(own, superlink=superlink, ca=ca.resolve(), key=key.resolve(), warm=not plain, poll_s=poll)
+    typer.echo(f"{file.stem}: {len(labels)} samples; logs are in {own}; Ctrl-C ends it",
+               err=True)
+    with _terminable():
+        try:
+            processes.start()
+            while True:
+                time.sleep(5.0)
+                if said := processes.revive():
+                    typer.echo(f"the SuperNode ended and is started again: {said}", err=True)
+        finally:
+            processes.stop()
+
+
+@app.command("app")
+def write(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
+) -> None:
+    """Write the Flower app's folder, for `flwr run` by hand."""
+    from fedgap.deploy.flower_processes import write_app
+    from fedgap.errors import InputError
+
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file; the app needs a folder")
+    typer.echo(f"wrote {write_app(folder)}; try: flwr run {folder}")
+
+
+@app.callback()
+def _root() -> None:
+    """Run an experiment over Flower, on real processes and machines."""
+    from importlib.util import find_spec
+
+    from fedgap.errors import InputError
+
+    for package in ("flwr", "cryptography"):
+        if find_spec(package) is None:
+            raise InputError(f"deploy: needs the package {package}; pip install 'fedgap[deploy]'")
+
+
+class _terminable:  # noqa: N801  (it reads as a verb)
+    """SIGTERM becomes an interruption, so that everything that was started is ended."""
+
+    def __enter__(self) -> None:
+        def interrupt(number: int, frame: Any) -> None:
+            raise KeyboardInterrupt
+
+        self._before = signal.signal(signal.SIGTERM, interrupt)
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            typer.echo("fedgap: interrupted; the same command goes on", err=True)
+            raise typer.Exit(130) from None
+
+
+def _positive(epsilon: float | None) -> None:
+    from fedgap.errors import InputError
+
+    if epsilon is not None and not epsilon > 0:
+        raise InputError("--epsilon: must be positive; smaller is more private")
+
+
+def _fresh(out: Path) -> None:
+    """A folder may hold a deployed run that was interrupted, and no other."""
+    from fedgap.errors import InputError
+    from fedgap.running.run import Run, has_run
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file; a run needs a folder")
+    if has_run(out) and (Run(out).finished or not Run(out).job.extra.get("deployed")):
+        raise InputError(f"{out}: holds a run already; choose another folder")
+
+
+def _keep_command(out: Path) -> None:
+    """Writes down what was typed: it is what goes on with the run."""
+    from fedgap.deploy.keys import private_folder
+    from fedgap.running.run import DEPLOY_COMMAND
+
+    file = out / DEPLOY_COMMAND
+    out.mkdir(parents=True, exist_ok=True)
+    private_folder(file.parent)
+    file.write_text(shlex.join(["fedgap", *sys.argv[1:]]) + "\n", encoding="utf-8")
+
+
+def _say(text: str, quiet: bool) -> None:
+    if not quiet:
+        typer.echo(text, err=True)
+
+
+def _show(out: Path) -> Callable[[list[Event]], None]:
+    from fedgap.running.live_progress import describe
+    from fedgap.running.run import Run
+
+    def lines(events: list[Event]) -> None:
+        job = Run(out).job
+        for event in events:
+            typer.echo(f"{describe(job, event)}; took {event['measured_s']:.1f} s", err=True)
+            for news in event.get("news", []):
+                who = f"{job.names[news['client']]} " if "client" in news else ""
+                typer.echo(f"  {who}{news['what']}", err=True)
+
+    return lines
+
+
+def _report(run: Run, as_json: bool) -> None:
+    summary = run.summary
+    if as_json:
+        typer.echo(json.dumps({"folder": str(run.folder), **summary}))
+        return
+    history = run.history
+    accuracy = summary["test_accuracy"]
+    typer.echo(f"{summary['rounds']} of {summary['rounds_planned']} rounds ({summary['ended']}); test accuracy "
+               f"{'–' if accuracy is None else f'{accuracy:.1%}'}")
+    typer.echo(f"modelled {summary['delay_s']:.4g} s and {summary['energy_j']:.4g} J; measured "
+               f"{sum(e['measured_s'] for e in history):.1f} s, of which {sum(e['overhead_s'] for e in history):.1f} s "
+               "were not the slowest client's own work")
+    typer.echo(f"uploads: modelled {summary['uploaded_bits'] / 8:.0f} bytes, measured "
+               f"{sum(e['uploaded_bytes'] for e in history)}")
+    typer.echo(f"folder: {run.folder}")

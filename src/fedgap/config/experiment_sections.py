@@ -1,0 +1,137 @@
+"""The experiment's parts, key by key."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from fedgap.config.checked_fields import Number, Probability, Truth, Word, count, wrong
+from fedgap.config.error_messages import did_you_mean, shown
+from fedgap.config.scenario_sections import DelayBudget, EnergyBudget, Section
+
+Scheme = Literal["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
+                 "measured"]
+Solver = Literal["exact", "alternating"]
+
+
+@dataclass(frozen=True)
+class _Name:
+    """Annotation of one of the known names, or of something of one's own that is recognised by its form."""
+
+    known: Sequence[str]
+    marks: Sequence[str]
+    """What a name of one's own contains, e.g. the colon of ``package.module:factory``."""
+    own: str
+
+    def check(self, value: Any) -> str:
+        if isinstance(value, str) and (value in self.known or any(mark in value for mark in self.marks)):
+            return value
+        hint = did_you_mean(value, self.known) if isinstance(value, str) else ""
+        raise wrong(f"must be one of {', '.join(self.known)}, or {self.own}; got {shown(value)}{hint}")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return {"type": "string", "examples": list(self.known)}
+
+
+_DATA = ("embedded", "mnist", "fashion-mnist", "cifar10")
+_MODELS = ("lenet5", "mlp", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110")
+DataName = Annotated[str, _Name(_DATA, (":", ".npz"), "a .npz file, or package.module:function")]
+ModelName = Annotated[str, _Name(_MODELS, (":",), "package.module:factory")]
+Sigma = Annotated[float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")]
+Samples = Annotated[int, count("a data set needs samples")]
+
+
+class Data(Section):
+    """The data set."""
+
+    name: DataName = "embedded"
+    """embedded, mnist, fashion-mnist, cifar10, a .npz file, or package.module:function."""
+    folder: Word | None = None
+    """Where its files are; by default the usual places are searched."""
+    download: Truth = False
+    """Whether to fetch what is missing."""
+    train_samples: Samples | None = None
+    """Take only this many training samples."""
+    test_samples: Samples | None = None
+    """Take only this many test samples."""
+
+
+class Partition(Section):
+    """Who has what; there are as many clients as the scenario has."""
+
+    kind: Literal["dirichlet", "dirichlet_by_class", "iid", "shards", "quantity", "file"] = "dirichlet"
+    """dirichlet (the paper's: label proportions of each client), dirichlet_by_class, iid, shards, quantity, file."""
+    concentration: Sigma = 5.0
+    """σ: small for clients that differ, large for clients that are alike."""
+    sizes: Literal["equal", "natural"] | None = None
+    """Whether all clients have equally many samples; by default what the kind implies."""
+    shards: Annotated[int, count("a client needs data")] = 2
+    """Shards a client, for the kind shards."""
+    file: Word | None = None
+    """Each client's sample indices (.json or .npz), for the kind file."""
+    target: Literal["global", "own"] = "global"
+    """Where a client's target set comes from: sampled from the global test set, or held out of its own data."""
+    target_size: Samples | None = None
+    """Samples in each client's target set; by default the test set divided by the number of clients."""
+
+
+class ModelChoice(Section):
+    """The model that is trained."""
+
+    name: ModelName = "lenet5"
+    """lenet5, mlp, resnet20, 32, 44, 56, 110, or package.module:factory."""
+    initialisation: Literal["he", "own"] = "he"
+    """he (normal, by fan-in), or the module's own."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the factory."""
+
+
+class PruningChoice(Section):
+    """How weights are ranked and what an upload is charged for."""
+
+    importance: Literal["taylor", "magnitude", "random"] = "taylor"
+    """taylor (the paper's: gradient times weight), magnitude, or random."""
+    remember: Truth | None = None
+    """Whether a weight that nobody trained keeps the importance that its last known gradient gives; by default with
+    ``dense_first``."""
+    accounting: Literal["as_printed", "measured"] = "as_printed"
+    """What an upload costs: (1 − λ)·H bits as printed, or the bits really encoded."""
+
+
+class BudgetChoice(Section):
+    """Budgets that replace the scenario's."""
+
+    energy_j: EnergyBudget | None = None
+    """E₀, in joule."""
+    delay_s: DelayBudget | None = None
+    """T₀, in seconds."""
+
+
+class Engine(Section):
+    """How gradients are computed."""
+
+    kind: Literal["stacked", "loop"] = "stacked"
+    """All clients in one computation, or one after another."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes a GPU where there is one."""
+    precision: Literal["float32", "tf32", "bfloat16", "float64"] = "float32"
+    """Number format of the gradients."""
+    threads: Annotated[int, count("computing takes a thread", limit=4096)] | None = None
+    """CPU threads; by default torch's choice."""
+
+
+class Faults(Section):
+    """What goes wrong, each client and round by itself."""
+
+    dropout_probability: Probability = 0.0
+    """A selected client vanishes during the round."""
+    straggler_probability: Probability = 0.0
+    """A selected client is slow in a round."""
+    straggler_slowdown: Annotated[float, Number(at_least=1, reason="a straggler is not faster than planned")] = 1.0
+    """How many times slower a straggler is."""

@@ -1,0 +1,79 @@
+"""A fleet from a CSV file: one row a client, one column a key."""
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedgap.config.document_source import exists
+from fedgap.config.error_messages import shown
+from fedgap.config.yaml_reader import read_file
+from fedgap.errors import InputError
+
+HISTOGRAMS = ("label_counts", "target_counts")
+"""Columns whose cells hold a list, as ``12;0;7``."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The clients of a CSV, and the line that each stands on."""
+
+    path: Path
+    clients: list[dict[str, Any]]
+    lines: list[int]
+
+
+def read_clients(name: str, folder: Path) -> Table:
+    """The clients in a CSV; an empty cell is a key left out. Values stay texts: the scenario checks them.
+
+    :param name: the file, relative to ``folder`` or, failing that, to the current folder.
+    """
+    path = folder / name if exists(folder / name) else Path(name)
+    if not exists(path):
+        raise InputError(f"clients: {shown(name)} is no such file (a CSV with one row a client)")
+    rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
+    clients: list[dict[str, Any]] = []
+    lines: list[int] = []
+    header: list[str] = []
+    try:
+        for row in rows:
+            cells = [cell.strip() for cell in row]
+            if not any(cells) or cells[0].startswith("#"):
+                continue
+            if not header:
+                header = _header(cells, path)
+                continue
+            if len(cells) != len(header):
+                raise InputError(
+                    f"{shown(path)}: line {rows.line_num}: has {len(cells)} cells where the header has {len(header)}"
+                )
+            clients.append({key: _cell(key, cell) for key, cell in zip(header, cells) if cell})
+            lines.append(rows.line_num)
+    except csv.Error as error:
+        raise InputError(f"{shown(path)}: line {rows.line_num}: is not CSV ({error})") from None
+    if not clients:
+        raise InputError(f"{shown(path)}: holds no client; the first line names the columns, the others are clients")
+    return Table(path, clients, lines)
+
+
+def _header(cells: list[str], path: Path) -> list[str]:
+    other = next((sign for sign in (";", "\t") if len(cells) == 1 and sign in cells[0]), None)
+    if other is not None:
+        raise InputError(
+            f"{shown(path)}: the header has no comma; separate cells by commas, not by {shown(other)}"
+            " (and write decimals with a point)"
+        )
+    for position, key in enumerate(cells):
+        if not key:
+            raise InputError(f"{shown(path)}: column {position + 1} has no name")
+        if key in cells[:position]:
+            raise InputError(f"{shown(path)}: the column {shown(key)} is there twice")
+    return cells
+
+
+def _cell(key: str, cell: str) -> Any:
+    if key not in HISTOGRAMS:
+        return cell
+    parts = [part.strip() for part in cell.split(";")]
+    return parts if len(parts) > 1 else cell  # which is then no list of counts, and said to be none

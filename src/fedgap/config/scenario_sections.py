@@ -1,0 +1,152 @@
+"""The scenario's parts, key by key: each value with its unit, its range and the reason for it."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict
+
+from fedgap.config import mode_defaults
+from fedgap.config.checked_fields import Histogram, Number, Truth, Word, count
+
+Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
+GradientBits = Annotated[float, Number("bit", above=0, reason="a gradient of no bits carries nothing")]
+SampleFlops = Annotated[float, Number("FLOP", above=0, reason="a gradient takes some operations")]
+BatchSize = Annotated[int, count("a gradient needs at least one sample")]
+MaxRatio = Annotated[float, Number(at_least=0, below=1, reason="a ratio of 1 would remove the whole model")]
+NoisePsd = Annotated[float, Number("W/Hz", above=0, reason="no receiver is free of noise; -174 dBm/Hz is 3.98e-21")]
+Moment = Annotated[float, Number(at_least=0, reason="it is the mean of a square")]
+Phi = Annotated[float, Number(at_least=0, reason="the generalization statement bounds a norm")]
+Secant = Annotated[float, Number(at_least=0, reason="it is a squared distance over a ratio")]
+Rounds = Annotated[int, count("training takes at least one round")]
+EnergyBudget = Annotated[float, Number("J", above=0, reason="without energy nothing can be computed or sent")]
+DelayBudget = Annotated[float, Number("s", above=0, reason="without time no round can end")]
+Rate = Annotated[float, Number(above=0, reason="with a learning rate of 0 the model never moves")]
+Bandwidth = Annotated[float, Number("Hz", above=0, reason="a client without bandwidth never finishes its upload")]
+MaxPower = Annotated[float, Number("W", above=0, reason="a silent client never finishes its upload")]
+MaxFrequency = Annotated[float, Number("Hz", above=0, reason="a stopped clock never finishes a gradient")]
+CycleFlops = Annotated[float, Number("FLOP", above=0, reason="a processor does some work in a cycle")]
+Pue = Annotated[float, Number(above=0, reason="computing takes energy")]
+Capacitance = Annotated[float, Number("F", above=0, reason="computing takes energy")]
+ServerPower = Annotated[float, Number("W", above=0, reason="a silent server cannot broadcast")]
+ServerBandwidth = Annotated[float, Number("Hz", above=0, reason="a server without bandwidth cannot broadcast")]
+InitialGap = Annotated[float, Number(at_least=0, reason="the loss cannot start below its minimum")]
+Smoothness = Annotated[float, Number(at_least=0, reason="a Lipschitz constant is not negative")]
+
+
+class Section(BaseModel):
+    """A part of a document: frozen, no unknown keys, and every key's docstring is its description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Budget(Section):
+    """What all rounds together may spend."""
+
+    energy_j: EnergyBudget
+    """E₀: energy of all clients and the server over all rounds, in joule."""
+    delay_s: DelayBudget
+    """T₀: time of all rounds, in seconds."""
+
+
+class Learning(Section):
+    """Stochastic gradient descent."""
+
+    rate: Rate
+    """η: the learning rate."""
+    batch_size: BatchSize
+    """Z: samples a client draws each round."""
+
+
+class Model(Section):
+    """What the model costs to send and to compute."""
+
+    gradient_bits: GradientBits
+    """H: bits of the unpruned gradient (parameters × 32 for float32)."""
+    flops_per_sample: SampleFlops
+    """e: floating-point operations for one sample's full gradient."""
+
+
+class Pruning(Section):
+    """How much may be pruned."""
+
+    max_ratio: MaxRatio
+    """λ^max: the largest fraction of the parameters that a client may remove."""
+    dense_first: Truth = False
+    """Whether round 0 is left unpruned, so that every weight has a gradient to be ranked by."""
+
+
+class Bound(Section):
+    """Theorem 1's constants, and how they are read."""
+
+    initial_gap: InitialGap
+    """L(ω⁰) − L(ω*): how far the initial loss is above the least one."""
+    smoothness: Smoothness
+    """L: Lipschitz constant of the gradient."""
+    gradient_moment: Moment
+    """A²: second moment of a sample's gradient."""
+    parameter_moment: Moment
+    """B²: second moment of the parameters, ‖ω‖²."""
+    pruning_sensitivity: Secant | None = None
+    """γ₂·R as measured, ‖∇(ω) − ∇(ω pruned)‖²/λ; replaces smoothness² × parameter_moment."""
+    aggregation: mode_defaults.Aggregation = "mean"
+    """How the clients' φ enter: sum (as printed), mean, or mixture (φ of the selected clients' pooled histogram)."""
+    constants: mode_defaults.Constants = "printed"
+    """Theorem 1's constants as printed, or corrected by 1/η² (the step from (53) to (55))."""
+    statement: mode_defaults.Statement = "size_normalised"
+    """How φ comes from label histograms: with the sets' sizes (as_printed) or their shares (size_normalised)."""
+    sensitivity: mode_defaults.Sensitivity = "theorem"
+    """Where γ₂·R comes from: smoothness² × parameter_moment (theorem), or pruning_sensitivity (secant)."""
+
+    @property
+    def pruning_weight(self) -> float:
+        """γ₂·R: L²B² by the theorem, or the measured secant."""
+        if self.sensitivity == "secant" and self.pruning_sensitivity is not None:
+            return self.pruning_sensitivity
+        return self.smoothness**2 * self.parameter_moment
+
+
+class Server(Section):
+    """The server's radio."""
+
+    power_w: ServerPower
+    """p̂: broadcast power, in watt."""
+    bandwidth_hz: ServerBandwidth
+    """ĉ: broadcast bandwidth, in hertz. Left out, it is the whole band: the sum of the clients' bandwidths."""
+
+
+class Client(Section):
+    """One client: its radio, its processor, its data."""
+
+    name: Word | None = None
+    """What to call it; by default its number."""
+    phi: Phi | None = None
+    """φ_n: the generalization statement. May be left out where label_counts and target_counts give it."""
+    label_counts: Histogram | None = None
+    """Training samples of each class."""
+    target_counts: Histogram | None = None
+    """Samples of each class in the client's own target set; by default the scenario's."""
+    uplink_gain: Gain
+    """h_n: channel power gain from the client to the server."""
+    downlink_gain: Gain
+    """ĥ_n: channel power gain from the server to the client. Left out, it is the uplink's."""
+    bandwidth_hz: Bandwidth
+    """c_n: uplink bandwidth, in hertz."""
+    max_power_w: MaxPower
+    """p_n^max: the largest transmit power, in watt."""
+    max_frequency_hz: MaxFrequency
+    """f_n^max: the highest clock frequency, in hertz."""
+    flops_per_cycle: CycleFlops
+    """q_n: floating-point operations a clock cycle."""
+    pue: Pue = 1.0
+    """κ_n: power usage effectiveness, total energy over the processor's."""
+    capacitance: Capacitance
+    """ϖ_n: effective switched capacitance, in farad."""
+    gradient_bits: GradientBits | None = None
+    """H_n, where it differs from the model's."""
+    flops_per_sample: SampleFlops | None = None
+    """e_n, where it differs from the model's."""
+    batch_size: BatchSize | None = None
+    """Z_n for the client's costs, where it differs; θ's constants use learning.batch_size."""
+    max_ratio: MaxRatio | None = None
+    """λ^max of this client, where it differs."""
+    noise_psd_w_hz: NoisePsd | None = None
+    """U_{0,n}: noise power spectral density at the client's receiver, where it differs."""

@@ -1,0 +1,286 @@
+"""A SuperLink with TLS and node authentication, nodes, and runs of the app on them."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from fedgap.deploy.child_processes import (
+    DeployError,
+    Process,
+    environment,
+    flwr,
+    free_port,
+    last_words,
+    listening,
+    wait_until,
+)
+from fedgap.deploy.keys import private_folder
+from fedgap.deploy.worker_socket import SOCKET
+from fedgap.errors import FedgapError, InfeasibleError, InputError
+from fedgap.running.events import Event, read_rounds
+from fedgap.running.run import Run
+
+CONNECTION = "fedgap"
+LOCK = "server.lock"
+"""In the run's folder: the server app holds its lock while it lives, and its process id stands in it."""
+APP = """\
+[project]
+name = "fedgap-app"
+version = "{version}"
+description = "Generalization-aware federated edge learning within an energy and a delay budget"
+license = {{text = "Apache-2.0"}}
+dependencies = ["fedgap[deploy]"]
+
+[tool.flwr.app]
+publisher = "fedgap"
+
+[tool.flwr.app.components]
+serverapp = "fedgap.deploy.server_app:app"
+clientapp = "fedgap.deploy.client_app:app"
+
+[tool.flwr.app.config]
+experiment = "embedded"   # an experiment's file (an absolute path), or a preset
+folder = "runs/deployed"  # the run's folder on the server; a run that was killed goes on there
+nodes = 4                 # how many must enrol before planning
+round-timeout = 60.0      # seconds the server waits for a round's answers
+enrol-timeout = 180.0     # seconds it waits for all nodes to enrol
+"""
+"""The Flower app: its code is the installed fedgap, so the bundle is this file alone."""
+
+
+def write_app(folder: Path) -> Path:
+    """The Flower app's folder, for ``flwr run``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    version = metadata.version("fedgap")
+    (folder / "pyproject.toml").write_text(APP.format(version=version), encoding="utf-8")
+    return folder
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds the server waits: for a round's answers, and for nodes to enrol."""
+
+    round_s: float = 60.0
+    enrol_s: float = 180.0
+
+
+class SuperLink:
+    """A SuperLink in ``folder``: keys/ (made before), home/, state.db, logs/."""
+
+    def __init__(self, folder: Path, *, host: str, port: int, keys: Path, most_bytes: int,
+                 reach: str | None = None) -> None:
+        """``host`` is what it listens on; ``reach`` is how this machine reaches it by a name in its certificate.
+
+        A request of a node may have ``most_bytes`` bytes.
+        """
+        self.folder, self.host, self.port, self.keys = private_folder(folder), host, port, keys
+        self.most_bytes = most_bytes
+        self.reach = reach or host
+        self.logs, home = folder / "logs", private_folder(folder / "home")
+        self.logs.mkdir(exist_ok=True)
+        self.environ = environment(home)
+        del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # the server app is started once: no hurry
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.reach}:{port}"\n'
+            f"root-certificates = {json.dumps(str((keys / 'ca.crt').resolve()))}\n", encoding="utf-8")
+        self.process: Process | None = None
+
+    def start(self) -> None:
+        """Starts it and waits until it listens; one that was killed finds its nodes and runs in its database again."""
+        keys, reach = self.keys, "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        if listening(reach, self.port):
+            raise InputError(f"--port: somebody listens on {reach}:{self.port} already; choose another port")
+        self.process = Process("the SuperLink", [
+            sys.executable, "-m", "fedgap.deploy.superlink", str(self.most_bytes),
+            "--host", self.host, "--port", str(self.port),
+            "--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt"),
+            "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth",
+            "--database", str(self.folder / "state.db")], self.logs / "superlink.log", self.environ)
+        wait_until(lambda: listening(reach, self.port), 90.0, "the SuperLink did not listen", self.process)
+
+    def register(self, public_key: Path) -> None:
+        """Lets the node with this key in; one that is registered already stays so."""
+        try:
+            flwr(["supernode", "register", str(public_key), CONNECTION], self.environ)
+        except DeployError as error:
+            if "already" not in str(error):
+                raise
+
+    def submit(self, app: Path, experiment: Path, out: Path, nodes: int, timeouts: Timeouts) -> str:
+        """Starts a run of the app; its id."""
+        settings = {"experiment": str(experiment.resolve()), "folder": str(out.resolve()), "nodes": nodes,
+                    "round-timeout": timeouts.round_s, "enrol-timeout": timeouts.enrol_s}
+        text = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
+        return str(flwr(["run", str(app), CONNECTION, "--run-config", text], self.environ)["run-id"])
+
+    def stop(self) -> None:
+        """Ends it and its server app."""
+        if self.process is not None:
+            self.process.stop()
+
+
+class NodeProcesses:
+    """A node on this machine: SuperNode, warm SuperExec and resident worker, in a private folder."""
+
+    def __init__(self, folder: Path, *, superlink: str, ca: Path, key: Path | None, warm: bool = True,
+                 poll_s: float = 0.2) -> None:
+        """``folder`` holds the node's file, ``node.yaml`` or ``node.json``.
+
+        Without ``warm`` it is Flower's own SuperNode and SuperExec, with their polls and a new process for every
+        message.
+        """
+        self.folder, self.superlink, self.ca, self.key = private_folder(folder), superlink, ca, key
+        self.warm, self.poll_s = warm, poll_s
+        self.environ = environment(private_folder(folder / "home"))
+        if not warm:
+            del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]
+        self.processes: list[Process] = []
+
+    def start(self) -> None:
+        """Starts all three; returns without waiting for the SuperLink."""
+        (self.folder / SOCKET).unlink(missing_ok=True)
+        python, folder = sys.executable, self.folder
+        self.processes = [Process("the worker", [python, "-m", "fedgap.deploy.node_worker", str(folder)],
+                                  folder / "worker.log", self.environ)]
+        self.start_supernode()
+
+    def start_supernode(self) -> None:
+        """Starts the SuperNode and what runs its client apps."""
+        python, folder, port = sys.executable, self.folder, free_port()
+        options = ["--root-certificates", str(self.ca), "--superlink", self.superlink, "--port", str(port),
+                   "--node-config", f"folder={json.dumps(str(folder))}"]
+        if self.key is not None:
+            options += ["--auth-supernode-private-key", str(self.key)]
+        if not self.warm:
+            plain = str(Path(python).parent / "flower-supernode")
+            self.processes.append(Process("the SuperNode", [plain, *options], folder / "supernode.log", self.environ))
+            return
+        secret = folder / "superexec.secret"
+        if not secret.is_file():
+            with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(48))
+        options += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
+        supernode = Process("the SuperNode", [python, "-m", "fedgap.deploy.supernode", str(self.poll_s), *options],
+                            folder / "supernode.log", self.environ)
+        executor = Process("the SuperExec", [python, "-m", "fedgap.deploy.executor", f"127.0.0.1:{port}", str(secret),
+                                             str(supernode.pid)], folder / "executor.log", self.environ)
+        self.processes += [supernode, executor]
+
+    def revive(self) -> str:
+        """Starts the SuperNode again where it has ended; what it said at last, or "".
+
+        A SuperLink refuses a key that it believes alive, and believes a killed node alive for about a minute.
+        """
+        if all(process.alive() for process in self.processes[1:]):
+            return ""
+        said = last_words(self.processes[1].log)
+        for process in self.processes[1:]:
+            process.stop()
+        del self.processes[1:]
+        self.start_supernode()
+        return said
+
+    def kill(self) -> None:
+        """SIGKILL to everything of the node, as if the machine lost power."""
+        for process in self.processes:
+            process.kill()
+
+    def stop(self) -> None:
+        """Ends everything of the node."""
+        for process in reversed(self.processes):
+            process.stop()
+
+
+def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
+          on_events: Callable[[list[Event]], None] | None = None, most_restarts: int = 5) -> Run:
+    """Waits for the run's end; starts a dead SuperLink again and submits a new run where the server's died.
+
+    The session goes on from its checkpoint. Gives up after ``most_restarts`` in a row without a new round.
+    """
+    (out / LOCK).unlink(missing_ok=True)
+    submit()
+    run, seen, restarts, submitted = Run(out), 0, 0, time.monotonic()
+    while not run.finished:
+        time.sleep(0.2)
+        seen_before = seen
+        if (out / "rounds.jsonl").is_file():
+            history = read_rounds(out / "rounds.jsonl")
+            if len(history) > seen and on_events is not None:
+                on_events(history[seen:])
+            seen = max(seen, len(history))
+        if seen > seen_before:
+            restarts = 0
+        if (out / "failed.json").is_file():
+            raise _failure(out / "failed.json")
+        assert superlink.process is not None
+        dead = not superlink.process.alive()
+        if not dead and not (_server_died(out, since=submitted)):
+            continue
+        if run.finished:
+            break
+        restarts += 1
+        if restarts > most_restarts:
+            raise DeployError(f"the server died {restarts} times without finishing a round (see {superlink.logs})")
+        if dead:
+            superlink.process.kill()
+            superlink.start()
+        submitted = time.monotonic()
+        submit()
+    (out / LOCK).unlink(missing_ok=True)
+    return run
+
+
+def _server_died(out: Path, since: float) -> bool:
+    """Whether the server app that held the folder's lock is gone, or none has come within two minutes."""
+    path = out / LOCK
+    if not path.is_file():
+        return time.monotonic() - since > 120.0
+    with open(path, "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        path.unlink()
+    return True
+
+
+def _failure(path: Path) -> FedgapError:
+    said = json.loads(path.read_bytes())
+    kind = {2: InputError, 3: InfeasibleError}.get(said["exit_code"], DeployError)
+    return kind(said["error"])
+
+
+def local_superlink(folder: Path, nodes: Sequence[str], most_bytes: int) -> SuperLink:
+    """A SuperLink on the loopback interface, with fresh keys for itself and these nodes."""
+    from fedgap.deploy.keys import make_certificates, make_node_key
+
+    keys = private_folder(folder / "keys")
+    make_certificates(keys, ["127.0.0.1"])
+    for name in nodes:
+        make_node_key(keys, name)
+    return SuperLink(folder, host="127.0.0.1", port=free_port(), keys=keys, most_bytes=most_bytes)
+
+
+def forget_secrets(folder: Path) -> None:
+    """Removes the keys, databases and sockets of a deployment that is over; its logs stay."""
+    for name in ("keys", "home", "app"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for path in folder.glob("state.db*"):
+        path.unlink()
+    for node in folder.glob("node-*"):
+        logs = folder / "logs" / node.name
+        logs.mkdir(parents=True, exist_ok=True)
+        for log in node.glob("*.log"):
+            shutil.move(log, logs / log.name)
+        shutil.rmtree(node, ignore_errors=True)
+

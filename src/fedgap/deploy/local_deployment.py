@@ -1,0 +1,82 @@
+"""``fedgap deploy up --local N``: a SuperLink and N nodes on this machine, an experiment on them, and an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedgap.config import Experiment
+from fedgap.config.yaml_writer import write_document
+from fedgap.deploy.enrol import first_clients, most_request_bytes
+from fedgap.deploy.flower_processes import (
+    NodeProcesses,
+    SuperLink,
+    Timeouts,
+    forget_secrets,
+    local_superlink,
+    watch,
+    write_app,
+)
+from fedgap.deploy.keys import private_folder
+from fedgap.running.events import Event
+from fedgap.running.run import Run
+
+
+@dataclass
+class Local:
+    """A running deployment on this machine."""
+
+    superlink: SuperLink
+    nodes: list[NodeProcesses]
+    experiment: Path
+    app: Path
+    out: Path
+    timeouts: Timeouts
+
+    def submit(self) -> str:
+        """Starts a run, which goes on where an earlier one was killed."""
+        return self.superlink.submit(self.app, self.experiment, self.out, len(self.nodes), self.timeouts)
+
+    def run(self, on_events: Callable[[list[Event]], None] | None = None) -> Run:
+        """Submits and waits for the end."""
+        return watch(self.superlink, self.out, self.submit, on_events)
+
+
+@contextmanager
+def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts | None = None,
+          epsilon: float | None = None, warm: bool = True,
+          through: Callable[[int], int] | None = None) -> Iterator[Local]:
+    """Starts a SuperLink and ``count`` nodes, each with its share of the experiment's data; ends them all after.
+
+    ``epsilon`` noises the nodes' label histograms. ``warm`` False leaves Flower's own processes and polls as they are.
+    ``through`` gives another port of this machine, which leads to the SuperLink's, for the nodes to go through.
+    """
+    chosen = first_clients(experiment, count)
+    most_bytes = most_request_bytes(chosen)
+    out.mkdir(parents=True, exist_ok=True)
+    folder = private_folder(out / "deployment")
+    forget_secrets(folder)  # of a deployment that was killed: its SuperLink would believe the nodes still there
+    file = chosen.save(folder / "experiment.yaml")
+    names = [f"node-{n}" for n in range(count)]
+    superlink = local_superlink(folder, names, most_bytes)
+    nodes: list[NodeProcesses] = []
+    try:
+        superlink.start()
+        port = superlink.port if through is None else through(superlink.port)
+        for n, name in enumerate(names):
+            superlink.register(superlink.keys / f"{name}.pub")
+            own = private_folder(folder / name)
+            settings = {"experiment": str(file.resolve()), "client": n}
+            write_document(settings if epsilon is None else {**settings, "epsilon": epsilon}, own / "node.yaml")
+            node = NodeProcesses(own, superlink=f"127.0.0.1:{port}", ca=superlink.keys / "ca.crt",
+                                 key=superlink.keys / name, warm=warm)
+            nodes.append(node)
+            node.start()
+        yield Local(superlink, nodes, file, write_app(folder / "app"), out, timeouts or Timeouts())
+    finally:
+        superlink.stop()  # first, or the server would go on for a round or two without its nodes
+        for node in nodes:
+            node.stop()
+        forget_secrets(folder)

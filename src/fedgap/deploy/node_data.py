@@ -1,0 +1,126 @@
+"""A node's data and what it tells about itself: a share of an experiment's data, or data of its own.
+
+A node's file (YAML or JSON) has either ``experiment`` and ``client`` (which share of the experiment's data this node
+plays; for trying things out), or ``name``, ``data`` (an ``.npz`` file with ``train_x`` and ``train_y``), ``classes``
+and ``device`` (the figures of a scenario's client). Both may have ``epsilon`` (noise on the label histogram) and
+``threads``; :mod:`fedgap.config.node_file` has all keys.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgap.config import Client, Experiment
+from fedgap.config.node_file import NOT_A_DEVICE, OwnNode, ShareNode, read_node
+from fedgap.config.yaml_reader import parse, read_file
+from fedgap.deploy.privacy import noised_counts
+from fedgap.errors import InputError
+from fedgap.running.prepare import divide
+
+FILES = ("node.yaml", "node.yml", "node.json")
+"""What a node's file may be called in its folder."""
+
+
+@dataclass(frozen=True)
+class NodeFile:
+    """A node's file, checked; paths in it are relative to its folder."""
+
+    path: Path
+    node: ShareNode | OwnNode
+
+    @staticmethod
+    def load(path: str | Path) -> NodeFile:
+        """Reads a node's file; what is wrong with it is said in one line."""
+        written = parse(read_file(Path(path)), str(path), as_json=Path(path).suffix.lower() == ".json")
+        return NodeFile(Path(path).resolve(), read_node(written, str(path)))
+
+    @staticmethod
+    def of(folder: Path) -> NodeFile:
+        """The file in a node's folder."""
+        return NodeFile.load(next((folder / name for name in FILES if (folder / name).is_file()), folder / FILES[0]))
+
+
+class FileSource:
+    """What a node's file describes."""
+
+    def __init__(self, file: NodeFile) -> None:
+        self.file = file
+
+    @cached_property
+    def _share(self) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Samples and exact profile."""
+        node = self.file.node
+        return self._of_experiment(node) if isinstance(node, ShareNode) else self._own(node)
+
+    def _of_experiment(self, node: ShareNode) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        beside = self.file.path.parent / node.experiment
+        experiment = Experiment.load(beside if beside.is_file() else node.experiment)
+        client = node.client
+        if client >= experiment.size:
+            raise InputError(f"client: the experiment has clients 0 to {experiment.size - 1}; there is no {client}")
+        dataset, parts, scenario = divide(experiment)
+        index = torch.from_numpy(parts.train[client])
+        return dataset.train_x[index], dataset.train_y[index], {
+            "name": scenario.names[client], "client": client, "label_counts": parts.label_counts[client].tolist(),
+            "target_counts": parts.target_counts[client].tolist(), "device": _figures(scenario.clients[client])}
+
+    def _own(self, node: OwnNode) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        path = self.file.path.parent / node.data
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                inputs, labels = arrays["train_x"].astype(np.float32), np.asarray(arrays["train_y"])
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            raise InputError(f"data: {path} cannot be read as .npz with train_x and train_y ({error})") from None
+        if inputs.ndim == 3:
+            inputs = inputs[:, None]
+        if inputs.ndim < 2 or inputs.size == 0 or not np.isfinite(inputs).all():
+            raise InputError(f"data: {path} needs samples of finite numbers, (samples, channels, height, width) or "
+                             f"(samples, height, width); train_x has shape {inputs.shape}")
+        if labels.shape != inputs.shape[:1] or not np.issubdtype(labels.dtype, np.integer) or not (
+                0 <= labels.min() <= labels.max() < node.classes):
+            raise InputError(f"data: {path} needs a label for each sample, whole numbers from 0 to {node.classes - 1}")
+        x, y = torch.from_numpy(inputs), torch.from_numpy(labels.astype(np.int64))
+        shape = (1, -1) + (1,) * (x.dim() - 2)
+        for key in ("mean", "std"):
+            if len(getattr(node, key)) not in (1, x.shape[1]):
+                raise InputError(f"{key}: has {len(getattr(node, key))} numbers; one, or {x.shape[1]} for the channels")
+        mean, std = (torch.tensor(values, dtype=torch.float32).reshape(shape) for values in (node.mean, node.std))
+        counts = np.bincount(y.numpy(), minlength=node.classes)
+        return (x - mean) / std, y, {"name": node.name, "label_counts": counts.tolist(),
+                                     "device": _figures(node.device)}
+
+    def profile(self) -> dict[str, Any]:
+        """Name, device figures and histograms; where ``epsilon`` says so the training histogram alone, noised."""
+        profile = dict(self._share[2])
+        epsilon = self.file.node.epsilon
+        if epsilon is not None:
+            profile["label_counts"] = noised_counts(profile["label_counts"], epsilon, self._secret()).tolist()
+            profile["epsilon"] = epsilon
+            profile.pop("target_counts", None)
+        return profile
+
+    def samples(self) -> tuple[Tensor, Tensor]:
+        """Inputs and labels; they never leave the node."""
+        return self._share[:2]
+
+    def _secret(self) -> bytes:
+        """What the noise is drawn from, made once and kept beside the node's file, so that it never changes."""
+        path = self.file.path.with_name(self.file.path.stem + ".secret")
+        if not path.is_file():
+            path.touch(mode=0o600)
+            path.write_bytes(secrets.token_bytes(32))
+        return path.read_bytes()
+
+
+def _figures(client: Client) -> dict[str, Any]:
+    """A client's radio and processor, without its name and its data."""
+    return client.model_dump(exclude_none=True, exclude=set(NOT_A_DEVICE))

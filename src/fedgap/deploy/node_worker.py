@@ -1,0 +1,106 @@
+"""A node's resident worker: ``python -m fedgap.deploy.node_worker FOLDER [--passing]``.
+
+It listens on ``FOLDER/worker.sock`` (permissions 0600), answers packets one after the other, and ends when nobody has
+asked for a while; the next message starts it again, and the server sends it the state.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedgap.deploy.node import Node
+from fedgap.deploy.node_data import FileSource, NodeFile
+from fedgap.deploy.packet import Packet, PacketError
+from fedgap.deploy.worker_socket import MOST_BYTES, SOCKET, WorkerError, receive_frame, send_frame
+from fedgap.errors import FedgapError
+
+IDLE_S = 900.0
+"""A worker that nobody asked anything for so long ends."""
+PASSING_IDLE_S = 30.0
+"""The same in a simulation, whose workers nobody else would end."""
+LOG = logging.getLogger("fedgap.worker")
+
+
+class Worker:
+    """Holds the nodes of its folder: one in a deployment, all virtual ones in a simulation."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._nodes: dict[str, Node] = {}
+
+    def answer(self, which: bytes, request: bytes) -> bytes:
+        """The answer's bytes; an error for people becomes a refusal with its reason."""
+        try:
+            return self.node(which).answer(Packet.from_bytes(request, MOST_BYTES)).to_bytes()
+        except FedgapError as error:
+            LOG.warning("refused: %s", error)
+            return Packet({"status": "refused", "reason": str(error)}).to_bytes()
+
+    def node(self, which: bytes) -> Node:
+        """The node that is meant, made at its first use."""
+        key = which.decode("utf-8", "replace")
+        if key not in self._nodes:
+            self._nodes[key] = Node(FileSource(self._file(which)))
+        return self._nodes[key]
+
+    def _file(self, which: bytes) -> NodeFile:
+        try:
+            spec: Any = json.loads(which)
+        except ValueError:
+            raise PacketError("which node is meant cannot be read") from None
+        if isinstance(spec, dict) and "experiment" in spec:
+            path = Path(tempfile.mkstemp(".json", "node-", self.folder)[1])
+            path.write_text(json.dumps(spec), encoding="utf-8")
+            file = NodeFile.load(path)
+        else:
+            file = NodeFile.of(self.folder)
+        torch.set_num_threads(file.node.threads)
+        return file
+
+
+def serve(folder: Path, worker: Worker, idle_s: float = IDLE_S) -> None:
+    """Answers until nobody has asked for ``idle_s`` seconds."""
+    os.chdir(folder)
+    Path(SOCKET).unlink(missing_ok=True)
+    before = os.umask(0o177)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(SOCKET)
+        os.umask(before)
+        listener.listen(64)
+        listener.settimeout(idle_s)
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                return
+            with connection:
+                try:
+                    connection.settimeout(60.0)
+                    which, request = receive_frame(connection), receive_frame(connection)
+                    send_frame(connection, worker.answer(which, request))
+                except (OSError, WorkerError) as error:
+                    LOG.warning("a connection failed: %s", error)
+
+
+def main() -> None:
+    """The command line."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    folder = Path(sys.argv[1]).resolve()
+    passing = "--passing" in sys.argv[2:]
+    serve(folder, Worker(folder), PASSING_IDLE_S if passing else IDLE_S)
+    if passing:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

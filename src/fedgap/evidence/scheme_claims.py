@@ -1,0 +1,174 @@
+"""How the paper's sentences about schemes are judged: the proposed one against its baselines, paired over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedgap.evidence.claim_verdicts import NOT_YET, Answer, Judge, Results, in_all, number
+from fedgap.evidence.results import MEASURES, by_seed
+from fedgap.evidence.statistics import Interval, holm, interval, paired
+
+
+def panel_of(results: Results, number: int, mode: str) -> Results:
+    """Panel ``number``, or its twin of the same title that was run in this mode."""
+    first: Results = results["panels"][number]
+    twins = (panel for panel in results["panels"] if panel.get("title") == first.get("title"))
+    return next((panel for panel in twins if any(row["mode"] == mode for row in panel.get("rows", []))), first)
+
+
+def versus(baseline: str | None = None, panel: int = 0, *, lower: bool = False,
+           tight: bool = False) -> Judge:
+    """Proposed against one baseline, or all, over a panel's values (or its tightest alone)."""
+    def judge(results: Results, mode: str) -> Answer:
+        one = panel_of(results, panel, mode)
+        if one.get("status"):
+            return NOT_YET
+        found = [c for c in one["comparisons"] if c["mode"] == mode and baseline in (None, c["baseline"])]
+        if tight:
+            found = [c for c in found if c["value"] == min(each["value"] for each in found)]
+        if not found:
+            return NOT_YET
+        verdict, text = comparisons(found, lower=lower)
+        return verdict, text + _averages(one["rows"], found, lower=lower)
+    return judge
+
+
+WORTH = {False: 0.01, True: 0.05}
+"""What a tie that could have hidden more does not decide: a point of accuracy, or (lower is better) of loss in nats."""
+
+
+def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> Answer:
+    """Better in all: holds; better in some and worse in none: in part; otherwise it does not hold, but for nothing but
+    ties that could have hidden something of :data:`WORTH`: undecided."""
+    good, bad = ("lower", "higher") if lower else ("higher", "lower")
+    count = {name: sum(c["verdict"] == name for c in found) for name in ("higher", "lower", "tie", "identical")}
+    verdict = ("holds" if count[good] == len(found) else "holds in part" if count[good] and not count[bad]
+               else "does not hold")
+    scale, unit = (1.0, "") if lower else (100.0, " points")
+    text = (f"better in {count[good]}, level in {count['tie']}, the same model in {count['identical']}, worse in "
+            f"{count[bad]} of {len(found)} comparisons over {_seeds(found)}")
+    if few := len(found) - sum(count.values()):
+        text += f" ({few} have too few seeds yet)"
+    shown = [c for c in found if c["verdict"] in (good, bad)]
+    for name, group in (("best", [c for c in shown if c["verdict"] == good]),
+                        ("worst significant", [c for c in shown if c["verdict"] == bad])):
+        if group:
+            c = max(group, key=lambda each: abs(each["difference"]))
+            text += (f"; {name} {scale * c['difference']:+.2f} ± {scale * c['half']:.2f}{unit} against {c['baseline']} "
+                     f"at {c['value']:g}")
+    detectable = [c["detectable"] for c in found if c["verdict"] == "tie" and c["detectable"]]
+    if detectable and not lower and max(detectable) >= 1.0:
+        text += "; with so few seeds ties could have hidden any difference"
+    elif detectable:
+        text += f"; ties could have hidden {scale * max(detectable):.2f}{unit}"
+    if verdict == "does not hold" and count[good] and count[bad] < count[good]:
+        verdict = "holds in part"
+    if not (count[good] or count[bad] or count["identical"]) and min(detectable, default=0.0) > WORTH[lower]:
+        verdict = "undecided"
+    return verdict, text
+
+
+def _seeds(found: Sequence[Mapping[str, Any]]) -> str:
+    """e.g. ``3 seeds``, or ``2 to 3`` of them."""
+    counts = [c["seeds"] for c in found]
+    return f"{min(counts)} seeds" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} seeds"
+
+
+def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, measure: str) -> Interval | None:
+    """Proposed less a baseline, each seed's mean over the values that all seeds of both schemes have: less noise where
+    seeds are few."""
+    pair = [{(row["seed"], row["value"]): row[measure] for row in rows if row["mode"] == mode and row["scheme"] == name
+             and row[measure] is not None} for name in ("proposed", baseline)]
+    both = pair[0].keys() & pair[1].keys()
+    seeds = sorted({seed for seed, _ in both})
+    values = [value for value in sorted({value for _, value in both}) if all((seed, value) in both for seed in seeds)]
+    if not values:
+        return None
+    return interval([float(np.mean([pair[0][seed, value] - pair[1][seed, value] for value in values]))
+                     for seed in seeds])
+
+
+def _averages(rows: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, lower: bool) -> str:
+    """Of each baseline of the comparisons, where these are at several values."""
+    if len({c["value"] for c in found}) < 2:
+        return ""
+    measure, scale, unit = (MEASURES["loss"], 1.0, "") if lower else (MEASURES["accuracy"], 100.0, ", points")
+    ones = {name: on_average(rows, found[0]["mode"], name, measure)
+            for name in dict.fromkeys(c["baseline"] for c in found)}
+    parts = [f"{name} {one.signed(scale)}" for name, one in ones.items() if one is not None]
+    return f"; on average over the values{unit}: {', '.join(parts)}" if parts else ""
+
+
+def saturates(results: Results, mode: str) -> Answer:
+    """Every baseline's gain from the nominal energy budget to the largest, against that from the least to the nominal.
+
+    Saturated: the later gain is not above the earlier one, and less than half a point or not distinguishable from 0.
+    """
+    panel = results["panels"][0]
+    rows = [row for row in panel.get("rows", []) if row["mode"] == mode]
+    values = sorted({row["value"] for row in rows})
+    if len(values) < 3:
+        return NOT_YET
+    steps, parts = ((values[0], panel["nominal"]), (panel["nominal"], values[-1])), []
+    saturated: list[bool] = []
+    names = [name for name in dict.fromkeys(row["scheme"] for row in rows if row["scheme"] != "proposed")
+             if all(by_seed(rows, "accuracy", scheme=name, value=value) for value in steps[0] + steps[1])]
+    if not names:
+        return NOT_YET
+    for name in names:
+        gains = []
+        for low, high in steps:
+            before, after = (by_seed(rows, "accuracy", scheme=name, value=value) for value in (low, high))
+            gains.append(interval([100.0 * (after[s] - before[s]) for s in sorted(before.keys() & after.keys())]))
+        saturated.append(gains[1].mean <= max(gains[0].mean, 0.5) and (gains[1].mean < 0.5 or gains[1].low <= 0.0))
+        parts.append(f"{name} {number((gains[0].mean, gains[0].half))}, then {number((gains[1].mean, gains[1].half))}")
+    loose = [row for row in rows if row["value"] == values[-1] and row["accuracy"] is not None]
+    late = sum(row["energy_j"] < 0.999 * row["value"] for row in loose)
+    return in_all(saturated), (
+        f"points gained from {values[0]:g} to {panel['nominal']:g} J, then to {values[-1]:g} J: " + "; ".join(parts)
+        + f"; at {values[-1]:g} J {late} of {len(loose)} plans leave energy unspent")
+
+
+def faster_at_first(panel: int = 0) -> Judge:
+    """Whether baselines have the lower loss after a quarter of what both spend, and yet the higher one at the end."""
+    def judge(results: Results, mode: str) -> Answer:
+        one = panel_of(results, panel, mode)
+        if one.get("status"):
+            return NOT_YET
+        rows, axis = [row for row in one["rows"] if row["mode"] == mode], one["vary"]
+        losses = {name: _early(rows, results["runs"], name, axis)
+                  for name in dict.fromkeys(row["scheme"] for row in rows if row["scheme"] != "proposed")}
+        names = [name for name, (own, _) in losses.items() if own]
+        if not names:
+            return NOT_YET
+        early = holm([paired(*losses[name]) for name in names])
+        ends = {c["baseline"]: c["verdict"] for c in one["comparisons"] if c["mode"] == mode}
+        ahead = [name for name, c in zip(names, early, strict=True) if c.verdict == "lower"]
+        behind = [name for name in ahead if ends.get(name) == "lower"]
+        verdict = "does not hold" if not behind else "holds" if behind == ahead else "holds in part"
+        if not ahead and min(c.difference.low for c in early) < -WORTH[True]:
+            verdict = "undecided"
+        text = "baseline's loss less the proposed scheme's after a quarter of what both spend: " + "; ".join(
+            f"{name} {c.difference.signed(digits=3)}" for name, c in zip(names, early, strict=True))
+        return verdict, text + (f"; ahead at first: {', '.join(ahead)}; of these behind at the end: "
+                                f"{', '.join(behind) or 'none'}" if ahead else "; none is ahead at first")
+    return judge
+
+
+def _early(rows: Sequence[Mapping[str, Any]], runs: Mapping[str, Any], baseline: str,
+           axis: str) -> tuple[dict[int, float], dict[int, float]]:
+    """Training loss of the baseline and of the proposed scheme by seed, at a quarter of the lesser total of the two."""
+    found: tuple[dict[int, float], dict[int, float]] = ({}, {})
+    pair = [{row["seed"]: row for row in rows if row["scheme"] == name and row["accuracy"] is not None}
+            for name in (baseline, "proposed")]
+    for seed in sorted(pair[0].keys() & pair[1].keys()):
+        point = 0.25 * min(own[seed][axis] for own in pair)
+        for own, losses in zip(pair, found, strict=True):
+            row = own[seed]
+            run = runs[row["run"]]
+            spent = np.array(run["round"]) * (row[axis] / row["rounds"])
+            losses[seed] = float(np.interp(point, spent, run["training_set_loss"]))
+    return found

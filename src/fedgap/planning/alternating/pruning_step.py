@@ -1,0 +1,35 @@
+"""Line 9: the pruning ratios, problem P3, a linear program."""
+
+import numpy as np
+from scipy.optimize import linprog
+
+from fedgap.planning.alternating.iterate import TOLERANCE, Point, Repeated
+
+
+def pruning_step(repeated: Repeated, point: Point) -> Point:
+    """min Σ λ_n over the selected clients s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, at fixed a, p and f (HiGHS).
+
+    With a fixed, θ is γ₂·Σλ/k and constants. T ≤ T₀ is a lower bound on each λ_n: 1 − (t − download_n)/delay_n, with t
+    a pruned round's time, T₀/R, or (T₀ − the unpruned round's)/(R − 1). Where the LP has no solution the point is
+    returned as it came: its λ is the best known.
+    """
+    if not repeated.scheme.prune or repeated.pruned_rounds == 0:
+        return point
+    index = np.flatnonzero(point.selected)
+    loads = repeated.loads(point.power_w, point.frequency_hz)
+    energy, delay, download = (column[index] for column in (loads.energy_j, loads.delay_s, loads.download_s))
+    spent = repeated.dense_rounds * float((delay + download).max())
+    deadline = (repeated.problem.delay_s - spent) / repeated.pruned_rounds
+    most = repeated.max_ratio[index]
+    least = np.maximum(0.0, 1.0 - (deadline - download) / delay)
+    if (least > most + TOLERANCE).any():
+        return point
+    rounds = repeated.pruned_rounds * energy / repeated.energy_j
+    needed = (rounds + repeated.dense_rounds * energy / repeated.energy_j).sum() - 1.0
+    bounds = np.column_stack([np.minimum(least, most), most])
+    answer = linprog(np.ones(index.size), A_ub=-rounds[None, :], b_ub=[-needed], bounds=bounds, method="highs")
+    if not answer.success:
+        return point
+    ratio = point.ratio.copy()
+    ratio[index] = np.clip(answer.x, 0.0, most)
+    return Point(point.selected, ratio, point.power_w, point.frequency_hz)

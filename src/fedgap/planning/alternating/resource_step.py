@@ -1,0 +1,154 @@
+"""Lines 3–8: powers and frequencies by successive convex approximation of P2 (problem P2.1).
+
+P2's objective does not contain p or f: it is pure feasibility, and "the" solution is the one a tie-break rule picks.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.planning.alternating.iterate import Point, Repeated
+from fedgap.planning.convex_model import Coefficients, cvxpy, solved
+from fedgap.system import Fleet, uplink_rate, upload_energy
+
+Array = npt.NDArray[np.float64]
+Rule = Literal["centre", "slack", "energy"]
+
+
+def upload_energy_slope(fleet: Fleet, power_w: Array) -> Array:
+    """b_n = ∂/∂p [p·H/r(p)] = H/r(p) − p·H·h·c/(r(p)²·(c·U₀ + p·h)·ln2), in J/W, shape (N,).
+
+    The paper prints it with r = c·log₂(·) written out: H/(c·log₂(·)) − p·H·h/(c·log₂(·)²·(c·U₀ + p·h)·ln2).
+    """
+    noise = fleet.uplink_noise_psd_w_hz[..., None]
+    rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, noise)
+    bits, received = fleet.gradient_bits, power_w * fleet.uplink_gain
+    fall = bits * received * fleet.bandwidth_hz
+    return np.asarray(bits / rate - fall / (rate**2 * (fleet.bandwidth_hz * noise + received) * np.log(2.0)))
+
+
+def tangent(fleet: Fleet, power_w: Array, at_w: Array) -> Array:
+    """ξ(p) = p_k·H/r(p_k) + b·(p − p_k), eq. (SCA), in J: the upload energy's tangent at p_k = ``at_w``, shape (N,).
+
+    It lies *above* the upload energy, as the paper claims: with v = p·h/(c·U₀), v/ln(1 + v) = ∫₀¹ (1 + v)^t dt is a
+    mean of concave functions, hence concave. So a point of P2.1 is a point of P2; the approximation only loses points.
+    """
+    whole = np.zeros(at_w.shape)
+    return np.asarray(upload_energy(fleet, whole, at_w) + upload_energy_slope(fleet, at_w) * (power_w - at_w))
+
+
+class ResourceStep:
+    """P2.1 for k selected clients in CVXPY, compiled once (DPP) and solved for any local point.
+
+    Variables x = p/p^max and y = f/f^max in [0, 1]. The delay's 1/r(p) is convex in p: an auxiliary
+    v ≤ ln(1 + p·h/(c·U₀)), a concave bound, enters as 1/v. The logarithm is written ln(SNR) + ln(x + 1/SNR) to keep the
+    solver's numbers near 1.
+    """
+
+    def __init__(self, repeated: Repeated, count: int, rule: Rule) -> None:
+        cp = cvxpy()
+        self._repeated, scheme = repeated, repeated.scheme
+        names = (
+            "compute_j", "upload_slope", "compute_s", "upload_s", "download_s",
+            "dense_compute_s", "dense_upload_s", "log_snr", "inverse_snr",
+        )  # fmt: skip
+        self._values = value = {name: cp.Parameter(count, nonneg=True) for name in names}
+        value["energy_left"] = cp.Parameter()
+        slack = cp.Variable(nonneg=True)
+        constraints: list[Any] = []
+        self._x: Any = np.ones(count)
+        self._y: Any = np.ones(count)
+        per_nat, one_over_y, squared_y = np.ones(count), np.ones(count), np.ones(count)
+        if scheme.power:
+            self._x, nats = cp.Variable(count, nonneg=True), cp.Variable(count)
+            constraints += [self._x <= 1.0, nats <= cp.log(self._x + value["inverse_snr"]) + value["log_snr"]]
+            per_nat = cp.inv_pos(nats)
+        if scheme.frequency:
+            self._y = cp.Variable(count, nonneg=True)
+            constraints += [self._y <= 1.0]
+            one_over_y, squared_y = cp.inv_pos(self._y), cp.square(self._y)
+        energy = value["compute_j"] @ squared_y + value["upload_slope"] @ self._x
+        time = cp.multiply(value["compute_s"], one_over_y) + cp.multiply(value["upload_s"], per_nat)
+        if repeated.dense_rounds:
+            dense, rest = cp.Variable(), cp.Variable()
+            unpruned = cp.multiply(value["dense_compute_s"], one_over_y)
+            unpruned += cp.multiply(value["dense_upload_s"], per_nat)
+            constraints += [time + value["download_s"] <= rest, unpruned + value["download_s"] <= dense]
+            delays = (repeated.pruned_rounds * rest + repeated.dense_rounds * dense) / repeated.problem.rounds
+            constraints += [delays + slack <= 1.0]
+        else:
+            constraints += [time + value["download_s"] + slack <= 1.0]
+        if rule == "energy":
+            constraints += [slack == 0.0]
+            objective = cp.Minimize(energy)
+        else:
+            constraints += [energy + slack <= value["energy_left"]]
+            objective = cp.Maximize(slack) if rule == "slack" else cp.Minimize(0.0)
+        self._model = cp.Problem(objective, constraints)
+
+    def __call__(self, point: Point) -> Point | None:
+        """One solution of P2.1 at the local point, or None where the solver finds none."""
+        self._set(point)
+        if not solved(self._model):
+            return None
+        fleet = self._repeated.problem.fleet
+        power, frequency = point.power_w.copy(), point.frequency_hz.copy()
+        # The solver stops a hair outside [0, 1]; a power or frequency of exactly 0 would never finish.
+        if self._repeated.scheme.power:
+            power[point.selected] = np.clip(self._x.value, 1e-15, 1.0) * fleet.max_power_w[point.selected]
+        if self._repeated.scheme.frequency:
+            frequency[point.selected] = np.clip(self._y.value, 1e-15, 1.0) * fleet.max_frequency_hz[point.selected]
+        return Point(point.selected, point.ratio, power, frequency)
+
+    def _set(self, point: Point) -> None:
+        """Parameter values: energies in units of the energy budget, times in units of T₀/R."""
+        repeated, index = self._repeated, np.flatnonzero(point.selected)
+        fleet = repeated.problem.fleet.take(index)
+        whole = Coefficients.of(fleet)
+        rounds = repeated.pruned_rounds * (1.0 - point.ratio[index]) + repeated.dense_rounds
+        power, share = point.power_w[index], repeated.problem.delay_s / repeated.problem.rounds
+        budget = repeated.energy_j
+        at_zero = tangent(fleet, np.zeros(index.size), power)
+        slope = upload_energy_slope(fleet, power) * fleet.max_power_w
+        keep = 1.0 - point.ratio[index]
+        snr = np.expm1(whole.log_snr)
+        # Seconds at one nat a symbol where the power is free, at p^max where it is not.
+        upload = whole.upload_s * (whole.log_snr if repeated.scheme.power else 1.0)
+        numbers = {
+            "compute_j": rounds * whole.compute_j / budget,
+            "upload_slope": rounds * slope / budget,
+            "energy_left": 1.0 - float(rounds @ at_zero) / budget,
+            "compute_s": keep * whole.compute_s / share,
+            "upload_s": keep * upload / share,
+            "download_s": whole.download_s / share,
+            "dense_compute_s": whole.compute_s / share,
+            "dense_upload_s": upload / share,
+            "log_snr": np.log(snr),
+            "inverse_snr": 1.0 / snr,
+        }
+        for name, number in numbers.items():
+            self._values[name].value = number
+
+
+def successive_approximation(
+    step: ResourceStep, repeated: Repeated, point: Point, stop: Literal["printed", "moves"]
+) -> Point | None:
+    """Lines 4–7: solve P2.1 at its own solution until the stopping rule; None where P2.1 has no solution at all.
+
+    ``printed`` stops when the objective's decrease is below a threshold, that is after one step: θ has neither p nor f.
+    ``moves`` goes on until no power moves by 10⁻⁶ of its maximum.
+    """
+    current = step(point)
+    if current is None or stop == "printed" or not repeated.scheme.power:
+        return current
+    limit = 1e-6 * repeated.problem.fleet.max_power_w
+    before = point
+    for _ in range(100):
+        if (np.abs(current.power_w - before.power_w) <= limit).all():
+            break
+        before, following = current, step(current)
+        if following is None:
+            break
+        current = following
+    return current

@@ -1,0 +1,214 @@
+"""Line 10: who takes part, problems P4 and P5, at fixed λ, p and f.
+
+P5 minimises (β + μ)/Σa with μ ≥ γ₁Φ(a)² + γ₂Σaλ, the *numerator*, by turns in a and μ. With μ fixed that maximises Σa,
+with a fixed it makes μ tight; so the printed alternation can never lower Σa, and its result is set by μ⁰. Of several
+selections of the same size the one with the least numerator is taken.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from fedgap.errors import InputError
+from fedgap.planning.alternating.iterate import TOLERANCE, Point, Repeated
+from fedgap.planning.convex_model import cvxpy, solved
+
+Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Variant = Literal["printed", "relaxed", "exact"]
+
+ENUMERATED = 12
+"""Up to so many clients all selections are enumerated; above, each size is a mixed-integer program."""
+
+
+class Candidate(NamedTuple):
+    """The selection of least numerator among those of one size that fit the budgets."""
+
+    numerator: float
+    selected: Bools
+
+
+class _Budgets(NamedTuple):
+    """What P1-a and P1-b say about a at fixed λ, p, f, in units of the budgets; shape (N,)."""
+
+    energy: Array
+    delay: Array
+    """The pruned rounds' time, all rounds together."""
+    dense_delay: Array
+    """The unpruned round's."""
+    linear: Array
+    """γ₂·λ_n, times (R − 1)/R where round 0 is unpruned."""
+
+
+class SelectionStep:
+    """P5 by one of three rules: ``printed`` (a, μ by turns), ``relaxed`` (P4 over [0, 1], rounded), ``exact`` (P4)."""
+
+    def __init__(self, repeated: Repeated, variant: Variant) -> None:
+        problem = repeated.problem
+        self._repeated, self._variant = repeated, variant
+        mixture = problem.aggregation == "mixture"
+        if mixture and repeated.scheme.select and (problem.size > ENUMERATED or variant == "relaxed"):
+            raise InputError(
+                "bound.aggregation: mixture is a set function, which `alternating` can only enumerate, up to "
+                f"{ENUMERATED} clients and not relaxed; use sum or mean, or the exact solver"
+            )
+
+    def __call__(self, point: Point) -> Point:
+        """The point with its new selection; the old one where no other fits the budgets."""
+        if not self._repeated.scheme.select:
+            return point
+        budgets = self._budgets(point)
+        constants = self._repeated.problem.constants
+        if self._variant == "relaxed":
+            selected = self._relaxed(budgets)
+        elif self._variant == "exact":
+            rated = [((constants.beta + c.numerator) / c.selected.sum(), c.selected) for c in self._candidates(budgets)]
+            selected = min(rated, key=lambda pair: float(pair[0]))[1] if rated else None
+        else:
+            selected = self._by_turns(point.selected, budgets)
+        return point if selected is None else Point(selected, point.ratio, point.power_w, point.frequency_hz)
+
+    def _by_turns(self, selected: Bools, budgets: _Budgets) -> Bools:
+        """P5 as printed, from the given a with μ tight."""
+        mu = self._numerator(selected, budgets)
+        while True:
+            fitting = (c for c in self._candidates(budgets, int(selected.sum())) if c.numerator <= mu * (1.0 + 1e-12))
+            largest = next(fitting, None)
+            if largest is None:
+                return selected
+            selected, before, mu = largest.selected, mu, largest.numerator
+            if mu >= before:
+                return selected
+
+    # --- the pieces of P4 -----------------------------------------------------------------------------------------
+
+    def _budgets(self, point: Point) -> _Budgets:
+        repeated, problem = self._repeated, self._repeated.problem
+        loads = repeated.loads(point.power_w, point.frequency_hz)
+        pruned = repeated.pruned_rounds
+        return _Budgets(
+            energy=repeated.energy_of(loads, point.ratio) / repeated.energy_j,
+            delay=pruned * ((1.0 - point.ratio) * loads.delay_s + loads.download_s) / problem.delay_s,
+            dense_delay=repeated.dense_rounds * (loads.delay_s + loads.download_s) / problem.delay_s,
+            linear=problem.constants.gamma2 * point.ratio * pruned / problem.rounds,
+        )
+
+    def _numerator(self, selected: Bools, budgets: _Budgets) -> float:
+        phi = float(self._repeated.problem.statement(selected))
+        return float(self._repeated.problem.constants.gamma1 * phi**2 + budgets.linear[selected].sum())
+
+    def _fits(self, selected: Bools, budgets: _Budgets) -> Bools:
+        """Whether each selection, (..., N), keeps both budgets."""
+
+        def longest(delays: Array) -> Array:
+            return np.asarray(np.where(selected, delays, 0.0).max(axis=-1))
+
+        energy = selected @ budgets.energy
+        delay = longest(budgets.delay) + longest(budgets.dense_delay)
+        return np.asarray((energy <= 1.0 + TOLERANCE) & (delay <= 1.0 + TOLERANCE))
+
+    def _candidates(self, budgets: _Budgets, least: int = 1) -> Iterator[Candidate]:
+        """For each size k from N down to ``least`` the best selection of that size, where there is one."""
+        sizes = range(self._repeated.problem.size, least - 1, -1)
+        if self._repeated.problem.size <= ENUMERATED:
+            return self._enumerated(budgets, sizes)
+        return (found for size in sizes if (found := self._mixed_integer(budgets, size)) is not None)
+
+    @cached_property
+    def _selections(self) -> tuple[Bools, Array]:
+        """All selections, (2^N − 1, N), and γ₁Φ² of each."""
+        size = self._repeated.problem.size
+        every = (np.arange(1, 2**size)[:, None] >> np.arange(size) & 1).astype(np.bool_)
+        with np.errstate(invalid="ignore"):
+            squared = self._repeated.problem.constants.gamma1 * self._repeated.problem.statement(every) ** 2
+        return every, np.nan_to_num(squared, nan=np.inf, posinf=np.inf)
+
+    def _enumerated(self, budgets: _Budgets, sizes: range) -> Iterator[Candidate]:
+        every, squared = self._selections
+        numerator = np.where(self._fits(every, budgets), squared + every @ budgets.linear, np.inf)
+        count = every.sum(axis=-1)
+        for size in sizes:
+            best = int(np.where(count == size, numerator, np.inf).argmin())
+            if np.isfinite(numerator[best]) and count[best] == size:
+                yield Candidate(float(numerator[best]), every[best])
+
+    def _mixed_integer(self, budgets: _Budgets, size: int) -> Candidate | None:
+        """The best selection of ``size`` clients: min q + Σ aγ₂λ, with q ≥ γ₁Φ² by tangent cuts added until tight.
+
+        Variables: a (binary), q, and the pruned and unpruned rounds' times.
+        """
+        problem = self._repeated.problem
+        total, gamma = problem.size, problem.constants.gamma1
+        phi = problem.phi / (size if problem.aggregation == "mean" else 1)
+        scale = gamma * (size * float(phi.max())) ** 2 + size * float(budgets.linear.max()) or 1.0
+        nobody, identity = np.zeros((total, 1)), np.eye(total)
+        rows = [
+            (np.r_[np.ones(total), 0, 0, 0], float(size), float(size)),
+            (np.r_[budgets.energy, 0, 0, 0], -np.inf, 1.0),
+            (np.r_[np.zeros(total), 0, 1, 1], -np.inf, 1.0),
+        ]
+        times = [
+            np.hstack([identity * budgets.delay, nobody, nobody - 1, nobody]),
+            np.hstack([identity * budgets.dense_delay, nobody, nobody, nobody - 1]),
+        ]
+        limits = [LinearConstraint(np.vstack(times), -np.inf, 0.0)]
+        limits += [LinearConstraint(row, low, high) for row, low, high in rows]
+        # A client that alone exceeds the time would only slow the search down.
+        alone = budgets.delay + budgets.dense_delay <= 1.0 + TOLERANCE
+        upper = np.r_[alone.astype(np.float64), np.inf, np.inf, np.inf]
+        best: Candidate | None = None
+        for _ in range(30):
+            answer = milp(
+                np.r_[budgets.linear / scale, 1.0, 0.0, 0.0],
+                integrality=np.r_[np.ones(total), 0, 0, 0],
+                bounds=Bounds(0.0, upper),
+                constraints=limits,
+                options={"mip_rel_gap": 1e-9},
+            )
+            if answer.x is None:
+                return best
+            selected = answer.x[:total] > 0.5
+            numerator = self._numerator(selected, budgets)
+            if best is None or numerator < best.numerator:
+                best = Candidate(numerator, selected)
+            if numerator <= scale * answer.fun * (1.0 + 1e-9) + 1e-12 * scale:
+                return best
+            at = float(phi[selected].sum())
+            cut = np.r_[-2.0 * gamma * at * phi / scale, 1.0, 0.0, 0.0]
+            limits.append(LinearConstraint(cut, -gamma * at**2 / scale, np.inf))
+        return best
+
+    def _relaxed(self, budgets: _Budgets) -> Bools | None:
+        """P4 with a in [0, 1]: a convex program for each Σa = k; of the best k the k largest a are taken.
+
+        Rounding can break a budget; then the client that spends most is dropped until all fit.
+        """
+        cp = cvxpy()
+        problem = self._repeated.problem
+        total, beta, gamma = problem.size, problem.constants.beta, problem.constants.gamma1
+        a, longest, dense = cp.Variable(total), cp.Variable(), cp.Variable()
+        size, share = cp.Parameter(nonneg=True), cp.Parameter(nonneg=True)
+        scale = gamma * float(problem.phi.sum()) ** 2 + float(budgets.linear.sum()) or 1.0
+        statement = np.sqrt(gamma / scale) * problem.phi
+        numerator = cp.square(share * (statement @ a)) + (budgets.linear / scale) @ a
+        constraints = [a >= 0.0, a <= 1.0, cp.sum(a) == size, budgets.energy @ a <= 1.0, longest + dense <= 1.0]
+        constraints += [cp.multiply(budgets.delay, a) <= longest, cp.multiply(budgets.dense_delay, a) <= dense]
+        model = cp.Problem(cp.Minimize(numerator), constraints)
+        best, selected = np.inf, None
+        for k in range(1, total + 1):
+            size.value, share.value = k, 1.0 / k if problem.aggregation == "mean" else 1.0
+            if not solved(model):
+                continue
+            cost = (beta + scale * float(model.value)) / k
+            if cost < best:
+                best, selected = cost, np.zeros(total, dtype=np.bool_)
+                selected[np.argsort(-a.value, kind="stable")[:k]] = True
+        while selected is not None and not self._fits(selected, budgets):
+            selected[np.argmax(np.where(selected, budgets.energy + budgets.delay, 0.0))] = False
+            if not selected.any():
+                return None
+        return selected

@@ -1,0 +1,98 @@
+"""Line 1: where Algorithm 1 starts, and why it cannot."""
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.planning.alternating.iterate import Point, Repeated
+from fedgap.planning.alternating.resource_step import ResourceStep
+
+Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+def everybody(repeated: Repeated) -> Point:
+    """a = 1, λ = λ^max (0 without pruning), p = p^max, f = f^max."""
+    fleet = repeated.problem.fleet
+    selected = np.ones(repeated.problem.size, dtype=np.bool_)
+    return Point(selected, repeated.max_ratio, fleet.max_power_w, fleet.max_frequency_hz)
+
+
+def fewer(repeated: Repeated) -> Point | None:
+    """The start without the clients that do not fit: first who is too slow, then, one by one, who needs most energy.
+
+    Its powers are those of least energy, found by P2.1 with that as its objective. None where nobody is left, or where
+    the scheme wants everybody and not everybody fits.
+    """
+    start = everybody(repeated)
+    selected = _in_time(repeated, start)
+    while selected.any() and (selected.all() or repeated.scheme.select):
+        point = Point(selected, start.ratio, start.power_w, start.frequency_hz)
+        thrifty, energy = _least_energy(repeated, point)
+        if energy.sum() < repeated.energy_j:
+            return thrifty
+        selected = selected.copy()
+        selected[np.argmax(energy)] = False
+    return None
+
+
+def why_infeasible(repeated: Repeated, point: Point) -> str:
+    """One sentence: the constraint that the starting selection breaks at λ^max, and the client where there is one."""
+    problem = repeated.problem
+    broadcasts = problem.rounds * problem.broadcast_j
+    if broadcasts >= problem.energy_j:
+        return f"energy_budget: the broadcasts alone need {broadcasts:.6g} J, the budget is {problem.energy_j:.6g} J"
+    who = int(point.selected.sum())
+    pruned = "at most pruning" if (point.ratio > 0.0).any() else "unpruned"
+    the_start = f"the start ({'all' if who == problem.size else 'its'} {who} clients {pruned}) is infeasible"
+    in_time = _in_time(repeated, point)
+    if not (in_time | ~point.selected).all():
+        time = np.where(point.selected, _longest(repeated, point), 0.0)
+        slowest = int(np.argmax(time))
+        name = problem.names[slowest] if problem.names else f"client {slowest}"
+        return (
+            f"{the_start}: delay_budget: {name} needs {time[slowest]:.6g} s even at full power and frequency, "
+            f"the budget is {problem.delay_s:.6g} s"
+        )
+    _, energy = _least_energy(repeated, point)
+    total = float(energy.sum()) + broadcasts
+    if total <= problem.energy_j:
+        return (
+            f"{the_start}: energy_budget: the tangent at full power overstates the upload's energy and leaves P2.1 "
+            f"without a solution, though {total:.6g} J of {problem.energy_j:.6g} J would do; use the feasible start"
+        )
+    need = f"at least {total:.6g} J" if np.isfinite(total) else "more energy"
+    return f"{the_start}: energy_budget: it needs {need} within the delay, the budget is {problem.energy_j:.6g} J"
+
+
+def _longest(repeated: Repeated, point: Point) -> Array:
+    """Each client's seconds over all rounds at the point's λ, p, f."""
+    loads = repeated.loads(point.power_w, point.frequency_hz)
+    kept = repeated.pruned_rounds * (1.0 - point.ratio) + repeated.dense_rounds
+    return np.asarray(kept * loads.delay_s + repeated.problem.rounds * loads.download_s)
+
+
+def _in_time(repeated: Repeated, point: Point) -> Bools:
+    """Which clients alone keep T₀."""
+    return _longest(repeated, point) <= repeated.problem.delay_s
+
+
+def _least_energy(repeated: Repeated, point: Point) -> tuple[Point, Array]:
+    """The point with the powers and frequencies of least energy within T₀, and each client's joules over all rounds.
+
+    The tangent is taken again at each solution until the energy no longer falls; infinite where no solution was found.
+    """
+    step = ResourceStep(repeated, int(point.selected.sum()), "energy")
+    best, energy = point, np.where(point.selected, np.inf, 0.0)
+    for _ in range(20):
+        new = step(best)
+        if new is None:
+            break
+        spent = np.where(
+            point.selected, repeated.energy_of(repeated.loads(new.power_w, new.frequency_hz), new.ratio), 0.0
+        )
+        settled = spent.sum() >= energy.sum() * (1.0 - 1e-6)
+        if spent.sum() < energy.sum():
+            best, energy = new, spent
+        if settled:
+            break
+    return best, energy

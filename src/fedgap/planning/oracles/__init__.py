@@ -1,0 +1,1 @@
+"""Who prices the rounds of a plan: enumeration, bounded search, and local search."""

@@ -1,0 +1,49 @@
+"""Many runs of one model shape trained together by the engine's runs dimension: seeds × schemes × budgets at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from fedgap.config import Experiment
+from fedgap.errors import FedgapError
+from fedgap.learning.data import Dataset
+from fedgap.learning.engine import check_device
+from fedgap.running.prepare import prepare
+from fedgap.running.run import OnEvents, Run, by_kind, execute, has_run
+from fedgap.running.train_and_resume import write_run
+
+
+def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
+                failed: Callable[[int, FedgapError], None] | None = None) -> list[Path]:
+    """Plans every experiment into its run folder; returns the folders that hold a run. Data is loaded once a data set.
+
+    ``failed`` is called for an experiment without a feasible plan; without it, the error is raised.
+    """
+    data: dict[str, Dataset] = {}
+    ready = []
+    for position, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
+        try:
+            if not has_run(folder):
+                check_device(experiment.engine.device)
+                key = json.dumps(experiment.data.model_dump(mode="json"), sort_keys=True)
+                prepared = prepare(experiment, dataset=data.get(key))
+                data[key] = prepared.dataset
+                write_run(prepared, folder)
+            ready.append(folder)
+        except FedgapError as error:
+            if failed is None:
+                raise
+            failed(position, error)
+    return ready
+
+
+def train_together(folders: Sequence[Path], *, at_once: int = 64, on_events: OnEvents | None = None) -> Iterator[Run]:
+    """Trains prepared runs (or goes on with them), up to ``at_once`` of one kind in one computation.
+
+    Each run's results equal, up to the floating-point sums of the stacked kernels, those of the run on its own.
+    """
+    for group in by_kind(folders):
+        for start in range(0, len(group), at_once):
+            yield from execute(group[start:start + at_once], on_events=on_events)

@@ -1,0 +1,138 @@
+"""The server's side of its solver processes: jobs in, events out, and what is no longer wanted is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+Event = dict[str, Any]
+_LINE = 2**27  # bytes of the longest event
+_LATER_S = 1.0
+
+
+class SolverProcess:
+    """One solver process. Jobs wait for each other; one whose reader goes away is cancelled."""
+
+    def __init__(self, *, nice: int = 0) -> None:
+        self._nice = nice
+        self._turn = asyncio.Lock()
+        self._numbers = itertools.count()
+        self._process: asyncio.subprocess.Process | None = None
+        self._drains: set[asyncio.Task[None]] = set()
+
+    async def start(self, after_s: float = 0.0) -> None:
+        """Starts the process, unless a job has done so by then; it imports the solver meanwhile."""
+        await asyncio.sleep(after_s)
+        async with self._turn:
+            await self._alive()
+
+    async def _launch(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fedgap.web.solver_worker", str(self._nice),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE,
+            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    async def stop(self) -> None:
+        """Ends the process."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def events(self, job: Event) -> AsyncIterator[Event]:
+        """The job's events as they come. Closing the iterator cancels the job."""
+        await self._turn.acquire()
+        number, ended = next(self._numbers), False
+        try:
+            await self._alive()
+            self._send({"id": number, **job})
+            while not ended:
+                event = await self._receive()
+                if event.get("id") != number:
+                    continue
+                ended = bool(event.pop("end", False))
+                yield event
+        finally:
+            if ended:
+                self._turn.release()
+            else:
+                task = asyncio.get_running_loop().create_task(self._drain(number))
+                self._drains.add(task)
+                task.add_done_callback(self._drains.discard)
+
+    async def _drain(self, number: int) -> None:
+        """Cancels a job and waits for its end; then it is the next one's turn."""
+        try:
+            self._send({"cancel": number})
+            while True:
+                event = await self._receive()
+                if event.get("id") == number and event.get("end"):
+                    break
+        except (OSError, EOFError, RuntimeError):
+            pass  # the process is gone; the next job starts another
+        finally:
+            self._turn.release()
+
+    async def _alive(self) -> None:
+        if self._process is None or self._process.returncode is not None:
+            await self._launch()
+
+    def _send(self, message: Event) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+
+    async def _receive(self) -> Event:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = await self._process.stdout.readline()
+        if not line:
+            await self._process.wait()
+            raise EOFError("the solver process ended")
+        event: Event = json.loads(line)
+        return event
+
+
+class Solvers:
+    """Two processes: one for the plan being looked at, one for what fills in around it."""
+
+    def __init__(self) -> None:
+        self.quick, self.slow = SolverProcess(), SolverProcess(nice=5)
+        self._later: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Starts the first, and the second once the page has had time to be served: two cores are soon taken."""
+        await self.quick.start()
+        self._later = asyncio.create_task(self.slow.start(_LATER_S))
+
+    async def stop(self) -> None:
+        """Ends both."""
+        if self._later is not None:
+            self._later.cancel()
+        await asyncio.gather(self.quick.stop(), self.slow.stop())
+
+    async def events(self, job: Event) -> AsyncIterator[Event]:
+        """Draft, plan, the six schemes and the frontier; ``{"stage": "done"}`` comes last.
+
+        Where something goes wrong, a stage ``failed`` says what.
+        """
+        for kind, process in (("quick", self.quick), ("slow", self.slow)):
+            stream = process.events({"kind": kind, **job})
+            try:
+                async for event in stream:
+                    problem = event.get("error") or event.get("cancelled")
+                    if problem:
+                        yield {"stage": "failed", "message": problem}
+                    elif "stage" in event:
+                        event.pop("id", None)
+                        yield event
+            except (OSError, EOFError, RuntimeError) as error:
+                yield {"stage": "failed", "message": str(error)}
+            finally:
+                await stream.aclose()  # type: ignore[attr-defined]
+        yield {"stage": "done"}

@@ -1,0 +1,180 @@
+"""``python -m fedgap.web.solver_worker [NICE]``: a process that solves, one job after another, and can be told to stop.
+
+Jobs come in on stdin and events go out on stdout, one JSON object a line. ``{"cancel": ID}`` ends a job at once,
+wherever its solver is, so that a slider's next position does not wait for the last one's answer. The process ends with
+its stdin, that is with the server.
+"""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fedgap.config import Scenario
+from fedgap.errors import FedgapError
+from fedgap.planning import PAPER_SCHEMES, SCHEMES, plan
+from fedgap.planning.diagnosis import feasible
+from fedgap.planning.problem import Problem
+from fedgap.planning.solve import infeasible
+from fedgap.web.documents import open_scenario
+from fedgap.web.draft import draft
+from fedgap.web.plan_view import brief, drawn
+
+FACTORS = (0.5, 0.63, 0.8, 1.0, 1.25, 1.6, 2.0)
+"""The frontier's grid, as multiples of the budgets in the document; it stays while the sliders move."""
+LIMIT_S = 120.0
+"""A job that takes longer is given up."""
+_REMEMBERED = 4096
+
+Event = dict[str, Any]
+
+
+class Cancelled(BaseException):
+    """The job is no longer wanted. Not an Exception, so that no solver takes it for a numerical failure."""
+
+
+class Solved:
+    """Answers given before, by scenario and scheme."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], Event] = OrderedDict()
+
+    def brief(self, scenario: Scenario, scheme: str) -> Event:
+        """The plan's row, solved now or before."""
+        key = (scenario.hash(), scheme)
+        if key not in self._known:
+            self._known[key] = brief(plan(scenario, scheme=scheme))
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+
+def quick(job: Event, solved: Solved) -> Iterator[Event]:
+    """The plan: first a draft, then the certified one."""
+    scenario = open_scenario(job["document"], job["overrides"])
+    problem, scheme = Problem.of(scenario), SCHEMES[job["scheme"]]
+    first = draft(problem, scheme)
+    if first is None and not feasible(problem, scheme):
+        first = infeasible(problem, scheme, "exact")  # what would do is known long before the solver has given up
+    yield {"stage": "draft", "plan": None if first is None else drawn(first, problem)}
+    yield {"stage": "plan", "plan": drawn(plan(scenario, scheme=scheme.name), problem)}
+
+
+def slow(job: Event, solved: Solved) -> Iterator[Event]:
+    """All six schemes, then the frontier: θ on a grid of budgets, from the middle outwards."""
+    scenario = open_scenario(job["document"], job["overrides"])
+    base = open_scenario(job["document"], []).budget
+    energies, delays = [base.energy_j * f for f in FACTORS], [base.delay_s * f for f in FACTORS]
+    yield {"stage": "grid", "energy_j": energies, "delay_s": delays}
+    for name in PAPER_SCHEMES:
+        yield {"stage": "scheme", "plan": solved.brief(scenario, name)}
+    too_small: list[tuple[float, float]] = []
+    grid = [(e, d) for e in energies for d in delays]
+    for energy, delay in sorted(grid, key=lambda p: abs(p[0] / base.energy_j - 1.0) + abs(p[1] / base.delay_s - 1.0)):
+        answer = {"theta": None, "status": "infeasible"}
+        if not any(energy <= e and delay <= d for e, d in too_small):  # what does not fit does not fit in less
+            budgets = [f"budget.energy_j={energy!r}", f"budget.delay_s={delay!r}"]
+            answer = solved.brief(scenario.with_overrides(budgets), job["scheme"])
+        if answer["theta"] is None:
+            too_small.append((energy, delay))
+        yield {"stage": "frontier", "energy_j": energy, "delay_s": delay, "theta": answer["theta"],
+               "status": answer["status"]}
+
+
+KINDS: dict[str, Callable[[Event, Solved], Iterator[Event]]] = {"quick": quick, "slow": slow}
+
+
+class Worker:
+    """Takes jobs from stdin until it ends."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.Queue[Event] = queue.Queue()
+        self.cancelled: set[int] = set()
+        self.current = -1
+        self.solving = False
+        self.solved = Solved()
+
+    def listen(self) -> None:
+        """Reads stdin in a thread of its own, so that a cancellation arrives amid a solve."""
+        for line in sys.stdin:
+            message = json.loads(line)
+            if "cancel" not in message:
+                self.jobs.put(message)
+                continue
+            self._cancel(message["cancel"])
+        os._exit(0)
+
+    def _cancel(self, job: int) -> None:
+        self.cancelled.add(job)
+        if self.current == job:
+            _thread.interrupt_main()
+
+    def interrupt(self, number: int, frame: Any) -> None:
+        """Runs in the main thread between two of the solver's steps; Ctrl-C in the terminal is the server's affair."""
+        if self.solving and self.current in self.cancelled:
+            self.solving = False
+            raise Cancelled
+
+    def run(self) -> None:
+        """Until stdin ends."""
+        signal.signal(signal.SIGINT, self.interrupt)
+        threading.Thread(target=self.listen, daemon=True).start()
+        self.say({"ready": True})
+        while True:
+            job = self.jobs.get()
+            self.current = job["id"]
+            limit = threading.Timer(LIMIT_S, self._cancel, (job["id"],))
+            limit.daemon = True
+            limit.start()
+            self.work(job)
+            limit.cancel()
+            self.cancelled.discard(job["id"])
+
+    def work(self, job: Event) -> None:
+        """One job's events, then its end."""
+        ending: Event = {"end": True}
+        try:
+            events = KINDS[job["kind"]](job, self.solved)
+            while True:
+                self.solving = True
+                if job["id"] in self.cancelled:
+                    raise Cancelled
+                event = next(events, None)
+                self.solving = False
+                if event is None:
+                    break
+                self.say({"id": job["id"], **event})
+        except Cancelled:
+            ending["cancelled"] = f"no answer within {LIMIT_S:g} s"
+        except FedgapError as error:
+            ending["error"] = str(error)
+        except Exception as error:  # whatever a solver meets, the next job deserves a live process
+            ending["error"] = f"the solver failed ({type(error).__name__}: {error})"
+        finally:
+            self.solving = False
+        self.say({"id": job["id"], **ending})
+
+    @staticmethod
+    def say(event: Event) -> None:
+        """One line on stdout."""
+        sys.stdout.write(json.dumps(event, allow_nan=False) + "\n")
+        sys.stdout.flush()
+
+
+def main(nice: int) -> None:
+    """Solves until stdin ends, at a lower priority where asked for."""
+    if hasattr(os, "nice"):
+        os.nice(nice)
+    Worker().run()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
