@@ -30,10 +30,11 @@ def room(knows: str = "", needs: str = "", lazily: str = "") -> Room:
     return Room(frozenset(knows.split()), frozenset(needs.split()), frozenset(lazily.split()))
 
 
-BASE = "errors streams"
+BASE = "errors streams registry"
 ROOMS = {
     "errors": room(),
     "streams": room(needs="numpy"),
+    "registry": room("errors"),
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),

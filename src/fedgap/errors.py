@@ -3,6 +3,9 @@
 The command line prints the message and exits with the class's ``exit_code``; a library user catches them.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class FedgapError(Exception):
     """Any error that fedgap raises on purpose."""
@@ -20,3 +23,11 @@ class InfeasibleError(FedgapError):
     """No plan fits the budgets: the message names the binding constraint and what would be enough."""
 
     exit_code = 3
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` where a known word is near, otherwise ``""``."""
+    written, known = str(word)[:100].lower(), list(known)
+    near = difflib.get_close_matches(written, known, n=1, cutoff=0.6)
+    near += [name for name in known if len(written) > 2 and written in name]  # 'gain' for 'uplink_gain'
+    return f"; did you mean '{near[0]}'?" if near else ""

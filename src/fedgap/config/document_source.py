@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from fedgap.config.error_messages import did_you_mean, shown
+from fedgap.config.error_messages import shown
 from fedgap.config.yaml_reader import Value, parse, read_file
-from fedgap.errors import InputError
+from fedgap.errors import InputError, did_you_mean
 
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "scenario": ("paper-mnist", "paper-cifar10", "city"),

@@ -1,12 +1,11 @@
 """One line for a person: pydantic's errors, quoted input, and "did you mean"."""
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from fedgap.errors import InputError
+from fedgap.errors import InputError, did_you_mean
 
 Location = tuple[str | int, ...]
 
@@ -38,14 +37,6 @@ def key_path(location: Iterable[str | int]) -> str:
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else ("." if path else "") + shown(part)[1:-1]
     return path
-
-
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` where a known word is near, otherwise ``""``."""
-    written, known = str(word)[:100].lower(), list(known)
-    near = difflib.get_close_matches(written, known, n=1, cutoff=0.6)
-    near += [name for name in known if len(written) > 2 and written in name]  # 'gain' for 'uplink_gain'
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def unknown_key(location: Location, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:

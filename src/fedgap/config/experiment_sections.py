@@ -9,8 +9,9 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from fedgap.config.checked_fields import Number, Probability, Truth, Word, count, wrong
-from fedgap.config.error_messages import did_you_mean, shown
+from fedgap.config.error_messages import shown
 from fedgap.config.scenario_sections import DelayBudget, EnergyBudget, Section
+from fedgap.errors import did_you_mean
 
 Scheme = Literal["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
                  "measured"]

@@ -10,7 +10,7 @@ from fedgap.config import error_messages
 from fedgap.config.checked_fields import Number, count, wrong
 from fedgap.config.error_messages import shown
 from fedgap.config.scenario_sections import Capacitance, CycleFlops, Gain, MaxFrequency, Section
-from fedgap.errors import InputError
+from fedgap.errors import InputError, did_you_mean
 
 MOST_CLIENTS = 100_000
 MOST_CLASSES = 10_000
@@ -153,7 +153,7 @@ def read_recipe(written: Any) -> Recipe:
     kind = written.get("kind")
     if not isinstance(kind, str) or kind not in RECIPES:
         got = f"; got {shown(kind)}" if kind is not None else ""
-        hint = error_messages.did_you_mean(kind, RECIPES)
+        hint = did_you_mean(kind, RECIPES)
         raise InputError(f"fleet.kind: must be one of {', '.join(RECIPES)}{got}{hint}")
     try:
         recipe = RECIPES[kind].model_validate(written)

@@ -17,7 +17,7 @@ from fedgap.config.fleet_csv import Table, read_clients
 from fedgap.config.fleet_drawing import draw_fleet, draw_labels
 from fedgap.config.fleet_recipes import Labels, read_recipe
 from fedgap.config.overrides import Override, apply
-from fedgap.errors import InputError
+from fedgap.errors import InputError, did_you_mean
 
 Document = dict[str, Any]
 
@@ -157,7 +157,7 @@ def _clients(document: Document, seed: int, folder: Path) -> tuple[list[Any], Ta
         written = table.clients
     if written is None:
         for key in document:
-            if key not in error_messages.KEYS and error_messages.did_you_mean(key, ("clients", "fleet")):
+            if key not in error_messages.KEYS and did_you_mean(key, ("clients", "fleet")):
                 raise InputError(error_messages.unknown_key((key,), ("clients", "fleet")))
         raise InputError("clients: missing; list them, name a CSV file, or give a recipe under fleet")
     if not isinstance(written, list):

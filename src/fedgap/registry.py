@@ -1,0 +1,88 @@
+"""Names that Python, files, the command line and the studio share.
+
+A name means, in this order: what comes with fedgap, what an installed package adds under an entry point, or any object
+as ``package.module:NAME``. A package adds a selection rule, for example, with these two lines in its
+``pyproject.toml``::
+
+    [project.entry-points."fedgap.selection"]
+    nearest = "my_package.rules:nearest"
+
+Nothing is imported before its name is used. This is the only module that imports users' code.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedgap.errors import InputError, did_you_mean
+
+
+def import_object(reference: str, key: str) -> Any:
+    """Import ``package.module:NAME``; the current folder is searched last.
+
+    :param key: the key of the file or the argument that gave the reference, for the error message.
+    """
+    module, separator, attribute = reference.partition(":")
+    if not (module and separator and attribute):
+        raise InputError(f"{key}: must have the form package.module:NAME; got {reference!r}")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # whatever a user's module raises when it is imported
+        raise InputError(f"{key}: {reference} cannot be imported ({type(error).__name__}: {error}); "
+                         "is it installed, or in this folder?") from error
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The known things of one kind, such as the schemes."""
+
+    kind: str
+    """The last part of the entry-point group ``fedgap.KIND``."""
+    noun: str
+    """One of them, in an error message."""
+    built_in: Mapping[str, str]
+    """Name to ``package.module:NAME``, in the order in which people should see them."""
+
+    @property
+    def group(self) -> str:
+        """The entry-point group that other packages use."""
+        return f"fedgap.{self.kind}"
+
+    def added(self) -> dict[str, str]:
+        """Names that installed packages add, with what each refers to."""
+        from importlib.metadata import entry_points
+
+        return {point.name: point.value for point in entry_points(group=self.group) if point.name not in self.built_in}
+
+    def names(self) -> list[str]:
+        """Every known name: first those that come with fedgap, then those that packages add."""
+        return [*self.built_in, *sorted(self.added())]
+
+    def check(self, name: str, key: str | None = None) -> None:
+        """Raise an :class:`InputError` unless ``name`` is known or has the form ``package.module:NAME``."""
+        if name not in self.built_in and ":" not in name and name not in self.added():
+            names = self.names()
+            raise InputError(f"{key or self.noun}: must be one of {', '.join(names)}, or package.module:NAME; "
+                             f"got {name!r}{did_you_mean(name, names)}")
+
+    def load(self, name: str, key: str | None = None) -> Any:
+        """The object behind a name.
+
+        :param key: the key of the file or the argument that gave the name, for error messages.
+        """
+        self.check(name, key)
+        reference = self.built_in.get(name) or (name if ":" in name else self.added()[name])
+        return import_object(reference, key or self.noun)
+
+
+SCHEMES = Registry("schemes", "scheme", {
+    name: f"fedgap.planning.schemes.{name}:SCHEME"
+    for name in ("proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
+                 "measured")
+})
+"""Restrictions of P1: :class:`fedgap.Scheme` objects."""
