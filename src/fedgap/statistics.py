@@ -1,4 +1,8 @@
-"""Student's intervals, paired comparisons over seeds, Holm's correction, the smallest detectable difference."""
+"""Statistics over seeds: Student's interval, paired comparisons and Holm's correction.
+
+Every interval and every comparison in fedgap comes from here. scipy is imported inside the functions, so that importing
+this module costs nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ from typing import Literal
 
 Verdict = Literal["higher", "lower", "tie", "identical", "too few seeds"]
 LEVEL = 0.05
-"""Of a family of comparisons, after Holm's correction."""
+"""Significance level of a family of comparisons, after Holm's correction."""
 POWER = 0.8
+"""Probability with which a difference of the smallest detectable size is found."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Interval:
         return self.mean + (self.half or 0.0)
 
     def signed(self, scale: float = 1.0, digits: int = 2) -> str:
-        """A difference for a reader: ``+1.23 ± 0.45``."""
+        """The interval of a difference as text, with its sign: ``+1.23 ± 0.45``."""
         half = "" if self.half is None else f" ± {scale * self.half:.{digits}f}"
         return f"{scale * self.mean:+.{digits}f}{half}"
 
@@ -56,20 +61,20 @@ def deviation(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One scheme less another, paired over seeds."""
+    """The difference between two schemes, first minus second, paired over seeds."""
 
     difference: Interval
     p: float
-    """Of the two-sided paired t-test; 1 where all differences are exactly 0."""
+    """p-value of the two-sided paired t-test; 1 where all differences are exactly 0."""
     adjusted: float
-    """p after Holm's correction over the comparisons of its family."""
+    """p-value after Holm's correction over the comparisons of the family."""
     detectable: float | None
-    """The smallest difference that would have been found with a power of 80 %, whatever the family's others show."""
+    """The smallest difference that would have been found with a power of 80 %, whatever the other comparisons show."""
     verdict: Verdict
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:
-    """first − second over the seeds that both have; the verdict is uncorrected until :func:`holm` has seen it.
+    """Compare two schemes over the seeds that both have. The verdict is uncorrected; :func:`holm` corrects a family.
 
     Smallest detectable difference at a level of 5 %: (t₀.₉₇₅(n − 1) + t₀.₈(n − 1))·s/√n.
     """
@@ -78,16 +83,17 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Compariso
     seeds = sorted(first.keys() & second.keys())
     differences = [first[seed] - second[seed] for seed in seeds]
     if not differences:
-        raise ValueError("no seed is common to both")
-    found = interval(differences)
+        raise ValueError("the two schemes have no seed in common")
+    difference = interval(differences)
     if len(differences) < 2:
-        return Comparison(found, 1.0, 1.0, None, "too few seeds")
+        return Comparison(difference, 1.0, 1.0, None, "too few seeds")
     spread, n = deviation(differences), len(differences)
     if spread == 0.0:
-        p = 1.0 if found.mean == 0.0 else 0.0
-        return Comparison(found, p, p, 0.0, "identical" if found.mean == 0.0 else _verdict(found.mean, p))
-    p = 2.0 * float(stdtr(n - 1, -abs(found.mean) / (spread / math.sqrt(n))))
-    return Comparison(found, p, p, _detectable(found, LEVEL), _verdict(found.mean, p))
+        if difference.mean == 0.0:
+            return Comparison(difference, 1.0, 1.0, 0.0, "identical")
+        return Comparison(difference, 0.0, 0.0, 0.0, _verdict(difference.mean, 0.0))
+    p = 2.0 * float(stdtr(n - 1, -abs(difference.mean) / (spread / math.sqrt(n))))
+    return Comparison(difference, p, p, _detectable(difference, LEVEL), _verdict(difference.mean, p))
 
 
 def _detectable(difference: Interval, level: float) -> float:
@@ -103,10 +109,10 @@ def _verdict(mean: float, p: float) -> Verdict:
 
 
 def holm(family: Sequence[Comparison]) -> list[Comparison]:
-    """The family with Holm's adjusted p: p₍ᵢ₎ → max over j ≤ i of min(1, (m − j)·p₍ⱼ₎), j from 0, smallest p first.
+    """Correct a family of comparisons: p₍ᵢ₎ becomes max over j ≤ i of min(1, (m − j)·p₍ⱼ₎), j from 0, smallest p first.
 
-    m counts tests: comparisons of identical runs test nothing, and those with equal differences (two baselines that
-    trained the same models) are one test. What is detectable is then that of the strictest step, at a level of 5 %/m.
+    m counts tests. Comparisons of identical runs test nothing, and comparisons with equal differences (two baselines
+    that trained the same models) are one test. The detectable difference is that of the strictest step, at 5 %/m.
     """
     tests: dict[tuple[float, Interval], list[int]] = {}
     for i, c in enumerate(family):
