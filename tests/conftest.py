@@ -11,6 +11,17 @@ settings.register_profile("full", derandomize=False, deadline=None, print_blob=T
 settings.load_profile("full" if os.environ.get("FEDGAP_FULL") == "1" else "fixed")
 
 
+@pytest.fixture
+def cpu_precision(request: pytest.FixtureRequest) -> str:
+    """The test's ``precision``; the test is skipped where this computer's processor cannot compute in it."""
+    from fedgap.learning.engine.cpu_probe import WORKS, probe
+
+    precision: str = request.getfixturevalue("precision")
+    if probe(precision) != WORKS:
+        pytest.skip(f"this computer's processor cannot compute in {precision}")
+    return precision
+
+
 @pytest.fixture(autouse=True)
 def _plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables as wide as in a pipe, whatever runs the tests (pytest-xdist tells its workers a width)."""

@@ -107,6 +107,7 @@ def assert_equal(out, expected, tolerance):
 @pytest.mark.parametrize(("name", "strategy", "precision"), [
     (m, s, p) for (m, s), p in itertools.product(STRATEGIES, TOLERANCE)
     if m == "own" or (s, p) != ("vmap", "bfloat16")])
+@pytest.mark.usefixtures("cpu_precision")
 def test_every_strategy_equals_the_plain_loop(name, strategy, precision):
     module = model(name)
     dtype = torch.float64 if precision == "float64" else torch.float32
@@ -123,6 +124,7 @@ def test_every_strategy_equals_the_plain_loop(name, strategy, precision):
 
 @pytest.mark.parametrize("precision", TOLERANCE)
 @pytest.mark.parametrize("depth", [32, 44, 56, 110])
+@pytest.mark.usefixtures("cpu_precision")
 def test_deeper_residual_networks_equal_the_plain_loop(depth, precision):
     module = model(f"resnet{depth}", shape=(3, 8, 8))
     dtype = torch.float64 if precision == "float64" else torch.float32

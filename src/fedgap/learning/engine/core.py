@@ -13,6 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedgap.errors import InputError
 from fedgap.learning.contract import RoundInput, RoundOutput
+from fedgap.learning.engine.cpu_probe import check_cpu_precision
 from fedgap.learning.engine.forwards import Forward, Generic
 from fedgap.learning.engine.graphs import RecordedRanks, Recorder
 from fedgap.learning.engine.passes import PassOutput, compute, compute_round, finish
@@ -74,6 +75,8 @@ class Engine:
                 raise InputError(f"model: layer {name} is dropout, which draws at random inside the model, so that a "
                                  "round could not be repeated; set its p to 0")
         self.device = check_device(device)
+        if self.device.type == "cpu":
+            check_cpu_precision(precision)
         self.precision = precision
         self.dtype = storage_dtype(precision)
         self.module = copy.deepcopy(module).to(self.device, self.dtype)
