@@ -39,6 +39,7 @@ def distance(one, other):
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 1e-4), ("bfloat16", 2e-2)])
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.usefixtures("cpu_precision")  # the plain loop runs on the CPU
 def test_the_gpu_equals_the_plain_loop(name, precision, tolerance):
     module, given = round_of(name)
     double = replace(given, weights=given.weights.double(), buffers=given.buffers.double(),

@@ -120,26 +120,3 @@ def _draw_accuracies(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
                     marker=MARKS[name], markersize=5, linestyle=DASHES[name], linewidth=1.2, capsize=2.5)
     ax.set_xticks(places, [f"{value:g}" for value in values])
     ax.set_xlim(-0.5, len(values) - 0.5)
-
-
-def draw_guide(results: Mapping[str, Any], path: Path) -> None:
-    """How well each reading of θ, and each simpler guide, ranks random plans: rank correlation with the error."""
-    figure = new_figure(11.0, 0.27 * len(results["correlations"][0]["of"]) + 1.6)
-    axes = figure.subplots(1, len(results["correlations"]), squeeze=False, sharey=True)[0]
-    names = sorted(results["correlations"][0]["of"], key=lambda n: results["correlations"][0]["of"][n]["mean"])
-    for ax, block in zip(axes, results["correlations"], strict=True):
-        for place, name in enumerate(names):
-            one = block["of"][name]
-            bound = name in results["rows"][0]["theta"]
-            ax.errorbar(one["mean"], place, xerr=one["half"] or 0.0, fmt="o" if bound else "D", capsize=2.5,
-                        color=COLOURS["all_clients"] if bound else COLOURS["no_pruning"], markersize=5)
-        ax.axvline(0.0, color="#888888", linewidth=0.8)
-        ax.set(xlim=(-1.0, 1.0), xticks=(-1.0, -0.5, 0.0, 0.5, 1.0), title=block["title"],
-               xlabel="Spearman's rank correlation with the test error")
-        ax.set_yticks(range(len(names)), names, fontsize=8)
-        ax.grid(axis="x", color="#dddddd", linewidth=0.6)
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].plot([], [], "o", color=COLOURS["all_clients"], label="θ: statement aggregation, γ₂, constants")
-    axes[0].plot([], [], "D", color=COLOURS["no_pruning"], label="simpler guides")
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    save(figure, path)

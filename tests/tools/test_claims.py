@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fedgap.evidence import claims, savings, scheme_claims, where_it_loses
-from fedgap.evidence.definition import FOLDER, figure_names, load_figure
+from fedgap.evidence.definition import figure_names, load_figure
 from fedgap.evidence.results import MEASURES, compare
 from fedgap.evidence.store import Store
+from tools import EXPERIMENTS, claims, savings, scheme_claims, where_it_loses
 
-RESULTS = sorted(FOLDER.glob("fig[4-8]/results.json")) + sorted(FOLDER.glob("heterogeneity/results.json"))
+RESULTS = sorted(EXPERIMENTS.glob("fig[4-8]/results.json")) + sorted(EXPERIMENTS.glob("heterogeneity/results.json"))
 
 
 def comparison(verdict: str, difference: float = 0.02) -> dict[str, object]:
@@ -160,7 +160,7 @@ def test_without_results_nothing_is_claimed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.parent.name)
 def test_results_repeat_their_runs(path: Path) -> None:
-    found, store = json.loads(path.read_text(encoding="utf-8")), Store(FOLDER / "runs.jsonl")
+    found, store = json.loads(path.read_text(encoding="utf-8")), Store(EXPERIMENTS / "runs.jsonl")
     for panel in found["panels"]:
         for row in panel.get("rows", []):
             if row["run"]:
@@ -175,4 +175,4 @@ def test_results_repeat_their_runs(path: Path) -> None:
 def test_definitions_load_and_have_a_readme(name: str) -> None:
     figure = load_figure(name)
     assert all(panel.seeds and panel.values for preset in figure.panels.values() for panel in preset)
-    assert f"fedgap reproduce {name}" in (FOLDER / name / "README.md").read_text(encoding="utf-8")
+    assert f"fedgap reproduce {name}" in (EXPERIMENTS / name / "README.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Committed runs trained once more on this machine's CPU: as they were, and with the previous round's weights.
 
-    python -m fedgap.evidence.repeats --data DATA            writes experiments/repeats.json, and goes on with it
+    python -m tools.repeats --data DATA            writes experiments/repeats.json, and goes on with it
 
 The runs are those of two schemes at the nominal MNIST budgets (Fig. 5), repaired. As they were, they show how much a
 single run depends on where it is trained: another machine takes floating-point sums in another order, a weight near the
@@ -19,22 +19,23 @@ from pathlib import Path
 from typing import Any
 
 from fedgap.evidence.cases import Planned
-from fedgap.evidence.definition import FOLDER, load_figure
+from fedgap.evidence.definition import load_figure
 from fedgap.evidence.reproduce import Workshop, plan_panels, write
 from fedgap.evidence.training import train
+from tools import EXPERIMENTS
 
 SCHEMES = ("proposed", "all_clients")
-PATH = FOLDER / "repeats.json"
+PATH = EXPERIMENTS / "repeats.json"
 VARIANTS = ("again", "previous_weights")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Trains what ``experiments/repeats.json`` does not have yet; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.repeats", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.repeats", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder of MNIST's files")
     given = parser.parse_args(arguments)
-    shop = Workshop(FOLDER, "paper", given.data, workers=1)
-    panel = replace(load_figure("fig5").panels["paper"][0], modes=("repaired",), schemes=SCHEMES)
+    shop = Workshop(EXPERIMENTS, "paper", given.data, workers=1)
+    panel = replace(load_figure("fig5", EXPERIMENTS).panels["paper"][0], modes=("repaired",), schemes=SCHEMES)
     rows: list[dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))["rows"] if PATH.is_file() else []
     there = {(row["variant"], row["run"]) for row in rows}
     planned = [each for each in plan_panels([panel], shop).values()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from fedgap.evidence.claim_verdicts import Results
+from tools.claim_verdicts import Results
 
 REPAIRED = """\
 ## Where the proposed scheme is below a baseline

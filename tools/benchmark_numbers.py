@@ -7,9 +7,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from fedgap.evidence.definition import FOLDER
+from tools import ROOT
 
-ROOT = FOLDER.parent
 ABSENT = "–"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedgap.evidence.claim_verdicts import NOT_YET, Answer, Judge, Results, in_all, number
 from fedgap.evidence.results import MEASURES, by_seed
 from fedgap.statistics import Interval, holm, interval, paired
+from tools.claim_verdicts import NOT_YET, Answer, Judge, Results, in_all, number
 
 
 def panel_of(results: Results, number: int, mode: str) -> Results:

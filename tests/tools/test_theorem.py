@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedgap.config import Experiment
-from fedgap.evidence.theorem import analyse, summary
-from fedgap.evidence.trajectory import measure
 from fedgap.learning.data import load
 from fedgap.running.prepare import prepare
+from tools.theorem import analyse, summary
+from tools.trajectory import measure
 
 SHORT = ["rounds=6", "budget.energy_j=3.75", "budget.delay_s=2.25", "evaluate_every=3", "engine.threads=1",
          "data.train_samples=400", "data.test_samples=100"]

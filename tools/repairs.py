@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedgap.evidence.guide import named, ranks
 from fedgap.statistics import Interval, interval
+from tools.guide import named, ranks
 
 READINGS = {
     "size_normalised": ("size_normalised mean, secant, corrected", "as_printed mean, secant, corrected"),

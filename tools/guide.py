@@ -1,7 +1,7 @@
 """Is the bound a good guide? Random feasible plans, their θ under every reading, and the accuracy that they reach.
 
-    python -m fedgap.evidence.guide                judges the plans in experiments/guide/results.json, and their picture
-    python -m fedgap.evidence.guide --data DATA    makes the plans first, and trains those that have no record
+    python -m tools.guide                judges the plans in experiments/guide/results.json, and their picture
+    python -m tools.guide --data DATA    makes the plans first, and trains those that have no record
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from fedgap.config import Experiment
-from fedgap.evidence.definition import FOLDER
 from fedgap.evidence.reproduce import Workshop, train_new, write
 from fedgap.evidence.training import training_key
 from fedgap.learning.data import Dataset
@@ -31,6 +30,7 @@ from fedgap.running.prepare import divide, prepare
 from fedgap.statistics import Interval, interval
 from fedgap.streams import stream
 from fedgap.theory import divergence, smoothed
+from tools import EXPERIMENTS
 
 STATEMENTS = (("as_printed", "sum"), ("as_printed", "mean"), ("size_normalised", "sum"), ("size_normalised", "mean"),
               ("size_normalised", "mixture"))
@@ -223,14 +223,14 @@ def plans(shop: Workshop) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Judges the committed plans again, from their accuracies and θ; with data, makes them first."""
-    from fedgap.evidence.figure_pictures import draw_guide
+    from tools.guide_picture import draw_guide
 
-    parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.guide", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.guide", description=__doc__)
     parser.add_argument("--data", type=Path, help="the folder of MNIST's files")
-    parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--out", type=Path, default=EXPERIMENTS)
     given = parser.parse_args(arguments)
     path = given.out / "guide" / "results.json"
-    results = json.loads((FOLDER / "guide" / "results.json").read_text(encoding="utf-8"))
+    results = json.loads((EXPERIMENTS / "guide" / "results.json").read_text(encoding="utf-8"))
     if given.data is not None:
         results["rows"] = plans(Workshop(given.out, "paper", given.data, workers=1))
     results["correlations"] = judged(results["rows"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedgap.evidence import benchmark_numbers, documented_numbers
+from tools import benchmark_numbers, documented_numbers
 
 ROOT = documented_numbers.ROOT
 GENERATED = {"docs/explanation/claims.md", "docs/explanation/what-exactness-buys.md"}
@@ -23,7 +23,7 @@ def name_of(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_numbers_are_those_of_the_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert documented_numbers.filled(text) == text, "run python -m fedgap.evidence.documented_numbers"
+    assert documented_numbers.filled(text) == text, "run python -m tools.documented_numbers"
 
 
 def prose(page: Path) -> str:

@@ -1,6 +1,6 @@
 """Lemma 1, Assumption 4, Proposition 1 and Theorem 1: the measured trajectories against what they promise.
 
-    python -m fedgap.evidence.theorem --data DATA [--device cpu] [--again as_printed]
+    python -m tools.theorem --data DATA [--device cpu] [--again as_printed]
 
 measures the runs that ``experiments/theory/results.json`` does not have (or those of a mode again), and judges.
 """
@@ -18,14 +18,15 @@ from typing import Any
 import numpy as np
 
 from fedgap.evidence.cases import Planned
-from fedgap.evidence.definition import FOLDER, load_figure
+from fedgap.evidence.definition import load_figure
 from fedgap.evidence.reproduce import Workshop, plan_panels, write
-from fedgap.evidence.trajectory import measure
 from fedgap.running.job import Job
 from fedgap.statistics import interval
 from fedgap.theory import aggregate, bound_constants, pooled_statement, round_terms, statement
 from fedgap.theory.convergence import Constants
 from fedgap.theory.generalization import Reading
+from tools import EXPERIMENTS
+from tools.trajectory import measure
 
 READINGS: dict[str, tuple[Reading, str]] = {"as_printed": ("as_printed", "sum"),
                                             "repaired": ("size_normalised", "mixture")}
@@ -125,12 +126,12 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str]) -> int:
     """Measures what is missing and writes the results after each run; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.theorem", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.theorem", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder of MNIST's files")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--every", type=int, default=10, help="measure at every so many rounds")
     parser.add_argument("--again", choices=tuple(RUNS), help="measure a mode's runs again")
-    parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--out", type=Path, default=EXPERIMENTS)
     given = parser.parse_args(arguments)
     path, shop = given.out / "theory" / "results.json", Workshop(given.out, "paper", given.data, workers=1)
     results = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str]) -> int:
     if given.again:
         results.pop("pending", None)  # what was to be measured again
     there = {(row["mode"], row["scheme"], row["seed"]) for row in rows}
-    nominal = replace(load_figure("fig5").panels["paper"][0], seeds=SEEDS)
+    nominal = replace(load_figure("fig5", EXPERIMENTS).panels["paper"][0], seeds=SEEDS)
     panels = [replace(nominal, modes=(mode,), schemes=schemes) for mode, schemes in RUNS.items()]
     for case, each in plan_panels(panels, shop).items():
         if (case.mode, case.scheme, case.seed) in there or not isinstance(each, Planned) or each.job is None:

@@ -1,6 +1,6 @@
 """Lemma 1, Assumption 4, Proposition 1 and Theorem 1 along a real training: both sides of each, measured.
 
-    python -m fedgap.evidence.trajectory FOLDER --data DATA --out RECORDS.jsonl
+    python -m tools.trajectory FOLDER --data DATA --out RECORDS.jsonl
 
 measures the jobs of a bundle (torch and numpy only). φ and θ are worked out afterwards, where the scenario is.
 """
@@ -119,7 +119,7 @@ def _square(vector: Tensor) -> float:
 
 def main(arguments: Sequence[str]) -> int:
     """Measures a bundle's jobs that have no record yet; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.trajectory", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.trajectory", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=None, help="the folder of the data set's files")
     parser.add_argument("--out", type=Path, required=True, help="a .jsonl file of records")

@@ -1,6 +1,6 @@
 """The measured numbers in README and documentation, each written from committed result data.
 
-    python -m fedgap.evidence.documented_numbers            rewrites them
+    python -m tools.documented_numbers            rewrites them
 
 A page has ``<!-- n: WORDS -->…<!-- / -->`` around each: the first word is one of :data:`WRITERS`, the others are its
 arguments, and what stands between is what it answers. Data that is not there yet is written as "–".
@@ -14,15 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from fedgap.evidence import benchmark_numbers
-from fedgap.evidence.benchmark_numbers import ABSENT, ROOT, data, short
-from fedgap.evidence.claim_verdicts import number
-from fedgap.evidence.definition import FOLDER
-from fedgap.evidence.guide import DEFAULT, MEASURED, NO_LABELS
 from fedgap.evidence.results import by_seed
-from fedgap.evidence.scheme_claims import on_average
 from fedgap.evidence.store import Store
 from fedgap.statistics import interval
+from tools import EXPERIMENTS, ROOT, benchmark_numbers
+from tools.benchmark_numbers import ABSENT, data, short
+from tools.claim_verdicts import number
+from tools.guide import DEFAULT, MEASURED, NO_LABELS
+from tools.scheme_claims import on_average
 
 MARK = re.compile(r"(<!-- n: ([^>]+?) -->)(.*?)(<!-- / -->)", re.DOTALL)
 GUIDES = {"theta": DEFAULT, "measured": MEASURED, "no_labels": NO_LABELS, "rounds": "fewest rounds last (−R)",
@@ -33,7 +32,7 @@ FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds")
 
 def pages() -> list[Path]:
     """Where numbers may stand."""
-    folders = (ROOT / "docs", FOLDER, ROOT / "benchmarks")
+    folders = (ROOT / "docs", EXPERIMENTS, ROOT / "benchmarks")
     return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))])
 
 
@@ -113,13 +112,13 @@ def repeated(what: str) -> str:
 
 def machines() -> str:
     """The trained runs in ``experiments/runs.jsonl`` by machine."""
-    counts = Counter(run["machine"] for run in Store(FOLDER / "runs.jsonl"))
+    counts = Counter(run["machine"] for run in Store(EXPERIMENTS / "runs.jsonl"))
     return ", ".join(f"{count:,} on {'a CPU' if name == 'CPU' else name}" for name, count in counts.most_common())
 
 
 def gpu_hours() -> str:
     """What the runs on GPUs took, as a sum over processes."""
-    return f"{sum(run['wall_s'] for run in Store(FOLDER / 'runs.jsonl') if run['machine'] != 'CPU') / 3600:.1g}"
+    return f"{sum(run['wall_s'] for run in Store(EXPERIMENTS / 'runs.jsonl') if run['machine'] != 'CPU') / 3600:.1g}"
 
 
 def trained(data_set: str, mode: str = "") -> str:

@@ -1,6 +1,6 @@
 """The claims table: each sentence of Sections III to V that can be true or false, and what was measured of it.
 
-    python -m fedgap.evidence.claims            writes docs/explanation/claims.md from the committed results
+    python -m tools.claims            writes docs/explanation/claims.md from the committed results
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedgap.evidence import claim_verdicts as verdicts
-from fedgap.evidence import repairs, savings, where_it_loses
-from fedgap.evidence.claim_verdicts import NOT_YET, Results
-from fedgap.evidence.definition import FOLDER
-from fedgap.evidence.scheme_claims import faster_at_first, panel_of, saturates, versus
 from fedgap.evidence.store import Store
 from fedgap.planning import PAPER_SCHEMES
+from tools import EXPERIMENTS, ROOT, repairs, savings, where_it_loses
+from tools import claim_verdicts as verdicts
+from tools.claim_verdicts import NOT_YET, Results
+from tools.scheme_claims import faster_at_first, panel_of, saturates, versus
 
-PAGE = FOLDER.parent / "docs" / "explanation" / "claims.md"
+PAGE = ROOT / "docs" / "explanation" / "claims.md"
 MODES = ("repaired", "as_printed")
 
 
@@ -98,7 +97,7 @@ SETTINGS = (("fig7", 0, 150.0, "nominal"), ("fig7", 0, 90.0, "T₀ = 90 s"), ("f
 """Figure, panel and value at which joules and seconds to equal accuracy are compared; the rest nominal."""
 
 
-def load(figure: str, folder: Path = FOLDER) -> Results | None:
+def load(figure: str, folder: Path = EXPERIMENTS) -> Results | None:
     """A figure's committed results, or a benchmark's, if there are any."""
     path = folder / figure / "results.json"
     if figure.startswith("benchmarks/"):
@@ -106,7 +105,7 @@ def load(figure: str, folder: Path = FOLDER) -> Results | None:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
-def page(folder: Path = FOLDER) -> str:
+def page(folder: Path = EXPERIMENTS) -> str:
     """``docs/explanation/claims.md``, from the committed results alone."""
     found = {name: load(name, folder) for name in dict.fromkeys(claim.figure for claim in CLAIMS)}
     runs = {run["key"]: run for run in Store(folder / "runs.jsonl")}
@@ -172,7 +171,7 @@ HEAD = """\
 # Claim by claim
 
 What the paper says in Sections III to V, and what was measured. This page is written by
-`python -m fedgap.evidence.claims` from the results in `experiments/`; a test holds that it is up to date. How each
+`python -m tools.claims` from the results in `experiments/`; a test holds that it is up to date. How each
 figure was made, and how to make it again, is in [Reproduce the paper](../how-to/reproduce.md); what the two modes are,
 in [How the paper is read](readings.md).
 
@@ -199,7 +198,7 @@ REPAIRS = """\
 With it less without it, all else as repaired; paired over ten seeds, ± half of the 95 % interval. LeNet-5 on MNIST. The
 first five are judged by whether θ ranks the 200 random plans of each σ better
 (`experiments/guide`), the others by training (`benchmarks/pruning_repairs.py`: σ = 5, all clients, 400 rounds; the last
-one `fedgap.evidence.repeats`).
+one `tools.repeats`).
 
 | repair | measured | with less without |
 |---|---|---|"""
