@@ -183,6 +183,8 @@ import {modules}
     ("modules", "absent"),
     [
         ("fedgap", "numpy scipy torch pydantic yaml cvxpy typer rich"),
+        ("fedgap.statistics", "numpy scipy"),
+        ("fedgap.evidence.redraw, fedgap.evidence.results", "torch safetensors mlxtend pooch matplotlib"),
         ("fedgap.system, fedgap.theory", "torch pydantic yaml cvxpy typer rich matplotlib safetensors"),
         ("fedgap.planning", "torch cvxpy typer rich matplotlib safetensors"),
         ("fedgap.learning.engine, fedgap.learning.data, fedgap.learning.partition, fedgap.learning.sizes",

@@ -25,6 +25,18 @@ class InfeasibleError(FedgapError):
     exit_code = 3
 
 
+EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "pooch": "train", "mlxtend": "train", "fastapi": "web",
+                    "uvicorn": "web", "plotly": "web", "flwr": "deploy", "cryptography": "deploy", "ray": "ray"}
+"""Packages that ``pip install fedgap`` leaves out, and the extra that brings each."""
+
+
+def missing_extra(error: Exception) -> str | None:
+    """Name the package that is not installed and the extra that brings it; None for every other error."""
+    package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    extra = EXTRA_OF_PACKAGE.get(package)
+    return f"needs the package {package}; pip install 'fedgap[{extra}]'" if extra else None
+
+
 def did_you_mean(word: object, known: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` where a known word is near, otherwise ``""``."""
     written, known = str(word)[:100].lower(), list(known)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedgap.cli.main import run
+from fedgap.evidence.definition import FOLDER
 from fedgap.evidence.reproduce import Workshop, reproduce
 
 TINY = """
@@ -92,8 +93,21 @@ def test_the_command_without_training(tmp_path: Path, capsys: pytest.CaptureFixt
     assert derived["resnet44", "gradient_bits"] == 21_074_752
 
 
+def test_redrawing_takes_the_results_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["reproduce", "table1", "rounds", "--redraw", "--out", str(tmp_path)]) == 0
+    path = tmp_path / "rounds" / "results.json"
+    assert path.read_bytes() == (FOLDER / "rounds" / "results.json").read_bytes()
+    committed = (tmp_path / "rounds" / "rounds.png").read_bytes()
+    changed = json.loads(path.read_text(encoding="utf-8"))
+    changed["panels"][0]["title"] = "My own results"
+    path.write_text(json.dumps(changed), encoding="utf-8")
+    assert run(["reproduce", "rounds", "--redraw", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "rounds" / "rounds.png").read_bytes() != committed
+    assert "My own results" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["fig9"], "fig9: is no figure"), (["fig3", "--preset", "slow"], "--preset: must be one of quick, paper"),
+    (["fig9"], "fig9: is not a figure"), (["fig3", "--preset", "slow"], "--preset: must be one of quick, paper"),
 ])
 def test_bad_input_is_one_line(arguments: list[str], message: str, tmp_path: Path,
                                capsys: pytest.CaptureFixture[str]) -> None:

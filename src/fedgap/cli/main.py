@@ -22,7 +22,7 @@ from fedgap.cli.studio_command import studio
 from fedgap.cli.sweep_command import sweep
 from fedgap.cli.terminal import INTERRUPTED, disk_error
 from fedgap.cli.train_command import partition, resume, train
-from fedgap.errors import FedgapError
+from fedgap.errors import FedgapError, missing_extra
 
 app = typer.Typer(
     name="fedgap",
@@ -109,6 +109,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
+        if missing := missing_extra(error):
+            return _say(f"{arguments[0]}: {missing}", 2)
         if os.environ.get("FEDGAP_DEBUG") == "1":
             raise
         problem = disk_error(error) if isinstance(error, OSError) else None

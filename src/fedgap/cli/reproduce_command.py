@@ -27,30 +27,37 @@ def reproduce(
     data: Annotated[Path | None, typer.Option(help="The folder of the data set's files, or of folders named mnist and "
                                               "cifar10 (preset paper).")] = None,
     train: Annotated[bool, typer.Option("--train/--no-train", help="--no-train: draw the runs that are there.")] = True,
+    redraw: Annotated[bool, typer.Option("--redraw", help="Draw the results in --out again or, where there are none, "
+                                         "those that come with fedgap; needs no data and trains nothing.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one a core.")] = None,
     bundle: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Train nothing: write the runs that have no "
                                                 "record yet, panels that wait included, for a machine with a GPU.")
                       ] = None,
 ) -> None:
     """Make the paper's figures and tables again, and say where the proposed scheme is above, level or below."""
-    from fedgap.evidence.definition import PRESETS
-    from fedgap.evidence.reproduce import FIGURES, Workshop
-    from fedgap.evidence.reproduce import reproduce as make
+    from fedgap.evidence.definition import FIGURES, PRESETS
 
     if preset not in PRESETS:
         raise InputError(f"--preset: must be one of {', '.join(PRESETS)}; got {preset!r}")
     names = list(FIGURES) if not figures or "all" in figures else list(dict.fromkeys(figures))
     for name in names:
         if name not in FIGURES:
-            raise InputError(f"{name}: is no figure; there are {', '.join(FIGURES)}, and all")
+            raise InputError(f"{name}: is not a figure; there are {', '.join(FIGURES)}, and all")
+    if redraw:
+        from fedgap.evidence.redraw import redraw as draw_again
 
-    with resumable("reproduce", *(figures or []), preset=preset, out=out, data=data, workers=workers):
-        shop = Workshop(out, preset, data, workers or os.cpu_count() or 1, steps, train=train)
-        if bundle is not None:
-            _hand_over([name for name in names if name != "table1"], shop, bundle)
-            return
-        found = make(names, shop)
-    for results in found.values():
+        made = draw_again(names, out)
+    else:
+        from fedgap.evidence.reproduce import Workshop
+        from fedgap.evidence.reproduce import reproduce as make
+
+        with resumable("reproduce", *(figures or []), preset=preset, out=out, data=data, workers=workers):
+            shop = Workshop(out, preset, data, workers or os.cpu_count() or 1, steps, train=train)
+            if bundle is not None:
+                _hand_over([name for name in names if name != "table1"], shop, bundle)
+                return
+            made = make(names, shop)
+    for results in made.values():
         show(*result_tables(results))
     pictures = sorted(str(path) for name in names for path in (out / name).glob("*.png"))
     show(f"Results are in {out}/FIGURE/results.json, pictures in {', '.join(pictures)}.")

@@ -1,4 +1,4 @@
-"""A figure's definition: ``experiments/NAME/config.yaml`` as checked values."""
+"""A figure's definition: ``NAME/config.yaml`` as checked values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ import yaml
 from fedgap.errors import InputError
 from fedgap.planning import PAPER_SCHEMES
 
-FOLDER = Path(__file__).parents[3] / "experiments"
-"""Where a clone of the repository keeps the figures."""
+_IN_THE_WHEEL = Path(__file__).with_name("figures")
+FOLDER = _IN_THE_WHEEL if _IN_THE_WHEEL.is_dir() else Path(__file__).parents[3] / "experiments"
+"""One folder per figure with its definition and results: ``experiments`` in a clone, copied into the wheel by
+``setup.py``."""
+FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured")
+"""What ``fedgap reproduce`` can make."""
 PRESETS = ("quick", "paper")
 KINDS = ("partitions", "loss", "accuracy")
 _VARIED = {"delay_s": "budget.delay_s={!r}", "energy_j": "budget.energy_j={!r}",
@@ -32,16 +36,16 @@ class Panel:
     seeds: tuple[int, ...] = (0,)
     overrides: tuple[str, ...] = ()
     nominal: float = 1.0
-    """What ``values`` are multiples of: the nominal budget, in J or s."""
+    """The nominal budget in J or s; ``values`` are multiples of it."""
     vary: str = "delay_s"
     values: tuple[float, ...] = (1.0,)
     status: str = ""
-    """"" where the results are there; otherwise what is missing, in words."""
+    """Empty if the results exist; otherwise what is missing, in words."""
     turn: int = 0
-    """When its runs are trained on another machine: the lower, the earlier."""
+    """Order in which its runs are trained on another machine: lower first."""
 
     def points(self) -> Iterator[tuple[float, tuple[str, ...]]]:
-        """Each varied value (a budget in its unit, σ, or rounds) with the overrides that set it."""
+        """Yield every varied value (a budget in its unit, σ, or rounds) with the overrides that set it."""
         for value in self.values:
             number = round(self.nominal * value, 6)
             yield number, (_VARIED[self.vary].format(number),)
@@ -56,21 +60,20 @@ class Figure:
     kind: str
     xlabel: str
     panels: dict[str, tuple[Panel, ...]] = field(default_factory=dict)
-    """By preset."""
+    """The panels of each preset."""
     folder: Path = Path()
 
 
 def figure_names(folder: Path = FOLDER) -> list[str]:
-    """The figures that have a definition, in the paper's order."""
+    """Return the names of the figures that have a definition, in the paper's order."""
     return sorted(path.parent.name for path in folder.glob("*/config.yaml"))
 
 
 def load_figure(name: str, folder: Path = FOLDER) -> Figure:
-    """Reads and checks one figure's definition."""
+    """Read and check one figure's definition."""
     path = folder / name / "config.yaml"
     if not path.is_file():
-        known = ", ".join(figure_names(folder)) or f"nothing in {folder}; run this in a clone of the repository"
-        raise InputError(f"{name}: is no figure here; there are {known}")
+        raise InputError(f"{name}: is not a figure; there are {', '.join(figure_names(folder))}")
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
     try:
         panels = {preset: tuple(_panel(entry) for entry in written["presets"][preset]) for preset in PRESETS}

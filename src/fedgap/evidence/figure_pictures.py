@@ -1,4 +1,4 @@
-"""The figures as pictures, in the paper's form: one panel a data set, one line a scheme, intervals over seeds."""
+"""The figures as pictures, in the paper's form: one panel per data set, one line per scheme, intervals over seeds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,26 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
 
 
-def draw(results: Mapping[str, Any], path: Path) -> None:
+def draw_figure(results: Mapping[str, Any], path: Path) -> None:
+    """Draw a figure's results into ``path``. A table has no picture, nor has a figure without a single run."""
+    if results["kind"] == "partitions":
+        _draw_partitions(results, path)
+    elif any(panel.get("rows") for panel in results.get("panels", [])):
+        _draw_schemes(results, path)
+
+
+def _draw_partitions(results: Mapping[str, Any], path: Path) -> None:
+    """One picture per mode: ``fig3.png`` repaired, ``fig3-as_printed.png`` as printed."""
+    from fedgap.running.partition_picture import draw_partitions
+
+    rows = [row for row in results["rows"] if row["label_counts"] is not None]
+    for mode in MODES:
+        panels = [(f"{results['panel']}, σ = {row['sigma']:g}, seed {row['seed']}", np.array(row["label_counts"]),
+                   np.array(row["phi"][mode])) for row in rows]
+        draw_partitions(panels, path if mode == "repaired" else path.with_stem(f"{path.stem}-{mode}"))
+
+
+def _draw_schemes(results: Mapping[str, Any], path: Path) -> None:
     """A figure of losses or accuracies: an axis for each panel that has results and each of its modes, two in a row."""
     panels = [panel for panel in results["panels"] if panel.get("rows")]
     cells = [(panel, mode) for panel in panels for mode in dict.fromkeys(row["mode"] for row in panel["rows"])]
@@ -52,7 +71,7 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
     axes = figure.subplots(lines, columns, squeeze=False)
     for ax in axes.flat[len(cells):]:
         ax.set_visible(False)
-    own: dict[str, list[Axes]] = {}
+    axes_by_panel: dict[str, list[Axes]] = {}
     for ax, (panel, mode) in zip(axes.flat, cells, strict=False):
         (_draw_losses if loss else _draw_accuracies)(ax, panel, mode)
         few = panel.get("missing_by_mode", {}).get(mode)
@@ -62,11 +81,11 @@ def draw(results: Mapping[str, Any], path: Path) -> None:
         ax.set_axisbelow(True)
         ax.grid(color="#dddddd", linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)
-        own.setdefault(panel["title"], []).append(ax)
+        axes_by_panel.setdefault(panel["title"], []).append(ax)
     if loss:  # accuracies of the two modes lie too far apart for one axis: schemes could not be told from each other
-        for same in own.values():
-            means = np.concatenate([np.array(line.get_ydata(), dtype=float) for ax in same for line in ax.get_lines()])
-            for ax in same:  # by the means: the intervals of few seeds would squeeze them, and may run out of the panel
+        for group in axes_by_panel.values():
+            means = np.concatenate([np.array(line.get_ydata(), dtype=float) for ax in group for line in ax.get_lines()])
+            for ax in group:  # by the means: intervals of few seeds would squeeze them, and may run out of the panel
                 ax.set_ylim(0.85 * float(means.min()), 1.2 * float(means.max()))
     names = _present(row for panel in panels for row in panel["rows"])
     handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
@@ -86,9 +105,9 @@ def _present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    own = [curve for curve in panel["curves"] if curve["mode"] == mode]
+    curves = [curve for curve in panel["curves"] if curve["mode"] == mode]
     shaded: list[Any] = []  # schemes that trained the same models share one band
-    for position, curve in enumerate(own):
+    for position, curve in enumerate(curves):
         name, x, mean = curve["scheme"], np.array(curve["x"]), np.array(curve["mean"])
         half = np.zeros(len(x)) if curve["half"] is None else np.array(curve["half"])
         if curve["mean"] not in shaded:
@@ -111,11 +130,11 @@ def _draw_accuracies(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:
     for position, name in enumerate(names):
         at, points = [], []
         for place, value in zip(places, values, strict=True):
-            found = [row["accuracy"] for row in rows
+            accuracies = [row["accuracy"] for row in rows
                      if row["scheme"] == name and row["value"] == value and row["accuracy"] is not None]
-            if found:
+            if accuracies:
                 at.append(place + 0.09 * (position - (len(names) - 1) / 2))
-                points.append(interval([100 * x for x in found]))
+                points.append(interval([100 * x for x in accuracies]))
         ax.errorbar(at, [p.mean for p in points], [p.half or 0.0 for p in points], color=COLOURS[name],
                     marker=MARKS[name], markersize=5, linestyle=DASHES[name], linewidth=1.2, capsize=2.5)
     ax.set_xticks(places, [f"{value:g}" for value in values])

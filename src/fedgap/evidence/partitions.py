@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import numpy as np
 from fedgap.config import Experiment
 from fedgap.evidence.definition import Figure
 from fedgap.learning.data import Dataset
-from fedgap.running.partition_picture import draw_partitions
 from fedgap.running.prepare import divide
 from fedgap.statistics import deviation, interval
 from fedgap.theory.generalization import Reading, divergence, smoothed, statement
@@ -58,12 +56,3 @@ def spread(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _pair(value: Any) -> list[float | None]:
     return [float(f"{value.mean:.5g}"), None if value.half is None else float(f"{value.half:.4g}")]
-
-
-def picture(found: dict[str, Any], path: Path) -> None:
-    """One picture a mode: ``fig3.png`` repaired, ``fig3-as_printed.png`` as printed."""
-    own = [row for row in found["rows"] if row["label_counts"] is not None]
-    for mode in READINGS:
-        panels = [(f"{found['panel']}, σ = {row['sigma']:g}, seed {row['seed']}", np.array(row["label_counts"]),
-                   np.array(row["phi"][mode])) for row in own]
-        draw_partitions(panels, path if mode == "repaired" else path.with_stem(f"{path.stem}-{mode}"))

@@ -16,7 +16,7 @@ from fedgap.errors import FedgapError
 from fedgap.evidence import partitions, table1
 from fedgap.evidence.cases import Case, Planned, cases, make_plans, open_data, plan_case
 from fedgap.evidence.definition import FOLDER, Figure, Panel, load_figure
-from fedgap.evidence.figure_pictures import draw
+from fedgap.evidence.figure_pictures import draw_figure
 from fedgap.evidence.results import panel_results, provenance
 from fedgap.evidence.store import Store
 from fedgap.evidence.training import Record
@@ -26,7 +26,6 @@ from fedgap.running.job import Job
 
 Steps = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
 """(what, how many) → a progress bar, advanced by a call."""
-FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured")
 
 
 def no_bar(what: str, total: int) -> AbstractContextManager[Callable[[], None]]:
@@ -82,7 +81,7 @@ def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]
         else:
             found[name] = figure_results(figures[name], planned, shop)
         write(found[name], shop.out / name / "results.json")
-        picture(found[name], shop.out / name / f"{name}.png")
+        draw_figure(found[name], shop.out / name / f"{name}.png")
     return found
 
 
@@ -147,14 +146,6 @@ def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Wor
         keys += [each.key for each in there if each.key]
     return {"figure": figure.name, "title": figure.title, "kind": figure.kind, "xlabel": figure.xlabel,
             "preset": shop.preset, "panels": panels, "provenance": provenance(keys, shop.store)}
-
-
-def picture(results: dict[str, Any], path: Path) -> None:
-    """Draws a figure's results; a table has no picture, nor has a figure without a single run."""
-    if results["kind"] == "partitions":
-        partitions.picture(results, path)
-    elif any(panel.get("rows") for panel in results.get("panels", [])):
-        draw(results, path)
 
 
 def write(results: dict[str, Any], path: Path) -> None:

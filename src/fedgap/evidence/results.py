@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.evidence.cases import Planned
-from fedgap.evidence.definition import Figure, Panel
-from fedgap.evidence.store import Store
-from fedgap.running.job import Job
 from fedgap.statistics import Comparison, holm, interval, paired
+
+if TYPE_CHECKING:  # reading results needs no torch
+    from fedgap.evidence.cases import Planned
+    from fedgap.evidence.definition import Figure, Panel
+    from fedgap.evidence.store import Store
+    from fedgap.running.job import Job
 
 MEASURES = {"accuracy": "accuracy", "loss": "training_loss"}
 """What a kind of figure compares."""
