@@ -9,23 +9,24 @@ STAMP  := $(VENV)/.installed
 help:
 	@echo "make demo      set up, then run the main job on embedded data"
 	@echo "make test      set up, then lint, type-check and test"
+	@echo "make lint      ruff, and mypy on src/ and tools/"
 	@echo "make test-all  the same with the full counts of the long checks, and the GPU kernels in an interpreter"
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23.2"
 	@echo "installing fedgap and what it needs into $(VENV) (a few minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,web,deploy]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[all,dev]"
 	@touch $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-# Debian's chromium, for the tests that use the studio in a browser; where it cannot be had, they skip.
+# A browser for the tests that use the studio (Debian's chromium if there is none); without one they skip.
 BROWSER := $(VENV)/.browser
 $(BROWSER): $(STAMP)
-	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
 	  && { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } >/dev/null 2>&1; } \
 	  || echo "no chromium here: browser tests will skip"
 	@touch $(BROWSER)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fedgap.errors import EXTRA_OF_PACKAGE
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -44,6 +46,7 @@ def test_changelog_keeps_its_form() -> None:
     assert lines[0] == "# Changelog"
     versions = [line for line in lines if line.startswith("## ")]
     assert versions[0] == "## [Unreleased]"
+    assert any(f"[{PROJECT['version']}]" in line for line in versions[1:]), "the version has no released section"
     for line in versions[1:]:
         assert re.fullmatch(r"## \[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", line), line
     groups = {line for line in lines if line.startswith("### ")}
@@ -60,6 +63,42 @@ def test_the_two_commands_are_named(page: str) -> None:
 
 def test_what_guards_the_branch_is_what_a_newcomer_runs() -> None:
     assert "make test" in read(".ci/run")
+    (job,) = yaml.safe_load(read(".github/workflows/test.yml"))["jobs"].values()
+    assert job["steps"][-1] == {"run": "make test"}
+    stated = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line]
+    assert job["strategy"]["matrix"]["python"] == stated == ["3.11", "3.12", "3.13"]
+    assert PROJECT["requires-python"] == f">={stated[0]}"
+
+
+def test_a_commit_is_checked_as_make_lint_checks() -> None:
+    (local,) = yaml.safe_load(read(".pre-commit-config.yaml"))["repos"]
+    assert local["repo"] == "local"  # the versions are those of .venv
+    (lint,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", read("Makefile"), re.MULTILINE)
+    commands = [line.removeprefix("\t@$(BIN)/").split()[0] for line in lint.splitlines()]
+    assert [hook["entry"].split()[0] for hook in local["hooks"]] == [f".venv/bin/{name}" for name in commands]
+
+
+# --- what pip installs -----------------------------------------------------------------------------------------------
+
+
+def package_name(requirement: str) -> str:
+    return re.split(r"[\[<>=~! ]", requirement)[0].lower()
+
+
+def test_planning_is_the_core_and_extras_bring_the_rest() -> None:
+    extras = PROJECT["optional-dependencies"]
+    assert set(extras) == {"train", "web", "deploy", "ray", "all", "dev"}
+    core = {package_name(requirement) for requirement in PROJECT["dependencies"]}
+    assert core == {"numpy", "scipy", "pydantic", "pyyaml", "typer", "click", "rich", "matplotlib", "cvxpy", "clarabel"}
+    assert extras["all"] == ["fedgap[train,web,deploy,ray]"]
+    for package, extra in EXTRA_OF_PACKAGE.items():
+        assert package in {package_name(requirement) for requirement in extras[extra]}, package
+
+
+def test_every_upper_bound_has_its_reason() -> None:
+    bounded = [line for line in read("pyproject.toml").splitlines() if re.match(r'\s+"[\w\[\]-]+[^"]*<[^"]*"', line)]
+    assert len(bounded) == 4
+    assert all("  # " in line for line in bounded), bounded
 
 
 # --- documentation ---------------------------------------------------------------------------------------------------
