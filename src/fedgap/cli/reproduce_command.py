@@ -112,11 +112,11 @@ def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sh
                   "(paired over seeds, Holm)", "mode", panel["vary"], "scheme", "value", "proposed less this")
     verdicts = {(c["mode"], c["value"], c["baseline"]): c for c in panel["comparisons"]}
     for mode, value, scheme in dict.fromkeys((r["mode"], r["value"], r["scheme"]) for r in panel["rows"]):
-        found = list(by_seed(panel["rows"], measure, mode=mode, value=value, scheme=scheme).values())
-        own = interval([scale * x for x in found]) if found else None
+        values = list(by_seed(panel["rows"], measure, mode=mode, value=value, scheme=scheme).values())
+        mean = interval([scale * x for x in values]) if values else None
         c = verdicts.get((mode, value, scheme))
         difference = "" if c is None else f"{_pair(c['difference'], c['half'], form, scale)}: {c['verdict']}"
-        sheet.add_row(mode, f"{value:g}", scheme, "none fits" if own is None else _pair(own.mean, own.half, form),
+        sheet.add_row(mode, f"{value:g}", scheme, "none fits" if mean is None else _pair(mean.mean, mean.half, form),
                       difference)
     return sheet
 

@@ -1,9 +1,9 @@
-"""Jobs that travel: many runs in one small folder, trained on a box that has torch and numpy only.
+"""Bundles: many runs in one small folder, to be trained on a machine that has torch and numpy only.
 
     python -m fedgap.evidence.bundle FOLDER --data DATA --out RECORDS.jsonl [--at-once 64] [--share 1/4]
 
-A job's partition is stored once for all the jobs that share it. Records are appended as each stack of runs ends, and
-runs that have a record are not trained again, so that the same command goes on where it stopped.
+A partition is stored once for all jobs that share it. Records are appended as each stack of runs ends, and runs that
+have a record are not trained again, so the same command resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TYPES = {"schedule": np.int64, "selected": np.bool_, "batch_size": np.int64, "s
 
 
 def pack(jobs: Mapping[str, Job], folder: Path) -> None:
-    """Writes ``jobs.json.gz`` and ``partitions.npz``."""
+    """Write ``jobs.json.gz`` and ``partitions.npz``."""
     folder.mkdir(parents=True, exist_ok=True)
     partitions: dict[str, Any] = {}
     written = {}
@@ -46,7 +46,7 @@ def pack(jobs: Mapping[str, Job], folder: Path) -> None:
 
 
 def unpack(folder: Path) -> dict[str, Job]:
-    """The jobs by training key; those of one partition share its array."""
+    """Read the jobs by training key; jobs of one partition share its array."""
     with np.load(folder / "partitions.npz", allow_pickle=False) as file:
         partitions = {name: file[name].astype(np.int64) for name in file.files}
     jobs = {}
@@ -59,15 +59,15 @@ def unpack(folder: Path) -> dict[str, Job]:
 
 
 def open_data(job: Job, folder: Path | None) -> Dataset:
-    """The job's data set, from ``folder`` (or its subfolder of the data's name) where one is given."""
+    """Return the job's data set, from ``folder`` or its subfolder of the data's name if one is given."""
     if folder is None:
         return load(**job.data)
-    own = folder / job.data["name"]
-    return load(**(job.data | {"folder": own if own.is_dir() else folder}))
+    subfolder = folder / job.data["name"]
+    return load(**(job.data | {"folder": subfolder if subfolder.is_dir() else folder}))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Trains a bundle's jobs that have no record yet; returns the exit code."""
+    """Train a bundle's jobs that have no record yet; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.bundle", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=None,
@@ -81,14 +81,14 @@ def main(arguments: Sequence[str]) -> int:
     began = time.monotonic()
     store = Store(given.out)
     jobs = {key: replace(job, device=given.device) for key, job in unpack(given.folder).items()}
-    own, processes = (int(part) for part in given.share.split("/"))
-    todo = [[key for key in keys if key not in store] for keys in stacks(jobs, given.at_once)[own - 1::processes]]
+    number, processes = (int(part) for part in given.share.split("/"))
+    todo = [[key for key in keys if key not in store] for keys in stacks(jobs, given.at_once)[number - 1::processes]]
     todo = [keys for keys in todo if keys]
     print(f"{sum(map(len, todo))} runs to train in {len(todo)} stacks", flush=True)
     dataset = None
-    for number, keys in enumerate(todo, 1):
+    for turn, keys in enumerate(todo, 1):
         if time.monotonic() - began > given.stop_after:
-            print(f"stopped before stack {number} of {len(todo)}: time is up", flush=True)
+            print(f"stopped before stack {turn} of {len(todo)}: time is up", flush=True)
             return 4
         started = time.monotonic()
         first = jobs[keys[0]]
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str]) -> int:
             dataset = open_data(first, given.data)
         store.add(train({key: jobs[key] for key in keys}, dataset, at_once=given.at_once))
         clients = [int(jobs[key].selected[-1].sum()) for key in keys]
-        print(f"stack {number}/{len(todo)}: {len(keys)} runs, {first.rounds} to {jobs[keys[-1]].rounds} rounds, "
+        print(f"stack {turn}/{len(todo)}: {len(keys)} runs, {first.rounds} to {jobs[keys[-1]].rounds} rounds, "
               f"{min(clients)} to {max(clients)} clients, {time.monotonic() - started:.1f} s", flush=True)
     print(f"all are trained after {time.monotonic() - began:.1f} s", flush=True)
     return 0

@@ -37,14 +37,14 @@ class Case:
     scheme: str
     seed: int
     value: float
-    """Of what the panel varies: a budget, or σ."""
+    """Value of what the panel varies: a budget, σ, or the number of rounds."""
 
     def load(self) -> Experiment:
-        """The experiment of this case."""
+        """Return the experiment of this case."""
         return Experiment.load(self.experiment, self.overrides)
 
     def digest(self) -> str:
-        """16 hex digits of the experiment and its overrides."""
+        """Return 16 hex digits of the experiment and its overrides."""
         return hashlib.sha256("\n".join([self.experiment, *self.overrides]).encode()).hexdigest()[:16]
 
 
@@ -57,11 +57,11 @@ class Planned:
     plan: Plan
     job: Job | None
     key: str
-    """What is trained (see ``training_key``), or ""."""
+    """Names what is trained (see ``training_key``); empty where nothing is."""
     rounds_asked: int
 
     def facts(self) -> dict[str, Any]:
-        """What a result repeats of the plan."""
+        """Return what a result repeats of the plan."""
         case, plan = self.case, self.plan
         rounds = max(1, plan.rounds)
         clients = sum(s.rounds * int(s.selected.sum()) for s in plan.segments) / rounds
@@ -74,7 +74,7 @@ class Planned:
 
 
 class KnownData(Dataset):
-    """A data set that works out its own digest once."""
+    """A data set that computes its digest once."""
 
     def digest(self) -> str:
         """SHA-256 of all tensors."""
@@ -84,17 +84,17 @@ class KnownData(Dataset):
 
 
 def open_data(experiment: Experiment, folder: Path | None = None) -> Dataset:
-    """The experiment's data set, from ``folder`` (or its subfolder of the data's name) where one is given."""
+    """Return the experiment's data set, from ``folder`` or its subfolder of the data's name if one is given."""
     settings = experiment.data.model_dump(exclude_none=True)
     if folder is not None:
-        own = folder / settings["name"]
-        settings |= {"folder": own if own.is_dir() else folder}
+        subfolder = folder / settings["name"]
+        settings |= {"folder": subfolder if subfolder.is_dir() else folder}
     data = load(**settings)
     return KnownData(data.name, data.train_x, data.train_y, data.test_x, data.test_y, data.classes)
 
 
 def cases(panel: Panel) -> Iterator[Case]:
-    """Every case of a panel."""
+    """Yield every case of a panel."""
     for mode in panel.modes:
         for seed in panel.seeds:
             for value, change in panel.points():
@@ -104,10 +104,10 @@ def cases(panel: Panel) -> Iterator[Case]:
 
 
 def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) -> Planned:
-    """Plans a case, or reads its plan from the folder ``plans``.
+    """Plan a case, or read its plan from the folder ``plans``.
 
-    A scheme that cannot finish its rounds within the budgets, the proposed one included, is planned at the most rounds
-    that they carry.
+    A scheme that cannot finish its rounds within the budgets is planned at the most rounds that fit them. The proposed
+    scheme is no exception.
     """
     experiment, divided = _divided(case, dataset)
     plan, asked = _plan(divided[2], case.scheme, plans), divided[2].rounds
@@ -123,15 +123,15 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
         plan = replace(plan, theta=np.inf)
     if not job:
         return Planned(case, divided[2], plan, None, "", asked)
-    made = _shared(prepare(experiment, plan, dataset, divided=divided).job)
-    return Planned(case, divided[2], plan, made, training_key(made), asked)
+    prepared = _shared(prepare(experiment, plan, dataset, divided=divided).job)
+    return Planned(case, divided[2], plan, prepared, training_key(prepared), asked)
 
 
 _LAST: dict[tuple[str, ...], tuple[Experiment, Divided]] = {}
 
 
 def _divided(case: Case, dataset: Dataset) -> tuple[Experiment, Divided]:
-    """The experiment and its scenario, which the schemes of one setting share: a job's scheme is its plan's."""
+    """Return the experiment and its scenario, which the schemes of one setting share: a job's scheme is its plan's."""
     setting = (case.experiment, *(o for o in case.overrides if not o.startswith("scheme=")))
     if setting not in _LAST:
         _LAST.clear()
@@ -144,7 +144,7 @@ _PARTITIONS: dict[bytes, Any] = {}
 
 
 def _shared(job: Job) -> Job:
-    """The job, its partition's array shared with the other jobs of the same partition."""
+    """Return the job with its partition's array shared with the other jobs of the same partition."""
     return replace(job, indices=_PARTITIONS.setdefault(job.indices.tobytes()[:4096] + job.sizes.tobytes(), job.indices))
 
 
@@ -167,23 +167,23 @@ def _most_rounds(scenario: Scenario, scheme: str, plans: Path) -> int:
     return int(path.read_text(encoding="utf-8"))
 
 
-_OWN: dict[str, Dataset] = {}
+_DATA_OF_THIS_PROCESS: dict[str, Dataset] = {}
 
 
 def _plan_in_child(task: tuple[Case, Path, Path | None]) -> str:
     case, plans, folder = task
     settings = case.load()
     name = settings.data.name
-    if name not in _OWN:
-        _OWN[name] = open_data(settings, folder)
-    with suppress(FedgapError):  # whoever reads the plan will meet it again, and say so
-        plan_case(case, _OWN[name], plans, job=False)
+    if name not in _DATA_OF_THIS_PROCESS:
+        _DATA_OF_THIS_PROCESS[name] = open_data(settings, folder)
+    with suppress(FedgapError):  # reading the plan raises it again, and it is reported there
+        plan_case(case, _DATA_OF_THIS_PROCESS[name], plans, job=False)
     return case.digest()
 
 
 def make_plans(todo: Sequence[Case], plans: Path, *, workers: int, done: Callable[[], None],
                folder: Path | None = None) -> None:
-    """Fills the folder ``plans`` with the cases' plans, in ``workers`` processes; ``done`` is called after each."""
+    """Fill the folder ``plans`` with the cases' plans in ``workers`` processes; ``done`` is called after each case."""
     plans.mkdir(parents=True, exist_ok=True)
     index = plans / "cases.txt"
     known = set(index.read_text(encoding="utf-8").split()) if index.is_file() else set()

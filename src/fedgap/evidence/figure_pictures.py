@@ -26,7 +26,7 @@ MODES = {"repaired": "repaired", "as_printed": "as printed"}
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure that draws without a screen."""
+    """Return an empty figure that needs no screen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -36,7 +36,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes the picture; equal figures give equal files."""
+    """Write the picture; equal figures give equal files."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
 
@@ -97,9 +97,9 @@ def _draw_schemes(results: Mapping[str, Any], path: Path) -> None:
 
 
 def _present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The rows' schemes in the paper's order."""
-    there = {row["scheme"] for row in rows}
-    return [name for name in SCHEMES if name in there]
+    """Return the rows' schemes in the paper's order."""
+    present = {row["scheme"] for row in rows}
+    return [name for name in SCHEMES if name in present]
 
 
 def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs for another machine: a figure's runs that have no record, as bundles in the order of what they are worth."""
+"""Runs for a machine with a GPU: a figure's runs that have no record, as bundles, the most useful ones first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedgap.running.job import Job
 RATE = {"bfloat16": 49e12}
 """FLOP/s of whole runs on one H200, by precision: of 132 runs of ResNet-44, twelve stacked, preparations included."""
 OTHER = 31e12
-"""And of rounds in TF32 (``benchmarks/results/engine_gpu.json``: ResNet-110, 10 clients × 32)."""
+"""FLOP/s of other precisions: rounds in TF32 (``benchmarks/results/engine_gpu.json``, ResNet-110, 10 clients × 32)."""
 _EVALUATED = 12_000
 """Samples of an evaluation: the test set, and 2,000 of the training set."""
 _FLOPS: dict[tuple[str, ...], float] = {}
@@ -25,7 +25,7 @@ _FLOPS: dict[tuple[str, ...], float] = {}
 
 @dataclass(frozen=True)
 class Part:
-    """One turn's bundle."""
+    """The bundle of one turn."""
 
     folder: Path
     figures: tuple[str, ...]
@@ -34,7 +34,7 @@ class Part:
 
 
 def gpu_seconds(job: Job) -> float:
-    """An estimate of a run's time on one H200: the FLOPs of its rounds and evaluations at their rate."""
+    """Estimate a run's time on one H200 from the FLOPs of its rounds and evaluations."""
     shape = job.extra["input_shape"]
     key = (job.model["name"], *map(str, shape))
     if key not in _FLOPS:
@@ -46,9 +46,9 @@ def gpu_seconds(job: Job) -> float:
 
 
 def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[Part]:
-    """Writes ``FOLDER/TURN`` for each turn of the figures' panels; a run that an earlier turn has is not repeated.
+    """Write ``FOLDER/TURN`` for each turn of the figures' panels; a run of an earlier turn is not repeated.
 
-    Panels that wait (with a ``status``) are included: this is what they wait for.
+    Panels with a ``status`` are included: their runs are what is missing.
     """
     figures = [load_figure(name, shop.definitions) for name in names]
     panels = [(figure, panel) for figure in figures for panel in figure.panels[shop.preset]
@@ -56,17 +56,17 @@ def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[Part]:
     taken: set[str] = set()
     parts = []
     for turn in sorted({panel.turn for _, panel in panels}):
-        own = [(figure.name, replace(panel, status="")) for figure, panel in panels if panel.turn == turn]
-        jobs = _missing([panel for _, panel in own], shop, taken)
+        of_turn = [(figure.name, replace(panel, status="")) for figure, panel in panels if panel.turn == turn]
+        jobs = _missing([panel for _, panel in of_turn], shop, taken)
         if jobs:
             taken |= jobs.keys()
             pack(jobs, folder / str(turn))
-            parts.append(Part(folder / str(turn), tuple(dict.fromkeys(name for name, _ in own)), len(jobs),
+            parts.append(Part(folder / str(turn), tuple(dict.fromkeys(name for name, _ in of_turn)), len(jobs),
                               sum(map(gpu_seconds, jobs.values()))))
     return parts
 
 
 def _missing(panels: Sequence[Panel], shop: Workshop, taken: set[str]) -> dict[str, Job]:
-    return {each.key: each.job for each in plan_panels(panels, shop).values()
-            if isinstance(each, Planned) and each.job is not None and each.key not in shop.store
-            and each.key not in taken}
+    return {answer.key: answer.job for answer in plan_panels(panels, shop).values()
+            if isinstance(answer, Planned) and answer.job is not None and answer.key not in shop.store
+            and answer.key not in taken}

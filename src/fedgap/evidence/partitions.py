@@ -1,4 +1,4 @@
-"""Fig. 3: who has what, and the generalization statements, for several Dirichlet parameters."""
+"""Fig. 3: the clients' labels and generalization statements, for several Dirichlet parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READINGS: dict[str, Reading] = {"repaired": "size_normalised", "as_printed": "as
 
 
 def results(figure: Figure, preset: str, dataset: Callable[[str], Dataset]) -> dict[str, Any]:
-    """Label counts and φ of every client, seed and σ, by mode, and how they vary among clients."""
+    """Return label counts and φ of every client, seed and σ, by mode, and how they vary among clients."""
     panel = figure.panels[preset][0]
     rows = []
     for sigma in panel.values:
@@ -42,16 +42,16 @@ def spread(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """For each σ and mode: the mean of φ, its standard deviation among clients, and its rank correlation with KL."""
     from scipy.stats import spearmanr
 
-    found = []
+    summary = []
     for sigma in dict.fromkeys(row["sigma"] for row in rows):
-        own = [row for row in rows if row["sigma"] == sigma]
+        seeds = [row for row in rows if row["sigma"] == sigma]
         for mode in READINGS:
-            means = interval([float(np.mean(row["phi"][mode])) for row in own])
-            deviations = interval([deviation(row["phi"][mode]) for row in own])
-            ranks = interval([float(spearmanr(row["divergence"], row["phi"][mode]).statistic) for row in own])
-            found.append({"sigma": sigma, "mode": mode, "seeds": len(own),
-                          "mean": _pair(means), "deviation": _pair(deviations), "rank_with_divergence": _pair(ranks)})
-    return found
+            means = interval([float(np.mean(row["phi"][mode])) for row in seeds])
+            deviations = interval([deviation(row["phi"][mode]) for row in seeds])
+            ranks = interval([float(spearmanr(row["divergence"], row["phi"][mode]).statistic) for row in seeds])
+            summary.append({"sigma": sigma, "mode": mode, "seeds": len(seeds),
+                            "mean": _pair(means), "deviation": _pair(deviations), "rank_with_divergence": _pair(ranks)})
+    return summary
 
 
 def _pair(value: Any) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""From a figure's definition to its results and picture: plan what has no plan, train what has no record, write."""
+"""From a figure's definition to its results and picture: plan and train what is missing, then write."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from fedgap.learning.data import Dataset
 from fedgap.running.job import Job
 
 Steps = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-"""(what, how many) → a progress bar, advanced by a call."""
+"""Called with a title and a number of steps; returns a progress bar that a call advances by one step."""
 
 
 def no_bar(what: str, total: int) -> AbstractContextManager[Callable[[], None]]:
-    """Progress that nobody sees."""
+    """Show no progress."""
     return nullcontext(lambda: None)
 
 
 @dataclass
 class Workshop:
-    """Where things are kept: ``plans/`` and ``runs.jsonl`` in ``out``, results and picture in ``out/FIGURE/``."""
+    """Settings and folders: ``plans/`` and ``runs.jsonl`` in ``out``, results and picture in ``out/FIGURE/``."""
 
     out: Path
     preset: str
     data: Path | None = None
-    """The folder of the data set's files, where it is not embedded."""
+    """Folder of the data set's files, unless it is embedded."""
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     bar: Steps = no_bar
     definitions: Path = FOLDER
@@ -52,7 +52,7 @@ class Workshop:
         self._datasets: dict[str, Dataset] = {}
 
     def dataset(self, experiment: str) -> Dataset:
-        """The preset experiment's data set, read once."""
+        """Return the data set of an experiment, read once."""
         from fedgap.config import Experiment
 
         chosen = Experiment.load(experiment)
@@ -62,12 +62,12 @@ class Workshop:
 
 
 def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]:
-    """Each figure's results, which are also written to ``out/FIGURE/results.json`` with the picture beside.
+    """Return the figures' results, which are also written to ``out/FIGURE/results.json`` with the picture beside.
 
-    Plans and runs that are there already are kept, and a run that several figures need is trained once, so that the
-    same call goes on where an earlier one stopped.
+    Existing plans and runs are kept, and a run that several figures need is trained once, so the same call resumes
+    where an earlier one stopped.
     """
-    found: dict[str, dict[str, Any]] = {}
+    made: dict[str, dict[str, Any]] = {}
     figures = {name: load_figure(name, shop.definitions) for name in names if name != "table1"}
     trained = [f for f in figures.values() if f.kind != "partitions"]
     planned = plan_panels([panel for f in trained for panel in open_panels(f, shop)], shop)
@@ -75,42 +75,42 @@ def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]
         train_missing(planned, shop)
     for name in names:
         if name == "table1":
-            found[name] = table1.results()
+            made[name] = table1.results()
         elif figures[name].kind == "partitions":
-            found[name] = partitions.results(figures[name], shop.preset, shop.dataset)
+            made[name] = partitions.results(figures[name], shop.preset, shop.dataset)
         else:
-            found[name] = figure_results(figures[name], planned, shop)
-        write(found[name], shop.out / name / "results.json")
-        draw_figure(found[name], shop.out / name / f"{name}.png")
-    return found
+            made[name] = figure_results(figures[name], planned, shop)
+        write(made[name], shop.out / name / "results.json")
+        draw_figure(made[name], shop.out / name / f"{name}.png")
+    return made
 
 
 def open_panels(figure: Figure, shop: Workshop) -> list[Panel]:
-    """The preset's panels that are to be run."""
+    """Return the preset's panels that are to be run."""
     return [panel for panel in figure.panels[shop.preset] if not panel.status]
 
 
 def plan_panels(panels: Sequence[Panel], shop: Workshop) -> dict[Case, Planned | str]:
-    """Every distinct case's plan, or why it has none."""
+    """Return every distinct case's plan, or the reason why it has none."""
     todo = list(dict.fromkeys(case for panel in panels for case in cases(panel)))
     plans = shop.out / "plans"
     with shop.bar("planning", len(todo)) as advance:
         make_plans(todo, plans, workers=shop.workers, folder=shop.data, done=advance)
-    found: dict[Case, Planned | str] = {}
+    planned: dict[Case, Planned | str] = {}
     for case in todo:
         try:
-            found[case] = plan_case(case, shop.dataset(case.experiment), plans)
+            planned[case] = plan_case(case, shop.dataset(case.experiment), plans)
         except FedgapError as error:
-            found[case] = str(error)
-    return found
+            planned[case] = str(error)
+    return planned
 
 
 def train_missing(planned: dict[Case, Planned | str], shop: Workshop) -> None:
-    """Trains each distinct run that has no record yet."""
+    """Train each distinct run that has no record yet."""
     groups: dict[str, dict[str, Any]] = {}
-    for case, each in planned.items():
-        if isinstance(each, Planned) and each.job is not None and each.key not in shop.store:
-            groups.setdefault(case.experiment, {})[each.key] = each.job
+    for case, answer in planned.items():
+        if isinstance(answer, Planned) and answer.job is not None and answer.key not in shop.store:
+            groups.setdefault(case.experiment, {})[answer.key] = answer.job
     with shop.bar("training", sum(len(jobs) for jobs in groups.values())) as advance:
         for experiment, jobs in groups.items():
             for _ in train_new(jobs, experiment, shop):
@@ -118,14 +118,14 @@ def train_missing(planned: dict[Case, Planned | str], shop: Workshop) -> None:
 
 
 def train_new(jobs: Mapping[str, Job], experiment: str, shop: Workshop) -> Iterator[Record]:
-    """Trains jobs on the preset experiment's data; each record is stored as it comes."""
+    """Train jobs on the experiment's data; every record is stored as it comes."""
     for record in train_all(jobs, shop.dataset(experiment), workers=shop.workers):
         shop.store.add([record])
         yield record
 
 
 def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Workshop) -> dict[str, Any]:
-    """A figure's results: a panel with rows for each that was run, a panel with a status for each that was not."""
+    """Return a figure's results: panels that were run with their rows, the others with their status."""
     panels: list[dict[str, Any]] = []
     keys: list[str] = []
     for panel in figure.panels[shop.preset]:
@@ -133,23 +133,23 @@ def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Wor
             panels.append({"title": panel.title, "experiment": panel.experiment, "status": panel.status})
             continue
         members = [planned[case] for case in cases(panel)]
-        there = [each for each in members if isinstance(each, Planned)]
-        missing = {each.key: each.case.mode for each in there if each.key and each.key not in shop.store}
-        there = [each for each in there if each.key not in missing]
-        panels.append(panel_results(figure, panel, there, shop.store))
+        with_plan = [answer for answer in members if isinstance(answer, Planned)]
+        missing = {run.key: run.case.mode for run in with_plan if run.key and run.key not in shop.store}
+        trained = [run for run in with_plan if run.key not in missing]
+        panels.append(panel_results(figure, panel, trained, shop.store))
         if missing:
             panels[-1]["missing"] = len(missing)
             panels[-1]["missing_by_mode"] = dict(Counter(missing.values()))
-        reasons = [each for each in members if isinstance(each, str)]
+        reasons = [answer for answer in members if isinstance(answer, str)]
         if reasons:
             panels[-1]["without_plan"] = {"cases": len(reasons), "reasons": sorted(set(reasons))[:5]}
-        keys += [each.key for each in there if each.key]
+        keys += [run.key for run in trained if run.key]
     return {"figure": figure.name, "title": figure.title, "kind": figure.kind, "xlabel": figure.xlabel,
             "preset": shop.preset, "panels": panels, "provenance": provenance(keys, shop.store)}
 
 
 def write(results: dict[str, Any], path: Path) -> None:
-    """Results as JSON, a row a line, so that changes can be read."""
+    """Write results as JSON with one row per line, so that changes can be read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1, ensure_ascii=False)
     for innermost in (r"\[[^{}\[\]]*\]", r"\{[^{}]*\}"):

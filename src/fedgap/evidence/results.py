@@ -1,4 +1,4 @@
-"""A figure's results: what was planned and measured, case by case, with the comparisons over seeds."""
+"""A figure's results: what was planned and measured in every case, and the comparisons over seeds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:  # reading results needs no torch
     from fedgap.running.job import Job
 
 MEASURES = {"accuracy": "accuracy", "loss": "training_loss"}
-"""What a kind of figure compares."""
-_GRID = 41
+"""The measure that each kind of figure compares."""
+_CURVE_POINTS = 41
 
 
 def measured(planned: Planned, store: Store) -> dict[str, Any]:
-    """A case's row: facts of the plan, and what the trained model reached; null where nothing could be trained."""
+    """Return a case's row: the plan's facts and what the trained model reached, null where nothing could be trained."""
     row = planned.facts()
     if planned.job is None:
         return row | {"accuracy": None, "test_loss": None, "training_loss": None}
@@ -31,37 +31,37 @@ def measured(planned: Planned, store: Store) -> dict[str, Any]:
 
 
 def elapsed(job: Job, axis: str) -> np.ndarray:
-    """What the job has spent after each round, (R,): seconds for ``delay_s``, joules for ``energy_j``."""
-    each = []
+    """Return what the job has spent after each round, (R,): seconds for ``delay_s``, joules for ``energy_j``."""
+    by_segment = []
     for segment in range(len(job.selected)):
         work = job.work(segment)
         energy = float((work.compute_j + work.upload_j).sum()) + job.broadcast_j()
-        each.append(float(work.client_s.max()) if axis == "delay_s" else energy)
-    return np.cumsum(np.array(each)[job.schedule])
+        by_segment.append(float(work.client_s.max()) if axis == "delay_s" else energy)
+    return np.cumsum(np.array(by_segment)[job.schedule])
 
 
 def curves(members: Sequence[Planned], store: Store, axis: str) -> list[dict[str, Any]]:
     """Training loss L(ω, D̂) against what was spent: for each mode and scheme the mean over seeds and its interval.
 
-    Seeds spend differently a round; each is interpolated linearly to points that all of them have reached.
+    Seeds spend different amounts per round; each is interpolated linearly to points that all of them have reached.
     """
     groups: dict[tuple[str, str], list[Planned]] = {}
-    for each in members:
-        if each.job is not None:
-            groups.setdefault((each.case.mode, each.case.scheme), []).append(each)
-    found = []
+    for planned in members:
+        if planned.job is not None:
+            groups.setdefault((planned.case.mode, planned.case.scheme), []).append(planned)
+    drawn = []
     for (mode, scheme), group in groups.items():
         lines = []
-        for each in group:
-            assert each.job is not None
-            run = store[each.key]
-            lines.append((elapsed(each.job, axis)[np.array(run["round"]) - 1], np.array(run["training_set_loss"])))
-        grid = np.linspace(max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines), _GRID)
+        for planned in group:
+            assert planned.job is not None
+            run = store[planned.key]
+            lines.append((elapsed(planned.job, axis)[np.array(run["round"]) - 1], np.array(run["training_set_loss"])))
+        grid = np.linspace(max(x[0] for x, _ in lines), min(x[-1] for x, _ in lines), _CURVE_POINTS)
         values = np.array([np.interp(grid, x, y) for x, y in lines])
         points = [interval(column.tolist()) for column in values.T]
-        found.append({"mode": mode, "scheme": scheme, "x": _digits(grid), "mean": _digits([p.mean for p in points]),
+        drawn.append({"mode": mode, "scheme": scheme, "x": _digits(grid), "mean": _digits([p.mean for p in points]),
                       "half": None if points[0].half is None else _digits([p.half or 0.0 for p in points])})
-    return found
+    return drawn
 
 
 def _digits(values: Sequence[float] | np.ndarray) -> list[float]:
@@ -69,30 +69,30 @@ def _digits(values: Sequence[float] | np.ndarray) -> list[float]:
 
 
 def by_seed(rows: Sequence[Mapping[str, Any]], measure: str, **which: Any) -> dict[int, float]:
-    """The measure by seed, of the rows that agree with ``which``."""
+    """Return the measure by seed, over the rows that agree with ``which``."""
     return {row["seed"]: row[measure] for row in rows
             if row[measure] is not None and all(row[key] == value for key, value in which.items())}
 
 
 def compare(rows: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, Any]]:
-    """Proposed less each baseline at every value, in each mode; Holm's correction is over one mode's comparisons."""
+    """Compare proposed minus baseline at every value, in each mode; Holm's correction covers one mode's comparisons."""
     result = []
     for mode in dict.fromkeys(row["mode"] for row in rows):
-        of_mode = [row for row in rows if row["mode"] == mode]
+        mode_rows = [row for row in rows if row["mode"] == mode]
         places, family = [], []
-        for value in dict.fromkeys(row["value"] for row in of_mode):
-            own = by_seed(of_mode, measure, scheme="proposed", value=value)
-            for scheme in dict.fromkeys(row["scheme"] for row in of_mode if row["scheme"] != "proposed"):
-                other = by_seed(of_mode, measure, scheme=scheme, value=value)
-                if own.keys() & other.keys():
+        for value in dict.fromkeys(row["value"] for row in mode_rows):
+            proposed = by_seed(mode_rows, measure, scheme="proposed", value=value)
+            for scheme in dict.fromkeys(row["scheme"] for row in mode_rows if row["scheme"] != "proposed"):
+                baseline = by_seed(mode_rows, measure, scheme=scheme, value=value)
+                if proposed.keys() & baseline.keys():
                     places.append({"mode": mode, "value": value, "baseline": scheme})
-                    family.append(paired(own, other))
+                    family.append(paired(proposed, baseline))
         result += [place | written(c) for place, c in zip(places, holm(family), strict=True)]
     return result
 
 
 def written(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as plain numbers."""
+    """Return a comparison as plain numbers."""
     difference = comparison.difference
     return {"difference": float(f"{difference.mean:.4g}"),
             "half": None if difference.half is None else float(f"{difference.half:.4g}"), "seeds": difference.n,
@@ -102,8 +102,8 @@ def written(comparison: Comparison) -> dict[str, Any]:
 
 
 def panel_results(figure: Figure, panel: Panel, members: Sequence[Planned], store: Store) -> dict[str, Any]:
-    """One panel's rows, comparisons and, for losses, curves."""
-    rows = [measured(each, store) for each in members]
+    """Return one panel's rows, comparisons and, for losses, curves."""
+    rows = [measured(planned, store) for planned in members]
     result: dict[str, Any] = {"title": panel.title, "experiment": panel.experiment, "overrides": list(panel.overrides),
                               "vary": panel.vary, "nominal": panel.nominal, "status": "", "rows": rows}
     result["comparisons"] = compare(rows, MEASURES[figure.kind])
@@ -113,7 +113,7 @@ def panel_results(figure: Figure, panel: Panel, members: Sequence[Planned], stor
 
 
 def provenance(keys: Sequence[str], store: Store) -> dict[str, Any]:
-    """Where and with what the runs were trained, and how long that took."""
+    """Say where and with which versions the runs were trained, and how long that took."""
     runs = [store[key] for key in dict.fromkeys(keys) if key in store]
 
     def seen(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The store of finished runs: a line of JSON each, by training key."""
+"""The store of finished runs, by training key: one line of JSON per run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Store:
-    """Records in a ``.jsonl`` file; what is added is on disk at once, and a torn last line is dropped."""
+    """Records in a ``.jsonl`` file. A record is on disk as soon as it is added, and a torn last line is dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class Store:
         return iter(self._records.values())
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
-        """Keeps the records that are new."""
+        """Add the records that are new."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             for entry in records:

@@ -1,4 +1,4 @@
-"""Table I: what is derived from the models against what is printed."""
+"""Table I: the sizes derived from the models, beside the printed ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MODELS = (("MNIST", "lenet5", (1, 28, 28)), ("CIFAR-10", "resnet44", (3, 32, 32
 
 
 def results() -> dict[str, Any]:
-    """H = 32 bit a parameter and e = three forward passes, of the models that the table's columns may mean."""
+    """Return H (32 bits per parameter) and e (three forward passes) of the models that the columns may mean."""
     rows = []
     for column, name, shape in _MODELS:
         module = build(name, input_shape=shape, classes=10, seed=0)

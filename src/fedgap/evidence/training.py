@@ -1,4 +1,4 @@
-"""Training many jobs in memory, each distinct one once, and what is kept of a run.
+"""Training many jobs in memory, each distinct job once, and the record that is kept of a run.
 
 Two plans that select the same clients and keep the same number of weights in every round train the same model, whatever
 powers and frequencies they use: :func:`training_key` names what is trained, and a record is kept under that name.
@@ -30,11 +30,11 @@ Record = dict[str, Any]
 ``test_loss``, ``training_set_loss``), with the machine and versions it ran on."""
 _SIZES: dict[str, int] = {}
 _TIES = "kept first"
-"""A weight that was kept wins a tie at importance 0: runs of the rule before that are not these runs."""
+"""A weight that was kept wins a tie at importance 0. Part of the key, since older runs broke ties differently."""
 
 
 def model_size(job: Job) -> int:
-    """M: the number of the job's weights."""
+    """Return M, the number of weights of the job's model."""
     settings = json.dumps([job.model, job.extra["input_shape"], job.extra["classes"]], sort_keys=True)
     if settings not in _SIZES:
         module = build(**job.model, input_shape=job.extra["input_shape"], classes=job.extra["classes"], seed=0)
@@ -43,12 +43,12 @@ def model_size(job: Job) -> int:
 
 
 def digest(array: NDArray[Any]) -> str:
-    """16 hex digits of an array's values."""
+    """Return 16 hex digits of an array's values."""
     return hashlib.sha256(np.ascontiguousarray(array, dtype=np.int64).tobytes()).hexdigest()[:16]
 
 
 def training_key(job: Job) -> str:
-    """16 hex digits of all that decides what is trained and reported, and of nothing else."""
+    """Return 16 hex digits of everything that decides what is trained and reported, and of nothing else."""
     size = model_size(job)
     keeps = np.where(job.selected, [[keep_count(ratio, size) for ratio in row] for row in job.ratio], 0)
     pruned = bool(((keeps < size) & job.selected).any())
@@ -62,10 +62,10 @@ def training_key(job: Job) -> str:
 
 
 def kind(job: Job) -> str:
-    """Jobs of one kind advance together.
+    """Return the job's kind; jobs of one kind advance together.
 
-    Where selections alternate, only jobs that alternate alike: every mix of selections is a computation of its own,
-    which a GPU has to be prepared for (two mixed stacks of twelve took two and three times as long as the others).
+    Where selections alternate, a kind has only jobs that alternate alike: a GPU has to prepare every mix of selections
+    separately (two mixed stacks of twelve took two and three times as long as the others).
     """
     alternates = np.count_nonzero(np.diff(job.schedule)) > 1
     return json.dumps([job.model, job.data_sha256, job.engine, job.device, job.precision, job.threads, job.importance,
@@ -73,7 +73,7 @@ def kind(job: Job) -> str:
 
 
 def stacks(jobs: Mapping[str, Job], at_once: int) -> list[list[str]]:
-    """The jobs' keys in lists that are trained together: of one kind, of about as many rounds and clients."""
+    """Return lists of keys that are trained together: jobs of one kind with about as many rounds and clients."""
     groups: dict[str, list[str]] = {}
     for key, job in sorted(jobs.items(), key=lambda item: (item[1].rounds, int(item[1].selected[-1].sum()), item[0])):
         groups.setdefault(kind(job), []).append(key)
@@ -82,9 +82,9 @@ def stacks(jobs: Mapping[str, Job], at_once: int) -> list[list[str]]:
 
 def train(jobs: Mapping[str, Job], dataset: Dataset, *, at_once: int = 1,
           step: Callable[[int], None] | None = None) -> Iterator[Record]:
-    """Trains the jobs (by training key), ``at_once`` together; gives each stack's records as it ends.
+    """Train the jobs (by training key), ``at_once`` together; yield the records of a stack as it ends.
 
-    ``step`` is told after each round how many runs took part in it.
+    ``step`` is called after each round with the number of runs that took part in it.
     """
     for keys in stacks(jobs, at_once):
         yield from _train_stack(keys, [jobs[key] for key in keys], dataset, step)
@@ -125,7 +125,7 @@ def _train_stack(keys: list[str], jobs: list[Job], dataset: Dataset,
 
 
 def record(key: str, job: Job, evaluated: list[dict[str, Any]], machine: str, wall_s: float) -> Record:
-    """What is kept of a run: its evaluations, to the digits that they are worth."""
+    """Return what is kept of a run: its evaluations, to their significant digits."""
     def column(name: str) -> list[float | None]:
         return [None if event[name] is None else float(f"{event[name]:.5g}") for event in evaluated]
 
