@@ -25,18 +25,18 @@ def value(name: str, place: str, form: str, divisor: str = "1") -> str:
     In a list ``key=x,other=y`` picks the first entry that has these (blanks as ``_``), and a number that in its place.
     What is not there is a dash.
     """
-    found = data(f"benchmarks/results/{name}.json")
+    entry = data(f"benchmarks/results/{name}.json")
     for part in place.split("/"):
-        if isinstance(found, list) and part.isdigit():
-            found = found[int(part)] if int(part) < len(found) else None
-        elif isinstance(found, list):
+        if isinstance(entry, list) and part.isdigit():
+            entry = entry[int(part)] if int(part) < len(entry) else None
+        elif isinstance(entry, list):
             wanted = dict(pair.split("=") for pair in part.split(","))
-            found = next((e for e in found if all(_word(e[key]) == text for key, text in wanted.items())), None)
+            entry = next((row for row in entry if all(_word(row[key]) == text for key, text in wanted.items())), None)
         else:
-            found = found.get(part)
-        if found is None:
+            entry = entry.get(part)
+        if entry is None:
             return ABSENT
-    return format(found / float(divisor), form)
+    return format(entry / float(divisor), form)
 
 
 def _word(entry: Any) -> str:
@@ -60,11 +60,11 @@ def pruning(variant: str, ratio: str, which: str) -> str:
 
 def noise() -> str:
     """The table of what noise on label histograms does to plans."""
-    found = data("benchmarks/results/histogram_noise.json")
+    results = data("benchmarks/results/histogram_noise.json")
     return table(["ε", "noise's standard deviation", "θ above the optimum, mean (most)",
                   "plans with the same selections"],
                  [[f"{row['epsilon']:g}", f"{2 ** 0.5 / row['epsilon']:.3g}", f"{row['mean']:.2%} ({row['most']:.2%})",
-                   f"{row['same']} of {found['draws']}"] for row in found["rows"]])
+                   f"{row['same']} of {results['draws']}"] for row in results["rows"]])
 
 
 def readings() -> str:
@@ -97,14 +97,14 @@ def overheads() -> str:
 def latencies() -> str:
     """The table of the studio's times from a move to the frame that shows the new plan."""
     return table(["preset", "median", "90 % within", "certified after"],
-                 [[name, *(f"{one[key]:.0f} ms" for key in ("median_ms", "p90_ms", "certified_median_ms"))]
-                  for name, one in data("benchmarks/results/studio_latency.json")["presets"].items()])
+                 [[name, *(f"{times[key]:.0f} ms" for key in ("median_ms", "p90_ms", "certified_median_ms"))]
+                  for name, times in data("benchmarks/results/studio_latency.json")["presets"].items()])
 
 
 def secant(ratio: str) -> str:
     """The measured γ₂·R at a pruning ratio along the pilots on MNIST, from the least to the most."""
-    found = data("benchmarks/results/calibration.json")["mnist"]["sensitivities"][ratio]
-    return f"{short(found['least'])} to {short(found['most'])}"
+    sensitivity = data("benchmarks/results/calibration.json")["mnist"]["sensitivities"][ratio]
+    return f"{short(sensitivity['least'])} to {short(sensitivity['most'])}"
 
 
 def short(number: float) -> str:

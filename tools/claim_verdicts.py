@@ -61,7 +61,8 @@ def theorem(results: Results, mode: str) -> Answer:
     """Theorem 1 for whole runs, with both constants."""
     row = _theory(results, mode)
     loose = {name: row[f"orders_loose_{name}"] for name in ("printed", "corrected")}
-    verdict = "holds" if all(one["mean"] - (one["half"] or 0.0) > 0.0 for one in loose.values()) else "holds in part"
+    lows = [orders["mean"] - (orders["half"] or 0.0) for orders in loose.values()]
+    verdict = "holds" if min(lows) > 0.0 else "holds in part"
     return verdict, (f"loose by {number(loose['printed'], '{:.1f}')} orders of magnitude with printed constants, "
                      f"{number(loose['corrected'], '{:.1f}')} with corrected ones")
 
@@ -77,10 +78,10 @@ def assumption4(results: Results, mode: str) -> Answer:
 
 def phi_orders_clients(results: Results, mode: str) -> Answer:
     """Whether clients of smaller φ have gradients closer to the test gradient."""
-    one = _theory(results, mode)["phi_ranks_difference"]
-    low, high = one["mean"] - (one["half"] or 0.0), one["mean"] + (one["half"] or 0.0)
+    correlation = _theory(results, mode)["phi_ranks_difference"]
+    low, high = correlation["mean"] - (correlation["half"] or 0.0), correlation["mean"] + (correlation["half"] or 0.0)
     verdict = "holds" if low > 0.5 else "holds in part" if low > 0 else "does not hold" if high < 0.5 else "undecided"
-    return verdict, f"rank correlation of φ_n with ‖∇L_n − ∇L̃‖ among clients: {number(one)}"
+    return verdict, f"rank correlation of φ_n with ‖∇L_n − ∇L̃‖ among clients: {number(correlation)}"
 
 
 def clients_and_pruning(results: Results, mode: str) -> Answer:
@@ -100,9 +101,9 @@ def good_guide(results: Results, mode: str) -> Answer:
     """Whether θ ranks random plans as their accuracy does."""
     name = {"repaired": "size_normalised mixture, secant, corrected", "as_printed": "as_printed sum, theorem, printed"}
     values = {block["sigma"]: block["of"][name[mode]] for block in results["correlations"]}
-    lows = [one["mean"] - one["half"] for one in values.values()]
+    lows = [correlation["mean"] - correlation["half"] for correlation in values.values()]
     return _above(lows), "rank correlation of θ with the test error: " + "; ".join(
-        f"{number(one)} at σ = {sigma:g}" for sigma, one in values.items())
+        f"{number(correlation)} at σ = {sigma:g}" for sigma, correlation in values.items())
 
 
 def spread_falls(results: Results, mode: str) -> Answer:
@@ -127,10 +128,10 @@ def table_sizes(results: Results, mode: str) -> Answer:
 
 def moment_bound(results: Results, mode: str) -> Answer:
     """E‖G‖² ≤ A²/(Z·k), which the proof of Theorem 1 uses: the measured ratio of both sides along the runs."""
-    own = [row for row in results["rows"] if row["mode"] == mode]
-    if not own:
+    mode_rows = [row for row in results["rows"] if row["mode"] == mode]
+    if not mode_rows:
         return NOT_YET
-    worst = max(row["moment_ratio_worst"] for row in own)
+    worst = max(row["moment_ratio_worst"] for row in mode_rows)
     middle = _theory(results, mode)["moment_ratio_median"]
     return "holds" if worst <= 1.0 else "does not hold", (
         f"‖G‖²·Z·k/A²: {number(middle)} at the median round, up to {worst:.3g} "
@@ -151,7 +152,7 @@ def more_balanced(results: Results, mode: str) -> Answer:
               for sigma in dict.fromkeys(row["sigma"] for row in results["rows"])}
     falls = all(a.low > b.high for a, b in pairwise(values.values()))
     return "holds" if falls else "does not hold", "mean KL of a client's labels from the target's: " + "; ".join(
-        f"{one.mean:.3f} ± {one.half or 0.0:.3f} at σ = {sigma:g}" for sigma, one in values.items())
+        f"{mean.mean:.3f} ± {mean.half or 0.0:.3f} at σ = {sigma:g}" for sigma, mean in values.items())
 
 
 READING = {"repaired": "mixture", "as_printed": "as printed"}
@@ -177,8 +178,8 @@ def hard_to_solve(results: Results, mode: str) -> Answer:
 def algorithm_gap(results: Results, mode: str) -> Answer:
     """Algorithm 1 as printed: its cost θ − α over the optimum's."""
     rows = _solved(results, mode)
-    found = [row["variants"]["as printed"].get("gap") for row in rows]
-    gaps = [gap for gap in found if gap is not None]
+    all_gaps = [row["variants"]["as printed"].get("gap") for row in rows]
+    gaps = [gap for gap in all_gaps if gap is not None]
     verdict = "holds" if np.median(gaps) > 1e-3 else "holds in part" if max(gaps) > 1e-3 else "does not hold"
     return verdict, (f"its cost is above the optimum's by {np.median(gaps):.0%} at the median and {max(gaps):,.0%} at "
                      f"most; it finds no plan in {len(rows) - len(gaps)} of {len(rows)} scenarios that have one")

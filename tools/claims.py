@@ -94,7 +94,7 @@ SETTINGS = (("fig7", 0, 150.0, "nominal"), ("fig7", 0, 90.0, "T₀ = 90 s"), ("f
             ("heterogeneity", 1, 0.3, "city, σ = 0.3, by mean"), ("heterogeneity", 2, 0.3, "city, σ = 0.3, mixture"),
             ("fig7", 1, 3600.0, "CIFAR-10, nominal"), ("fig7", 1, 2160.0, "CIFAR-10, T₀ = 2160 s"),
             ("fig8", 1, 4260.0, "CIFAR-10, E₀ = 4260 J"))
-"""Figure, panel and value at which joules and seconds to equal accuracy are compared; the rest nominal."""
+"""Figure, panel and value at which joules and seconds to equal accuracy are compared; all else is nominal."""
 
 
 def load(figure: str, folder: Path = EXPERIMENTS) -> Results | None:
@@ -107,28 +107,28 @@ def load(figure: str, folder: Path = EXPERIMENTS) -> Results | None:
 
 def page(folder: Path = EXPERIMENTS) -> str:
     """``docs/explanation/claims.md``, from the committed results alone."""
-    found = {name: load(name, folder) for name in dict.fromkeys(claim.figure for claim in CLAIMS)}
+    results_of = {name: load(name, folder) for name in dict.fromkeys(claim.figure for claim in CLAIMS)}
     runs = {run["key"]: run for run in Store(folder / "runs.jsonl")}
     lines = [HEAD.format(runs=_runs(runs))]
     for claim in CLAIMS:
-        results = found[claim.figure]
+        results = results_of[claim.figure]
         answers = [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
         cells = [f"**{verdict}**: {text}" if text != "–" else verdict for verdict, text in answers]
         lines.append(f"| {claim.where} | {claim.text} | {cells[0]} | {cells[1]} |")
-    lines += ["", where_it_loses.REPAIRED, *where_it_loses.repaired(found),
-              "", where_it_loses.BEFORE, *where_it_loses.repaired(found, significant=False),
-              "", where_it_loses.AS_PRINTED, *where_it_loses.as_printed(found)]
-    pruning, again = load("benchmarks/pruning_repairs", folder), folder / "repeats.json"
-    repeats = json.loads(again.read_text(encoding="utf-8")) if again.is_file() else None
+    lines += ["", where_it_loses.REPAIRED, *where_it_loses.repaired(results_of),
+              "", where_it_loses.BEFORE, *where_it_loses.repaired(results_of, significant=False),
+              "", where_it_loses.AS_PRINTED, *where_it_loses.as_printed(results_of)]
+    pruning, repeats_path = load("benchmarks/pruning_repairs", folder), folder / "repeats.json"
+    repeats = json.loads(repeats_path.read_text(encoding="utf-8")) if repeats_path.is_file() else None
     lines += ["", REPAIRS, *(f"| `{name}` | {what} | {text} |" for name, what, text in
-                             repairs.rows(found["guide"], pruning, repeats))]
-    return "\n".join([*lines, "", SAVINGS, *_savings(found, runs)]) + "\n" + _missing(found)
+                             repairs.rows(results_of["guide"], pruning, repeats))]
+    return "\n".join([*lines, "", SAVINGS, *_savings(results_of, runs)]) + "\n" + _missing(results_of)
 
 
-def _savings(found: Mapping[str, Results | None], runs: savings.Runs) -> list[str]:
+def _savings(results_of: Mapping[str, Results | None], runs: savings.Runs) -> list[str]:
     lines = []
     for figure, panel, value, title in SETTINGS:
-        results = found[figure]
+        results = results_of[figure]
         for baseline in list(PAPER_SCHEMES)[1:]:
             cells = []
             for mode in MODES:
@@ -142,17 +142,17 @@ def _savings(found: Mapping[str, Results | None], runs: savings.Runs) -> list[st
 
 
 def _runs(runs: savings.Runs) -> str:
-    """The runs behind the page, and what they cost."""
+    """Describe the runs behind the page, and what they cost."""
     parts = []
     for machine in sorted({run["machine"] for run in runs.values()}):
-        own = [run["wall_s"] for run in runs.values() if run["machine"] == machine]
-        parts.append(f"{len(own):,} on {machine} in {sum(own) / 3600:.2f} process-hours")
+        seconds = [run["wall_s"] for run in runs.values() if run["machine"] == machine]
+        parts.append(f"{len(seconds):,} on {machine} in {sum(seconds) / 3600:.2f} process-hours")
     return "; ".join(parts) or "none yet"
 
 
-def _missing(found: Mapping[str, Results | None]) -> str:
+def _missing(results_of: Mapping[str, Results | None]) -> str:
     lines = []
-    for name, results in found.items():
+    for name, results in results_of.items():
         for panel in [] if results is None else results.get("panels", []):
             if panel["status"]:
                 lines.append(f"- {name}, {panel['title']}: {panel['status']}.")
@@ -179,28 +179,28 @@ Trained runs: {runs}; several processes shared the GPU, so that it was busy for 
 
 Numbers are means over seeds ± half of Student's 95 % interval. Comparisons of schemes are paired over seeds
 (two-sided t-test, Holm-corrected over one panel and mode, level 5 %: what is a tie in one figure may be none in
-another, among other comparisons); "the same model" means that both schemes planned the same selections and pruning
-ratios, "level" that no difference was found, and the largest difference that a tie could have hidden (80 % power at a
-level of 5 % over the number of tests) is said. *Holds*: better in every comparison. *Holds in part*: better in some,
-and in more than it is worse. *Undecided*: nothing but ties, each of which could have hidden more than a point (of the
-loss, 0.05). *Does not hold*: all else, such as the same model somewhere, which is no better there. A rank correlation
-whose interval is above 0.5 holds, one above 0 in part. On CIFAR-10 the mode as printed was run at the nominal budgets
-and at all σ, the city fleet and ResNet-110 as repaired only. "On average over the values" is the proposed scheme less
-the baseline, each seed's mean over those of σ or the budgets at which all seeds are there.
+another, among other comparisons). "The same model" means that both schemes planned the same selections and pruning
+ratios; "level" that no difference was found. The page also gives the largest difference that a tie could have hidden
+(80 % power at a level of 5 % over the number of tests). *Holds*: better in every comparison. *Holds in part*: better in
+some, and in more than it is worse. *Undecided*: nothing but ties, each of which could have hidden more than a point (of
+the loss, 0.05). *Does not hold*: everything else, for example where both schemes trained the same model. A rank
+correlation whose interval is above 0.5 holds, one above 0 holds in part. On CIFAR-10 the mode as printed was run at the
+nominal budgets and at all σ; the city fleet and ResNet-110 were run as repaired only. "On average over the values" is
+the proposed scheme minus the baseline, each seed's mean over the values of σ or the budget for which all seeds exist.
 
 | where | claim | repaired | as printed |
 |---|---|---|---|"""
 
 
 REPAIRS = """\
-## What each repair does by itself
+## What each repair does alone
 
-With it less without it, all else as repaired; paired over ten seeds, ± half of the 95 % interval. LeNet-5 on MNIST. The
-first five are judged by whether θ ranks the 200 random plans of each σ better
+Difference: with the repair minus without it, all else as repaired; paired over ten seeds, ± half of the 95 % interval.
+LeNet-5 on MNIST. The first five are judged by whether θ ranks the 200 random plans of each σ better
 (`experiments/guide`), the others by training (`benchmarks/pruning_repairs.py`: σ = 5, all clients, 400 rounds; the last
-one `tools.repeats`).
+one by `tools.repeats`).
 
-| repair | measured | with less without |
+| repair | measured | with the repair minus without it |
 |---|---|---|"""
 SAVINGS = """\
 ## Joules and seconds to equal accuracy
@@ -214,7 +214,7 @@ needs less. Where both trained the same model, what differs is what its rounds c
 
 
 def main() -> None:
-    """Writes the page."""
+    """Write the page."""
     PAGE.write_text(page(), encoding="utf-8")
 
 

@@ -1,9 +1,9 @@
-"""The measured numbers in README and documentation, each written from committed result data.
+"""Writes the measured numbers in README and documentation from committed results.
 
     python -m tools.documented_numbers            rewrites them
 
-A page has ``<!-- n: WORDS -->…<!-- / -->`` around each: the first word is one of :data:`WRITERS`, the others are its
-arguments, and what stands between is what it answers. Data that is not there yet is written as "–".
+A page has ``<!-- n: WORDS -->…<!-- / -->`` around each number. The first word is one of :data:`WRITERS`, the others
+are its arguments, and its answer stands between the marks. Data that does not exist yet is written as "–".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds")
 
 
 def pages() -> list[Path]:
-    """Where numbers may stand."""
+    """Return the pages that may have numbers."""
     folders = (ROOT / "docs", EXPERIMENTS, ROOT / "benchmarks")
     return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))])
 
@@ -50,7 +50,7 @@ def missed(sigma: str, name: str) -> str:
 
 
 def versus(figure: str, value: str, baseline: str) -> str:
-    """The proposed scheme less a baseline in points of accuracy, repaired, in a figure's first panel."""
+    """Proposed minus baseline in points of accuracy, repaired, in a figure's first panel."""
     for c in data(f"experiments/{figure}/results.json")["panels"][0]["comparisons"]:
         if (c["mode"], c["value"], c["baseline"]) == ("repaired", float(value), baseline):
             return f"{100 * c['difference']:+.1f} ± {100 * c['half']:.1f}"
@@ -58,14 +58,14 @@ def versus(figure: str, value: str, baseline: str) -> str:
 
 
 def averaged(figure: str, panel: str, baseline: str) -> str:
-    """The same on average over a panel's values."""
-    found = on_average(data(f"experiments/{figure}/results.json")["panels"][int(panel)].get("rows", []), "repaired",
-                       baseline, "accuracy")
-    return ABSENT if found is None else found.signed(100.0, 1)
+    """Proposed minus baseline on average over a panel's values."""
+    rows = data(f"experiments/{figure}/results.json")["panels"][int(panel)].get("rows", [])
+    difference = on_average(rows, "repaired", baseline, "accuracy")
+    return ABSENT if difference is None else difference.signed(100.0, 1)
 
 
 def pooled(sigma: str) -> str:
-    """The proposed scheme by ``mixture`` less the same by ``mean`` over the city fleet, in points of accuracy."""
+    """The proposed scheme with ``mixture`` minus the same with ``mean`` on the city fleet, in points of accuracy."""
     panels = data("experiments/heterogeneity/results.json")["panels"]
     mean, mixture = (by_seed(panel.get("rows", []), "accuracy", scheme="proposed", value=float(sigma))
                      for panel in panels[1:3])
@@ -74,7 +74,7 @@ def pooled(sigma: str) -> str:
 
 
 def measured(panel: str, value: str, other: str) -> str:
-    """The scheme ``measured`` less another in points of accuracy, on seeds that did not choose it."""
+    """The scheme ``measured`` minus another in points of accuracy, on seeds that did not choose it."""
     results = data("experiments/measured/results.json")
     rows = [] if results is None else results["panels"][int(panel)]["rows"]
     first, second = (by_seed(rows, "accuracy", scheme=name, value=float(value)) for name in ("measured", other))
@@ -100,14 +100,14 @@ def constant(key: str) -> str:
 
 def repeated(what: str) -> str:
     """Runs trained twice: how many, their mean and largest difference, or the difference of the means, in points."""
-    found = data("experiments/repeats.json")
-    if found is None:
+    repeats = data("experiments/repeats.json")
+    if repeats is None:
         return ABSENT
-    differences = [100.0 * (row["accuracy"][1] - row["accuracy"][0]) for row in found["rows"]
+    differences = [100.0 * (row["accuracy"][1] - row["accuracy"][0]) for row in repeats["rows"]
                    if row["variant"] == "again"]
-    each = interval(differences)
+    shift = interval(differences)
     return {"runs": str(len(differences)), "mean": f"{sum(map(abs, differences)) / len(differences):.2f}",
-            "most": f"{max(map(abs, differences)):.2f}", "shift": each.signed()}[what]
+            "most": f"{max(map(abs, differences)):.2f}", "shift": shift.signed()}[what]
 
 
 def machines() -> str:
@@ -117,38 +117,38 @@ def machines() -> str:
 
 
 def gpu_hours() -> str:
-    """What the runs on GPUs took, as a sum over processes."""
+    """Return the hours of the runs on GPUs, summed over processes."""
     return f"{sum(run['wall_s'] for run in Store(EXPERIMENTS / 'runs.jsonl') if run['machine'] != 'CPU') / 3600:.1g}"
 
 
 def trained(data_set: str, mode: str = "") -> str:
-    """How many distinct runs are there of the figures' panels on a data set that do not wait (of one mode)."""
-    there: set[str] = set()
+    """Count the distinct runs of the figures' panels on a data set (of one mode) that have no status."""
+    runs: set[str] = set()
     missing: set[str] = set()
     for figure in FIGURES:
         for panel in data(f"experiments/{figure}/results.json")["panels"]:
             if data_set in panel["title"] and not panel["status"]:
-                there |= {row["run"] for row in panel["rows"] if row["run"] and mode in row["mode"]}
+                runs |= {row["run"] for row in panel["rows"] if row["run"] and mode in row["mode"]}
                 missing |= {name for name in panel.get("missing_by_mode", {}) if mode in name}
-    return f"{len(there)} distinct runs, {'others not trained yet' if missing else 'complete'}"
+    return f"{len(runs)} distinct runs, {'others not trained yet' if missing else 'complete'}"
 
 
-OWN: tuple[Callable[..., str], ...] = (guide, missed, versus, averaged, pooled, measured, statement, constant,
-                                       repeated, machines, gpu_hours, trained)
-WRITERS = {writer.__name__: writer for writer in (*OWN, *benchmark_numbers.WRITERS)}
+RESULT_WRITERS: tuple[Callable[..., str], ...] = (
+    guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained)
+WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 
 
 def filled(text: str) -> str:
-    """The text with every marked number as the data has it; an unknown word is an error."""
-    def write(found: re.Match[str]) -> str:
-        name, *arguments = found[2].split()
-        return found[1] + WRITERS[name](*arguments) + found[4]
+    """Return the text with every marked number taken from the data; an unknown word is an error."""
+    def write(match: re.Match[str]) -> str:
+        name, *arguments = match[2].split()
+        return match[1] + WRITERS[name](*arguments) + match[4]
 
     return MARK.sub(write, text)
 
 
 def main() -> None:
-    """Rewrites every page."""
+    """Rewrite every page."""
     for page in pages():
         old = page.read_text(encoding="utf-8")
         if (new := filled(old)) != old:

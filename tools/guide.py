@@ -34,11 +34,11 @@ from tools import EXPERIMENTS
 
 STATEMENTS = (("as_printed", "sum"), ("as_printed", "mean"), ("size_normalised", "sum"), ("size_normalised", "mean"),
               ("size_normalised", "mixture"))
-"""How φ comes from histograms and how it enters."""
+"""How φ is computed from histograms, and how it enters θ."""
 READINGS = tuple(itertools.product(STATEMENTS, ("theorem", "secant"), ("printed", "corrected")))
 _LEAST_ROUNDS = 30
 SIGMAS, SEEDS, PLANS = (5.0, 0.3), tuple(range(100, 110)), 20
-"""The Dirichlet parameters, the seeds, and how many plans for each of both."""
+"""The Dirichlet parameters, the seeds, and the number of plans for each pair of both."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +75,11 @@ def samples(experiment: Experiment, dataset: Dataset, count: int) -> Iterator[Sa
     for number in range(count):
         segments = _draw(problem, np.random.Generator(stream(experiment.seed, "pilot", 7, number).bit_generator))
         rounds = sum(segment.rounds for segment in segments)
-        own = experiment.with_overrides([f"rounds={rounds}"])
-        own_divided = divide(own, dataset)
+        shortened = experiment.with_overrides([f"rounds={rounds}"])
+        shortened_divided = divide(shortened, dataset)
         plan = Plan("feasible", "proposed", "random", rounds, segments, np.inf, {}, problem.energy(segments),
-                    problem.delay(segments), scenario_hash=own_divided[2].hash())
-        job = prepare(own, plan, dataset, divided=own_divided).job
+                    problem.delay(segments), scenario_hash=shortened_divided[2].hash())
+        job = prepare(shortened, plan, dataset, divided=shortened_divided).job
         main = segments[-1]
         pooled = parts.label_counts[main.selected].sum(axis=0)
         theta = {name: float(f"{p.with_rounds(rounds).objective(segments).theta:.6g}") for name, p in problems.items()}
@@ -102,9 +102,9 @@ def _draw(problem: Problem, random: np.random.Generator) -> tuple[Segment, ...]:
         share = random.uniform(0.5, 1.0)
         zeroed = [np.where(selected, values, 0.0) for values in (ratio, power, frequency)]
         dense = Segment(1, selected, np.zeros(size), *zeroed[1:])
-        one = Segment(1, selected, *zeroed)
+        one_round = Segment(1, selected, *zeroed)
         left = (problem.energy_j - problem.energy([dense]), problem.delay_s - problem.delay([dense]))
-        most = int(min(left[0] / problem.energy([one]), left[1] / problem.delay([one])))
+        most = int(min(left[0] / problem.energy([one_round]), left[1] / problem.delay([one_round])))
         rounds = int(share * most)
         if rounds >= _LEAST_ROUNDS:
             return dense, Segment(rounds, selected, *zeroed)
@@ -114,7 +114,7 @@ DEFAULT = "size_normalised mixture, secant, corrected"
 """θ as ``repaired`` reads it."""
 MEASURED, NO_LABELS = "measured: (1 + 10·KL + 1/k + λ/5)/R", "the same without labels: (1 + 2/k + λ/5)/R"
 WEIGHTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-"""Of the divergence, to see how much the choice matters."""
+"""Weights of the divergence that are tried, to see how much the choice matters."""
 
 
 def measured(facts: dict[str, Any], weight: float = DIVERGENCE) -> float:
@@ -157,12 +157,12 @@ def ranks(rows: Sequence[dict[str, Any]], guide: Guide) -> list[float]:
     """
     from scipy.stats import spearmanr
 
-    found = []
+    correlations = []
     for group in _by_seed(rows):
         values = [guide(row) for row in group]
         error = [1.0 - row["accuracy"] for row in group]
-        found.append(float(spearmanr(values, error).statistic) if len(set(values)) > 1 else 0.0)
-    return found
+        correlations.append(float(spearmanr(values, error).statistic) if len(set(values)) > 1 else 0.0)
+    return correlations
 
 
 def regrets(rows: Sequence[dict[str, Any]], guide: Guide) -> list[float]:
@@ -187,20 +187,20 @@ def left_out(rows: Sequence[dict[str, Any]]) -> dict[float, list[float]]:
 
 
 def judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each σ: every guide's rank correlation, and the measured one against θ, each with Student's 95 % interval."""
-    held, found = left_out(rows), []
+    """Return for each σ every guide's rank correlation, and the measured guide against θ, with 95 % intervals."""
+    held, blocks = left_out(rows), []
     for sigma in dict.fromkeys(row["sigma"] for row in rows):
-        own = [row for row in rows if row["sigma"] == sigma]
-        values = {name: ranks(own, named(name)) for name in predictors(own[0])}
+        sigma_rows = [row for row in rows if row["sigma"] == sigma]
+        values = {name: ranks(sigma_rows, named(name)) for name in predictors(sigma_rows[0])}
         better = [a - b for a, b in zip(values[MEASURED], values[DEFAULT], strict=True)]
-        found.append({
-            "title": f"σ = {sigma:g}: {len(own)} plans, {len(better)} seeds", "sigma": sigma,
-            "of": {name: _written(interval(each)) for name, each in values.items()},
+        blocks.append({
+            "title": f"σ = {sigma:g}: {len(sigma_rows)} plans, {len(better)} seeds", "sigma": sigma,
+            "of": {name: _written(interval(correlations)) for name, correlations in values.items()},
             "measured_less_theta": _written(interval(better)),
             "measured_weight_from_other_seeds": _written(interval(held[sigma])),
-            "missed_points": {name: _written(interval(regrets(own, named(name))))
+            "missed_points": {name: _written(interval(regrets(sigma_rows, named(name))))
                               for name in (DEFAULT, MEASURED)}})
-    return found
+    return blocks
 
 
 def _written(value: Interval) -> dict[str, float]:
@@ -210,19 +210,19 @@ def _written(value: Interval) -> dict[str, float]:
 
 def plans(shop: Workshop) -> list[dict[str, Any]]:
     """The random plans of :data:`SIGMAS` and :data:`SEEDS`, each with the accuracy that it reaches."""
-    found: list[Sample] = []
+    drawn: list[Sample] = []
     for sigma, seed in itertools.product(SIGMAS, SEEDS):
         case = Experiment.load("mnist", [f"seed={seed}", f"partition.concentration={sigma}", "evaluate_every=1000"])
-        found += samples(case, shop.dataset("mnist"), PLANS)
+        drawn += samples(case, shop.dataset("mnist"), PLANS)
         print(f"σ = {sigma:g}, seed {seed}: {PLANS} plans", flush=True)
-    jobs = {sample.key: sample.job for sample in found if sample.key not in shop.store}
+    jobs = {sample.key: sample.job for sample in drawn if sample.key not in shop.store}
     for number, _ in enumerate(train_new(jobs, "mnist", shop), 1):
         print(f"{number} of {len(jobs)} trained", flush=True)
-    return [sample.facts | {"accuracy": shop.store[sample.key]["test_accuracy"][-1]} for sample in found]
+    return [sample.facts | {"accuracy": shop.store[sample.key]["test_accuracy"][-1]} for sample in drawn]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Judges the committed plans again, from their accuracies and θ; with data, makes them first."""
+    """Judge the committed plans again, from their accuracies and θ; with data, make them first."""
     from tools.guide_picture import draw_guide
 
     parser = argparse.ArgumentParser(prog="python -m tools.guide", description=__doc__)

@@ -16,10 +16,10 @@ def draw_guide(results: Mapping[str, Any], path: Path) -> None:
     names = sorted(results["correlations"][0]["of"], key=lambda n: results["correlations"][0]["of"][n]["mean"])
     for ax, block in zip(axes, results["correlations"], strict=True):
         for place, name in enumerate(names):
-            one = block["of"][name]
+            correlation = block["of"][name]
             bound = name in results["rows"][0]["theta"]
-            ax.errorbar(one["mean"], place, xerr=one["half"] or 0.0, fmt="o" if bound else "D", capsize=2.5,
-                        color=COLOURS["all_clients"] if bound else COLOURS["no_pruning"], markersize=5)
+            ax.errorbar(correlation["mean"], place, xerr=correlation["half"] or 0.0, fmt="o" if bound else "D",
+                        capsize=2.5, color=COLOURS["all_clients"] if bound else COLOURS["no_pruning"], markersize=5)
         ax.axvline(0.0, color="#888888", linewidth=0.8)
         ax.set(xlim=(-1.0, 1.0), xticks=(-1.0, -0.5, 0.0, 0.5, 1.0), title=block["title"],
                xlabel="Spearman's rank correlation with the test error")

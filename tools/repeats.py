@@ -1,11 +1,11 @@
 """Committed runs trained once more on this machine's CPU: as they were, and with the previous round's weights.
 
-    python -m tools.repeats --data DATA            writes experiments/repeats.json, and goes on with it
+    python -m tools.repeats --data DATA            writes experiments/repeats.json; called again, it resumes
 
 The runs are those of two schemes at the nominal MNIST budgets (Fig. 5), repaired. As they were, they show how much a
 single run depends on where it is trained: another machine takes floating-point sums in another order, a weight near the
 cut changes sides, and the trainings part; the mean over seeds should not. With the importance of the previous round's
-weights, as printed, they show what the repair ``current`` weights does by itself.
+weights, as printed, they show what the repair ``current`` weights does alone.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ VARIANTS = ("again", "previous_weights")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Trains what ``experiments/repeats.json`` does not have yet; returns the exit code."""
+    """Train what ``experiments/repeats.json`` does not have yet; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.repeats", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder of MNIST's files")
     given = parser.parse_args(arguments)
     shop = Workshop(EXPERIMENTS, "paper", given.data, workers=1)
     panel = replace(load_figure("fig5", EXPERIMENTS).panels["paper"][0], modes=("repaired",), schemes=SCHEMES)
     rows: list[dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))["rows"] if PATH.is_file() else []
-    there = {(row["variant"], row["run"]) for row in rows}
-    planned = [each for each in plan_panels([panel], shop).values()
-               if isinstance(each, Planned) and each.job is not None and each.key in shop.store]
+    present = {(row["variant"], row["run"]) for row in rows}
+    planned = [run for run in plan_panels([panel], shop).values()
+               if isinstance(run, Planned) and run.job is not None and run.key in shop.store]
     for variant in VARIANTS:
-        for each in planned:
-            if (variant, each.key) in there or each.job is None:
+        for run in planned:
+            if (variant, run.key) in present or run.job is None:
                 continue
-            job = replace(each.job, device="cpu", threads=1)
+            job = replace(run.job, device="cpu", threads=1)
             if variant == "previous_weights":
                 job = replace(job, importance=job.importance | {"current_weights": False})
-            (found,) = train({each.key: job}, shop.dataset(panel.experiment))
-            first = shop.store[each.key]
-            there.add((variant, each.key))
-            rows.append({"variant": variant, "run": each.key, "scheme": each.case.scheme, "seed": each.case.seed,
-                         "machines": [first["machine"], found["machine"]],
-                         "accuracy": [first["test_accuracy"][-1], found["test_accuracy"][-1]]})
+            (record,) = train({run.key: job}, shop.dataset(panel.experiment))
+            first = shop.store[run.key]
+            present.add((variant, run.key))
+            rows.append({"variant": variant, "run": run.key, "scheme": run.case.scheme, "seed": run.case.seed,
+                         "machines": [first["machine"], record["machine"]],
+                         "accuracy": [first["test_accuracy"][-1], record["test_accuracy"][-1]]})
             write({"title": "Runs of Fig. 5 on MNIST, repaired, trained once more", "rows": rows}, PATH)
             print(rows[-1], flush=True)
     return 0

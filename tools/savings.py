@@ -1,9 +1,9 @@
 """Joules and seconds to equal accuracy: what the proposed scheme spends until it is as good as a baseline.
 
-Of two runs of one seed, the lower of the two final accuracies is one that both have reached. Each one's first
-evaluation at or above it (between evaluations by linear interpolation) says what it had spent by then; the ratio,
-proposed's over the baseline's, is averaged geometrically over seeds. Taking the baseline's final accuracy instead
-would leave out the seeds in which the proposed scheme never gets there, and flatter it.
+Two runs of one seed have both reached the lower of their two final accuracies. The first evaluation at or above it
+(interpolated linearly between evaluations) says what each had spent by then. The ratio, proposed over baseline, is
+averaged geometrically over seeds. Taking the baseline's final accuracy instead would leave out the seeds in which the
+proposed scheme never reaches it, and so flatter the proposed scheme.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ def spent_at(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float) ->
 
 
 def ratios(rows: Sequence[Mapping[str, Any]], runs: Runs, baseline: str) -> dict[str, Interval]:
-    """ln(proposed's over the baseline's) by axis, over the seeds of one mode and value that have both."""
+    """Return ln(proposed over baseline) by axis, over the seeds of one mode and value that have both."""
     schemes = {name: {row["seed"]: row for row in rows if row["scheme"] == name and row["accuracy"] is not None}
                for name in ("proposed", baseline)}
-    found: dict[str, list[float]] = {axis: [] for axis in AXES}
+    logarithms: dict[str, list[float]] = {axis: [] for axis in AXES}
     for seed in sorted(schemes["proposed"].keys() & schemes[baseline].keys()):
         both = [schemes["proposed"][seed], schemes[baseline][seed]]
         accuracy = min(row["accuracy"] for row in both)
         shares = [spent_at(row, runs[row["run"]], accuracy) for row in both]
         for axis, key in AXES.items():
-            own, other = (share * row[key] for share, row in zip(shares, both, strict=True) if share is not None)
-            found[axis].append(math.log(own / other))
-    return {axis: interval(values) for axis, values in found.items() if values}
+            proposed, other = (share * row[key] for share, row in zip(shares, both, strict=True) if share is not None)
+            logarithms[axis].append(math.log(proposed / other))
+    return {axis: interval(values) for axis, values in logarithms.items() if values}
 
 
 def written(value: Interval) -> str:

@@ -1,4 +1,4 @@
-"""How the paper's sentences about schemes are judged: the proposed one against its baselines, paired over seeds."""
+"""Verdicts on the paper's sentences about schemes: the proposed scheme against its baselines, paired over seeds."""
 
 from __future__ import annotations
 
@@ -21,45 +21,47 @@ def panel_of(results: Results, number: int, mode: str) -> Results:
 
 def versus(baseline: str | None = None, panel: int = 0, *, lower: bool = False,
            tight: bool = False) -> Judge:
-    """Proposed against one baseline, or all, over a panel's values (or its tightest alone)."""
+    """Compare proposed with one baseline, or with all, over a panel's values (or at its tightest alone)."""
     def judge(results: Results, mode: str) -> Answer:
-        one = panel_of(results, panel, mode)
-        if one.get("status"):
+        chosen = panel_of(results, panel, mode)
+        if chosen.get("status"):
             return NOT_YET
-        found = [c for c in one["comparisons"] if c["mode"] == mode and baseline in (None, c["baseline"])]
+        compared = [c for c in chosen["comparisons"] if c["mode"] == mode and baseline in (None, c["baseline"])]
         if tight:
-            found = [c for c in found if c["value"] == min(each["value"] for each in found)]
-        if not found:
+            compared = [c for c in compared if c["value"] == min(other["value"] for other in compared)]
+        if not compared:
             return NOT_YET
-        verdict, text = comparisons(found, lower=lower)
-        return verdict, text + _averages(one["rows"], found, lower=lower)
+        verdict, text = comparisons(compared, lower=lower)
+        return verdict, text + _averages(chosen["rows"], compared, lower=lower)
     return judge
 
 
 WORTH = {False: 0.01, True: 0.05}
-"""What a tie that could have hidden more does not decide: a point of accuracy, or (lower is better) of loss in nats."""
+"""A tie that could have hidden more than this decides nothing: accuracy, or loss in nats (where lower is better)."""
 
 
-def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> Answer:
-    """Better in all: holds; better in some and worse in none: in part; otherwise it does not hold, but for nothing but
-    ties that could have hidden something of :data:`WORTH`: undecided."""
+def comparisons(compared: Sequence[Mapping[str, Any]], *, lower: bool = False) -> Answer:
+    """Judge comparisons: better in all "holds", better in some and worse in fewer "holds in part".
+
+    Nothing but ties that could have hidden more than :data:`WORTH` is "undecided"; everything else "does not hold".
+    """
     good, bad = ("lower", "higher") if lower else ("higher", "lower")
-    count = {name: sum(c["verdict"] == name for c in found) for name in ("higher", "lower", "tie", "identical")}
-    verdict = ("holds" if count[good] == len(found) else "holds in part" if count[good] and not count[bad]
+    count = {name: sum(c["verdict"] == name for c in compared) for name in ("higher", "lower", "tie", "identical")}
+    verdict = ("holds" if count[good] == len(compared) else "holds in part" if count[good] and not count[bad]
                else "does not hold")
     scale, unit = (1.0, "") if lower else (100.0, " points")
     text = (f"better in {count[good]}, level in {count['tie']}, the same model in {count['identical']}, worse in "
-            f"{count[bad]} of {len(found)} comparisons over {_seeds(found)}")
-    if few := len(found) - sum(count.values()):
+            f"{count[bad]} of {len(compared)} comparisons over {_seeds(compared)}")
+    if few := len(compared) - sum(count.values()):
         text += f" ({few} have too few seeds yet)"
-    shown = [c for c in found if c["verdict"] in (good, bad)]
+    shown = [c for c in compared if c["verdict"] in (good, bad)]
     for name, group in (("best", [c for c in shown if c["verdict"] == good]),
                         ("worst significant", [c for c in shown if c["verdict"] == bad])):
         if group:
-            c = max(group, key=lambda each: abs(each["difference"]))
+            c = max(group, key=lambda comparison: abs(comparison["difference"]))
             text += (f"; {name} {scale * c['difference']:+.2f} ± {scale * c['half']:.2f}{unit} against {c['baseline']} "
                      f"at {c['value']:g}")
-    detectable = [c["detectable"] for c in found if c["verdict"] == "tie" and c["detectable"]]
+    detectable = [c["detectable"] for c in compared if c["verdict"] == "tie" and c["detectable"]]
     if detectable and not lower and max(detectable) >= 1.0:
         text += "; with so few seeds ties could have hidden any difference"
     elif detectable:
@@ -71,15 +73,17 @@ def comparisons(found: Sequence[Mapping[str, Any]], *, lower: bool = False) -> A
     return verdict, text
 
 
-def _seeds(found: Sequence[Mapping[str, Any]]) -> str:
+def _seeds(compared: Sequence[Mapping[str, Any]]) -> str:
     """e.g. ``3 seeds``, or ``2 to 3`` of them."""
-    counts = [c["seeds"] for c in found]
+    counts = [c["seeds"] for c in compared]
     return f"{min(counts)} seeds" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} seeds"
 
 
 def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, measure: str) -> Interval | None:
-    """Proposed less a baseline, each seed's mean over the values that all seeds of both schemes have: less noise where
-    seeds are few."""
+    """Proposed minus baseline, each seed's mean over the values that all seeds of both schemes have.
+
+    Averaging over values leaves less noise where seeds are few.
+    """
     pair = [{(row["seed"], row["value"]): row[measure] for row in rows if row["mode"] == mode and row["scheme"] == name
              and row[measure] is not None} for name in ("proposed", baseline)]
     both = pair[0].keys() & pair[1].keys()
@@ -91,14 +95,14 @@ def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, meas
                      for seed in seeds])
 
 
-def _averages(rows: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]], *, lower: bool) -> str:
-    """Of each baseline of the comparisons, where these are at several values."""
-    if len({c["value"] for c in found}) < 2:
+def _averages(rows: Sequence[Mapping[str, Any]], compared: Sequence[Mapping[str, Any]], *, lower: bool) -> str:
+    """Return the average difference from each baseline, where comparisons are at several values."""
+    if len({c["value"] for c in compared}) < 2:
         return ""
     measure, scale, unit = (MEASURES["loss"], 1.0, "") if lower else (MEASURES["accuracy"], 100.0, ", points")
-    ones = {name: on_average(rows, found[0]["mode"], name, measure)
-            for name in dict.fromkeys(c["baseline"] for c in found)}
-    parts = [f"{name} {one.signed(scale)}" for name, one in ones.items() if one is not None]
+    differences = {name: on_average(rows, compared[0]["mode"], name, measure)
+                   for name in dict.fromkeys(c["baseline"] for c in compared)}
+    parts = [f"{name} {difference.signed(scale)}" for name, difference in differences.items() if difference is not None]
     return f"; on average over the values{unit}: {', '.join(parts)}" if parts else ""
 
 
@@ -135,23 +139,23 @@ def saturates(results: Results, mode: str) -> Answer:
 def faster_at_first(panel: int = 0) -> Judge:
     """Whether baselines have the lower loss after a quarter of what both spend, and yet the higher one at the end."""
     def judge(results: Results, mode: str) -> Answer:
-        one = panel_of(results, panel, mode)
-        if one.get("status"):
+        chosen = panel_of(results, panel, mode)
+        if chosen.get("status"):
             return NOT_YET
-        rows, axis = [row for row in one["rows"] if row["mode"] == mode], one["vary"]
+        rows, axis = [row for row in chosen["rows"] if row["mode"] == mode], chosen["vary"]
         losses = {name: _early(rows, results["runs"], name, axis)
                   for name in dict.fromkeys(row["scheme"] for row in rows if row["scheme"] != "proposed")}
-        names = [name for name, (own, _) in losses.items() if own]
+        names = [name for name, (baseline_losses, _) in losses.items() if baseline_losses]
         if not names:
             return NOT_YET
         early = holm([paired(*losses[name]) for name in names])
-        ends = {c["baseline"]: c["verdict"] for c in one["comparisons"] if c["mode"] == mode}
+        ends = {c["baseline"]: c["verdict"] for c in chosen["comparisons"] if c["mode"] == mode}
         ahead = [name for name, c in zip(names, early, strict=True) if c.verdict == "lower"]
         behind = [name for name in ahead if ends.get(name) == "lower"]
         verdict = "does not hold" if not behind else "holds" if behind == ahead else "holds in part"
         if not ahead and min(c.difference.low for c in early) < -WORTH[True]:
             verdict = "undecided"
-        text = "baseline's loss less the proposed scheme's after a quarter of what both spend: " + "; ".join(
+        text = "baseline's loss minus the proposed scheme's after a quarter of what both spend: " + "; ".join(
             f"{name} {c.difference.signed(digits=3)}" for name, c in zip(names, early, strict=True))
         return verdict, text + (f"; ahead at first: {', '.join(ahead)}; of these behind at the end: "
                                 f"{', '.join(behind) or 'none'}" if ahead else "; none is ahead at first")
@@ -161,14 +165,14 @@ def faster_at_first(panel: int = 0) -> Judge:
 def _early(rows: Sequence[Mapping[str, Any]], runs: Mapping[str, Any], baseline: str,
            axis: str) -> tuple[dict[int, float], dict[int, float]]:
     """Training loss of the baseline and of the proposed scheme by seed, at a quarter of the lesser total of the two."""
-    found: tuple[dict[int, float], dict[int, float]] = ({}, {})
+    losses: tuple[dict[int, float], dict[int, float]] = ({}, {})
     pair = [{row["seed"]: row for row in rows if row["scheme"] == name and row["accuracy"] is not None}
             for name in (baseline, "proposed")]
     for seed in sorted(pair[0].keys() & pair[1].keys()):
-        point = 0.25 * min(own[seed][axis] for own in pair)
-        for own, losses in zip(pair, found, strict=True):
-            row = own[seed]
+        point = 0.25 * min(rows_by_seed[seed][axis] for rows_by_seed in pair)
+        for rows_by_seed, scheme_losses in zip(pair, losses, strict=True):
+            row = rows_by_seed[seed]
             run = runs[row["run"]]
             spent = np.array(run["round"]) * (row[axis] / row["rounds"])
-            losses[seed] = float(np.interp(point, spent, run["training_set_loss"]))
-    return found
+            scheme_losses[seed] = float(np.interp(point, spent, run["training_set_loss"]))
+    return losses

@@ -86,8 +86,8 @@ def _theta(record: Mapping[str, Any], job: Job, phi: np.ndarray, counts: np.ndar
         gradient_moment=moment, parameter_moment=max(row["norm2"] for row in rows), constants=constants)
     whole = (pooled_statement(counts, targets.sum(axis=0), job.selected, reading) if aggregation == "mixture"
              else aggregate(phi, job.selected, "sum"))
-    each = sum(round_terms(known, job.selected, whole, job.ratio))
-    return known.alpha + float(np.asarray(each)[job.schedule].sum())
+    by_segment = sum(round_terms(known, job.selected, whole, job.ratio))
+    return known.alpha + float(np.asarray(by_segment)[job.schedule].sum())
 
 
 def _rank(x: np.ndarray, y: np.ndarray) -> float:
@@ -107,25 +107,25 @@ def _short(value: Any) -> float:
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each measure's mean over the runs of one mode, with Student's 95 % interval."""
-    found = []
+    summaries = []
     for mode in dict.fromkeys(row["mode"] for row in rows):
-        own = [row for row in rows if row["mode"] == mode]
-        entry: dict[str, Any] = {"mode": mode, "runs": len(own)}
-        flat = {name: [row[name] for row in own] for name in (
+        mode_rows = [row for row in rows if row["mode"] == mode]
+        entry: dict[str, Any] = {"mode": mode, "runs": len(mode_rows)}
+        flat = {name: [row[name] for row in mode_rows] for name in (
             "lemma_held", "lemma_orders_loose", "proposition_held", "proposition_orders_loose", "assumption4_held",
             "moment_ratio_median", "phi_ranks_difference")}
-        flat |= {f"orders_loose_{name}": [row["orders_loose"][name] for row in own] for name in CONSTANTS}
+        flat |= {f"orders_loose_{name}": [row["orders_loose"][name] for row in mode_rows] for name in CONSTANTS}
         for name, values in flat.items():
-            there = [value for value in values if value is not None]
-            if there:
-                one = interval(there)
-                entry[name] = {"mean": _short(one.mean), "half": None if one.half is None else _short(one.half)}
-        found.append(entry)
-    return found
+            known = [value for value in values if value is not None]
+            if known:
+                mean = interval(known)
+                entry[name] = {"mean": _short(mean.mean), "half": None if mean.half is None else _short(mean.half)}
+        summaries.append(entry)
+    return summaries
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measures what is missing and writes the results after each run; returns the exit code."""
+    """Measure what is missing and write the results after each run; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.theorem", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="the folder of MNIST's files")
     parser.add_argument("--device", default="cpu")
@@ -138,14 +138,15 @@ def main(arguments: Sequence[str]) -> int:
     rows = [row for row in results["rows"] if row["mode"] != given.again]
     if given.again:
         results.pop("pending", None)  # what was to be measured again
-    there = {(row["mode"], row["scheme"], row["seed"]) for row in rows}
+    present = {(row["mode"], row["scheme"], row["seed"]) for row in rows}
     nominal = replace(load_figure("fig5", EXPERIMENTS).panels["paper"][0], seeds=SEEDS)
     panels = [replace(nominal, modes=(mode,), schemes=schemes) for mode, schemes in RUNS.items()]
-    for case, each in plan_panels(panels, shop).items():
-        if (case.mode, case.scheme, case.seed) in there or not isinstance(each, Planned) or each.job is None:
+    for case, planned in plan_panels(panels, shop).items():
+        if (case.mode, case.scheme, case.seed) in present or not isinstance(planned, Planned) or planned.job is None:
             continue
-        record = measure(each.key, replace(each.job, device=given.device), shop.dataset(case.experiment), given.every)
-        rows.append(analyse(record, each.job) | {"machine": record["machine"], "torch": record["torch"]})
+        job = replace(planned.job, device=given.device)
+        record = measure(planned.key, job, shop.dataset(case.experiment), given.every)
+        rows.append(analyse(record, planned.job) | {"machine": record["machine"], "torch": record["torch"]})
         rows.sort(key=lambda row: (list(RUNS).index(row["mode"]), row["seed"], row["scheme"] != "proposed"))
         write(results | {"rows": rows, "summary": summary(rows)}, path)
         print(f"{case.mode} {case.scheme}, seed {case.seed}: measured", flush=True)

@@ -31,7 +31,7 @@ _MOMENT_SAMPLES = 128
 
 
 def measure(key: str, job: Job, dataset: Dataset, every: int) -> dict[str, Any]:
-    """Trains the job and measures at every ``every``-th round s, before and after its update:
+    """Train the job and measure at every ``every``-th round s, before and after its update:
 
     ``gap`` and ``gap_after`` L − L̃ at ω^(s) and ω^(s+1); ``gradient_norm2`` ‖G(ω̃^(s))‖²; ``test_norm2`` ‖∇L̃(ω̃^(s))‖²;
     ``train_norm`` ‖∇L(ω^(s), D̂)‖ and ``difference_norm`` ‖∇L − ∇L̃‖ over all clients' data; ``client_train_norm`` and
@@ -43,7 +43,8 @@ def measure(key: str, job: Job, dataset: Dataset, every: int) -> dict[str, Any]:
     train_x, train_y = dataset.train_x.to(device), dataset.train_y.to(device)
     test_x, test_y = dataset.test_x.to(device), dataset.test_y.to(device)
     owned = torch.from_numpy(job.indices).to(device)
-    own = [owned[start:start + size] for start, size in zip(job.offsets.tolist(), job.sizes.tolist(), strict=True)]
+    client_indices = [owned[start:start + size]
+                      for start, size in zip(job.offsets.tolist(), job.sizes.tolist(), strict=True)]
     generator = torch.Generator().manual_seed(job.seed)
     sample = owned[torch.randperm(len(owned), generator=generator)[:_CURVATURE_SAMPLES].to(device)]
 
@@ -79,8 +80,10 @@ def measure(key: str, job: Job, dataset: Dataset, every: int) -> dict[str, Any]:
         pruned = before * kept_fraction(ranks, ratios).to(before)
         lost = [before * (1 - kept_fraction(ranks, [ratio]).to(before)) for ratio in ratios]
         test = gradient(before, test_x, test_y)
-        clients = [gradient(before, train_x, train_y, index) for index in own]
-        whole = sum((g * (len(i) / len(owned)) for g, i in zip(clients, own, strict=True)), torch.zeros_like(before))
+        clients = [gradient(before, train_x, train_y, index) for index in client_indices]
+        whole = torch.zeros_like(before)
+        for client, index in zip(clients, client_indices, strict=True):
+            whole += client * (len(index) / len(owned))
         row = {
             "round": s, "clients": len(ratios), "pruning_ratio": sum(ratios) / len(ratios),
             "selected": torch.from_numpy(job.selected[segment]).nonzero().flatten().tolist(),
@@ -118,7 +121,7 @@ def _square(vector: Tensor) -> float:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measures a bundle's jobs that have no record yet; returns the exit code."""
+    """Measure a bundle's jobs that have no record yet; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.trajectory", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=None, help="the folder of the data set's files")

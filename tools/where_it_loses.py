@@ -13,21 +13,22 @@ REPAIRED = """\
 
 Every comparison in which it is significantly worse, in the default mode `repaired`: in points of accuracy, or in nats
 of training loss (figures 5 and 6, where more is worse), ± half of the 95 % interval. The reason: θ lets the
-generalization term decide who takes part, and leaves out clients whose labels differ; where all could take part for
-as many rounds, their samples would have helped more. Random plans say the same: at σ = 5 θ ranks them badly, and the
-number of their rounds ranks them well ([What ranks plans](what-ranks-plans.md)). Over the city fleet, where
-`repaired` averages φ over clients, a few clients whose own labels are even win over many who are so only together;
-pooling their labels (`mixture`) mends that ([how φ enters](readings.md#aggregation)).
+generalization term decide who takes part, and so leaves out clients whose labels differ; where all could take part
+for as many rounds, their samples would have helped more. Random plans say the same: at σ = 5 θ ranks them badly, and
+the number of their rounds ranks them well ([What ranks plans](what-ranks-plans.md)). Over the city fleet, where
+`repaired` averages φ over clients, a few clients with balanced labels win over many whose labels are balanced only
+together; pooling their labels (`mixture`) repairs that ([how φ enters](readings.md#aggregation)).
 
-| where | baseline | proposed less this | clients, proposed | clients, baseline |
+| where | baseline | proposed minus baseline | clients, proposed | clients, baseline |
 |---|---|---|---|---|"""
 BEFORE = """\
-Worse by its own 95 % interval, but not after Holm's correction, and so counted as a tie above. At T₀ = 90 s no scheme
-can finish its rounds, and each is planned at the most rounds that the budgets carry: for a scheme that may choose that
-is one client in nearly all rounds, and everybody learns more in fewer. Asked for fewer rounds, the proposed scheme is
-level with them (the row "however many rounds are asked for", and `experiments/rounds`).
+Worse by the 95 % interval of the comparison alone, but not after Holm's correction, and so counted as a tie above. At
+T₀ = 90 s no scheme can finish its rounds, and each is planned at the most rounds that fit the budgets: a scheme that
+may choose clients then takes one client in nearly all rounds, where all clients would learn more in fewer rounds.
+Asked for fewer rounds, the proposed scheme is level with them (the row "however many rounds are asked for", and
+`experiments/rounds`).
 
-| where | baseline | proposed less this | clients, proposed | clients, baseline |
+| where | baseline | proposed minus baseline | clients, proposed | clients, baseline |
 |---|---|---|---|---|"""
 LOSSES = ("fig5", "fig6")
 """Figures of training losses."""
@@ -35,27 +36,27 @@ AS_PRINTED = """\
 As printed, by figure and baseline (the least and the largest difference of those that are significant, and the mean
 number of clients in them). The reasons: Φ = Σφ grows with every client, so that the optimum is one client, or a few in
 turn, whatever the labels ([how φ enters](readings.md#aggregation)), where a scheme that may not choose takes everybody;
-and pruning as printed locks its first mask in, while the full model is evaluated ([why](readings.md#dense_first)), so
-that one client alone does better unpruned.
+and pruning as printed keeps its first mask for ever, while the full model is evaluated
+([why](readings.md#dense_first)), so that one client alone does better without pruning.
 
-| where | baseline | significantly below in | proposed less this | clients, proposed | clients, baseline |
+| where | baseline | significantly below in | proposed minus baseline | clients, proposed | clients, baseline |
 |---|---|---|---|---|---|"""
 
 
-def repaired(found: Mapping[str, Results | None], *, significant: bool = True) -> list[str]:
+def repaired(results_of: Mapping[str, Results | None], *, significant: bool = True) -> list[str]:
     """Every repaired comparison in which the proposed scheme is worse: significantly so, or only before correction."""
     lines = []
-    for name, panel, c in _below(found, "repaired", significant):
-        own, other = (_clients(panel, "repaired", scheme, c["value"]) for scheme in ("proposed", c["baseline"]))
+    for name, panel, c in _below(results_of, "repaired", significant):
+        proposed, baseline = (_clients(panel, "repaired", scheme, c["value"]) for scheme in ("proposed", c["baseline"]))
         lines.append(f"| {name}, {panel['vary']} = {c['value']:g} | {c['baseline']} | {_difference(name, c)} | "
-                     f"{own:.1f} | {other:.1f} |")
+                     f"{proposed:.1f} | {baseline:.1f} |")
     return lines or ["| none | – | – | – | – |"]
 
 
-def as_printed(found: Mapping[str, Results | None]) -> list[str]:
+def as_printed(results_of: Mapping[str, Results | None]) -> list[str]:
     """The comparisons as printed in which the proposed scheme is significantly below, by figure and baseline."""
     groups: dict[tuple[str, str], list[tuple[Results, Results]]] = {}
-    for name, panel, c in _below(found, "as_printed", True):
+    for name, panel, c in _below(results_of, "as_printed", True):
         groups.setdefault((name, c["baseline"]), []).append((panel, c))
     lines = []
     for (name, baseline), lost in groups.items():
@@ -70,12 +71,12 @@ def as_printed(found: Mapping[str, Results | None]) -> list[str]:
     return lines or ["| none | – | – | – | – | – |"]
 
 
-def _below(found: Mapping[str, Results | None], mode: str,
+def _below(results_of: Mapping[str, Results | None], mode: str,
            significant: bool) -> Iterator[tuple[str, Results, Results]]:
     """(figure, panel, comparison) wherever the proposed scheme is worse: significantly, or before correction only."""
     for name in ("fig4", "fig5", "fig6", "fig7", "fig8", "rounds", "heterogeneity"):
         worse = 1.0 if name in LOSSES else -1.0
-        for number, panel in enumerate((found.get(name) or {}).get("panels", [])):
+        for number, panel in enumerate((results_of.get(name) or {}).get("panels", [])):
             for c in panel.get("comparisons", []):
                 if c["mode"] != mode or c["half"] is None or worse * c["difference"] <= c["half"]:
                     continue

@@ -22,14 +22,14 @@ def reproduce(
                                                         "default everything.")] = None,
     preset: Annotated[str, typer.Option(help="quick (embedded data, minutes on a laptop) or paper (full data, a "
                                         "GPU).")] = "quick",
-    out: Annotated[Path, typer.Option(help="Plans, runs, results and pictures; the same call goes on with what is "
-                                      "there.")] = Path("runs/reproduce"),
+    out: Annotated[Path, typer.Option(help="Folder for plans, runs, results and pictures; the same call "
+                                      "resumes what is there.")] = Path("runs/reproduce"),
     data: Annotated[Path | None, typer.Option(help="The folder of the data set's files, or of folders named mnist and "
                                               "cifar10 (preset paper).")] = None,
-    train: Annotated[bool, typer.Option("--train/--no-train", help="--no-train: draw the runs that are there.")] = True,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="--no-train: draw the runs that exist.")] = True,
     redraw: Annotated[bool, typer.Option("--redraw", help="Draw the results in --out again or, where there are none, "
                                          "those that come with fedgap; needs no data and trains nothing.")] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one per core.")] = None,
     bundle: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Train nothing: write the runs that have no "
                                                 "record yet, panels that wait included, for a machine with a GPU.")
                       ] = None,
@@ -109,7 +109,7 @@ def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sh
     loss, measure = results["kind"] == "loss", MEASURES[results["kind"]]
     scale, form = (1.0, "{:.3f}") if loss else (100.0, "{:.1f}")
     sheet = Sheet(f"{head}. {panel['title']}: {'loss' if loss else 'accuracy, %'}, and how the proposed scheme differs "
-                  "(paired over seeds, Holm)", "mode", panel["vary"], "scheme", "value", "proposed less this")
+                  "(paired over seeds, Holm)", "mode", panel["vary"], "scheme", "value", "proposed minus this")
     verdicts = {(c["mode"], c["value"], c["baseline"]): c for c in panel["comparisons"]}
     for mode, value, scheme in dict.fromkeys((r["mode"], r["value"], r["scheme"]) for r in panel["rows"]):
         values = list(by_seed(panel["rows"], measure, mode=mode, value=value, scheme=scheme).values())
