@@ -43,6 +43,8 @@ def reproduce(
     for name in names:
         if name not in FIGURES:
             raise InputError(f"{name}: is not a figure; there are {', '.join(FIGURES)}, and all")
+    if redraw and (data is not None or bundle is not None):
+        raise InputError("--redraw: draws results that exist; leave out --data and --bundle")
     if redraw:
         from fedgap.evidence.redraw import redraw as draw_again
 
