@@ -9,7 +9,7 @@ from fedgap.config import Experiment, Scenario
 from fedgap.config import experiment_sections as parts
 from fedgap.config import fleet_recipes as recipes
 from fedgap.config import scenario_sections as sections
-from fedgap.config.yaml_reader import parse
+from fedgap.config.yaml_files import parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCENARIO, EXPERIMENT = DOCS / "reference" / "scenario.md", DOCS / "reference" / "experiment.md"

@@ -16,7 +16,7 @@ def load(document, tmp_path):
     return load
 
 
-def test_one_row_a_client(load):
+def test_one_row_per_client(load):
     scenario = load(f"{HEADER}\na,{ROW}\n\n# a comment\nb , {ROW}3;0; 4\n")
     assert scenario.names == ["a", "b"]
     assert scenario.clients[0].label_counts is None
@@ -101,4 +101,4 @@ def test_bad_tables(load, tmp_path, text, message):
 def test_a_missing_table(document, tmp_path):
     with pytest.raises(InputError) as caught:
         Scenario.from_dict(document | {"clients": "fleet.csv"}, folder=tmp_path)
-    assert str(caught.value) == "clients: 'fleet.csv' is no such file (a CSV with one row a client)"
+    assert str(caught.value) == "clients: 'fleet.csv' is no such file (a CSV with one row per client)"

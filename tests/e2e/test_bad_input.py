@@ -166,7 +166,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("clients", [])], "clients: must have at least one client; got none"),
     ([("clients", 10)], "clients: must be a list of clients, or the name of a CSV file; got 10"),
     ([("clients", GONE)], "clients: missing; list them, name a CSV file, or give a recipe under fleet"),
-    ([("clients", "fleet.csv")], "clients: 'fleet.csv' is no such file (a CSV with one row a client)"),
+    ([("clients", "fleet.csv")], "clients: 'fleet.csv' is no such file (a CSV with one row per client)"),
     (
         [("clients.1", "phone")],
         "clients[1]: must be a mapping with keys such as name, phi, label_counts, target_counts; got 'phone'",

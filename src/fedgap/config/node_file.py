@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from fedgap.config import error_messages
+from fedgap.config.base import Section
 from fedgap.config.checked_fields import File, Number, Word, count
 from fedgap.config.error_messages import shown
-from fedgap.config.scenario_sections import Client, Section
+from fedgap.config.scenario_sections import Client
 from fedgap.errors import InputError
 
 Epsilon = Annotated[float, Number(above=0, reason="smaller is more private")]

@@ -3,8 +3,7 @@ import pytest
 from scipy import stats
 
 from fedgap.config import Scenario
-from fedgap.config.fleet_drawing import draw_fleet, draw_histograms
-from fedgap.config.fleet_recipes import Labels, read_recipe
+from fedgap.config.fleet_recipes import Labels, draw_fleet, draw_histograms
 from fedgap.errors import InputError
 
 RAYLEIGH = {
@@ -38,27 +37,27 @@ def column(clients, key):
 
 
 def test_rayleigh_gains_are_exponential_with_the_mean_asked_for():
-    gains = column(draw_fleet(read_recipe(RAYLEIGH), 0), "uplink_gain")
+    gains = column(draw_fleet(RAYLEIGH, 0), "uplink_gain")
     assert stats.kstest(gains / 1e-5, "expon").pvalue > 0.01
     assert gains.mean() == pytest.approx(1e-5, rel=0.05)
 
 
 def test_lists_are_cycled_and_the_downlink_is_the_uplink():
-    clients = draw_fleet(read_recipe(RAYLEIGH | {"count": 5}), 0)
+    clients = draw_fleet(RAYLEIGH | {"count": 5}, 0)
     assert [client["max_power_w"] for client in clients] == [0.1, 0.2, 0.3, 0.1, 0.2]
     assert all(client["downlink_gain"] == client["uplink_gain"] for client in clients)
 
 
 def test_a_larger_fleet_begins_with_the_same_clients():
     for recipe in (RAYLEIGH, CITY):
-        few, many = (draw_fleet(read_recipe(recipe | {"count": count}), 3) for count in (7, 50))
+        few, many = (draw_fleet(recipe | {"count": count}, 3) for count in (7, 50))
         assert many[:7] == few
     few, many = (draw_histograms(Labels(**LABELS), 3, size) for size in (7, 50))
     assert all(np.array_equal(long[:7], short) for long, short in zip(many, few))
 
 
 def test_seeds_give_the_same_fleet_again_and_another_for_another():
-    first, again, other = (draw_fleet(read_recipe(CITY | {"count": 10}), seed) for seed in (1, 1, 2))
+    first, again, other = (draw_fleet(CITY | {"count": 10}, seed) for seed in (1, 1, 2))
     assert first == again
     assert all(a["uplink_gain"] != b["uplink_gain"] for a, b in zip(first, other))
 
@@ -90,7 +89,7 @@ def test_streams_are_independent():
 
 
 def test_city_processors():
-    clients = draw_fleet(read_recipe(CITY), 0)
+    clients = draw_fleet(CITY, 0)
     per_cycle, frequency = column(clients, "flops_per_cycle"), column(clients, "max_frequency_hz")
     assert np.mean(per_cycle == 2) == pytest.approx(0.25, abs=0.03)
     assert np.median(frequency[per_cycle == 8]) == pytest.approx(2e9, rel=0.03)
@@ -107,7 +106,7 @@ def test_the_city_presets_processors_spread_sixtyfold():
 def test_city_gains_follow_the_path_loss():
     """Without fading's help: the median gain at the edge is that of the blocked path there, within the shadowing."""
     edge = CITY | {"cell_radius_m": 200, "min_distance_m": 199.9, "rician_k_spread_db": 0}
-    gains = column(draw_fleet(read_recipe(edge), 0), "uplink_gain")
+    gains = column(draw_fleet(edge, 0), "uplink_gain")
     # At 200 m: 8.0 % + ... = 9.3 % in line of sight; blocked: 22.4 + 35.3·log10(200.18) + 21.3·0.544068 = 115.24 dB,
     # shadowing of σ = 7.82 dB, and the exponential's log in dB: mean −2.507, σ = 5.57.
     blocked = np.sort(-10 * np.log10(gains))[int(0.1 * len(gains)) :]
@@ -116,8 +115,8 @@ def test_city_gains_follow_the_path_loss():
 
 
 def test_city_clients_are_spread_evenly_over_the_disc():
-    near = draw_fleet(read_recipe(CITY | {"cell_radius_m": 18, "rician_k_db": 60, "rician_k_spread_db": 0}), 0)
-    far = draw_fleet(read_recipe(CITY | {"cell_radius_m": 2000, "min_distance_m": 1900}), 0)
+    near = draw_fleet(CITY | {"cell_radius_m": 18, "rician_k_db": 60, "rician_k_spread_db": 0}, 0)
+    far = draw_fleet(CITY | {"cell_radius_m": 2000, "min_distance_m": 1900}, 0)
     assert np.median(column(near, "uplink_gain")) > 1e4 * np.median(column(far, "uplink_gain"))
     # In line of sight with K = 60 dB only shadowing is left: σ = 4 dB around the mean path loss of the disc.
     decibel = 10 * np.log10(column(near, "uplink_gain"))
@@ -138,7 +137,7 @@ def test_label_histograms():
     assert target.var(axis=0).mean() == pytest.approx(1000 * 0.09, rel=0.05)
 
 
-def test_a_tiny_concentration_gives_one_class_a_client():
+def test_a_tiny_concentration_gives_each_client_one_class():
     train, _ = draw_histograms(Labels(**LABELS | {"concentration": 1e-30}), 0, 20)
     assert np.all((train == 6000).sum(axis=1) == 1)
 
@@ -155,8 +154,12 @@ def test_labels_leave_given_phi_and_histograms_alone(document):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ({"kind": "rayleih"}, "fleet.kind: must be one of rayleigh, city; got 'rayleih'; did you mean 'rayleigh'?"),
-        ({}, "fleet.kind: must be one of rayleigh, city"),
+        (
+            {"kind": "rayleih"},
+            "fleet.kind: must be one of rayleigh, city, or package.module:NAME; got 'rayleih';"
+            " did you mean 'rayleigh'?",
+        ),
+        ({}, "fleet.kind: must be one of rayleigh, city, or package.module:NAME"),
         ("rayleigh", "fleet: must be a mapping, a recipe of a kind; got 'rayleigh'"),
         (RAYLEIGH | {"count": 0}, "fleet.count: must be at least 1 (a fleet has at least one client); got 0"),
         (RAYLEIGH | {"count": 1e9}, "fleet.count: must be at most 100000; got 1000000000.0"),
@@ -183,5 +186,5 @@ def test_labels_leave_given_phi_and_histograms_alone(document):
 )
 def test_bad_recipes(recipe, message):
     with pytest.raises(InputError) as caught:
-        read_recipe(recipe)
+        draw_fleet(recipe, 0)
     assert str(caught.value) == message
