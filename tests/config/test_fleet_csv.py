@@ -67,6 +67,11 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
             "clients[0].bandwidth_hz: must be a number (in Hz, the unit left out); got '100 kHz' ({} line 2)",
         ),
         (
+            f"{HEADER}\na,{ROW.replace('5e8', '500')}\n",
+            "clients[0].max_frequency_hz: must be at least 1e+06 Hz (if MHz was meant, write 500e6; if GHz, 500e9);"
+            " got '500' ({} line 2)",
+        ),
+        (
             f"{HEADER}\na,{ROW}3;x;1\n",
             "clients[0].label_counts: must hold whole numbers from 0 on; got 'x' for class 1 ({} line 2)",
         ),

@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -5,6 +7,7 @@ from scipy import stats
 from fedgap.config import Scenario
 from fedgap.config.fleet_recipes import Labels, draw_fleet, draw_histograms
 from fedgap.errors import InputError
+from fedgap.streams import stream
 
 RAYLEIGH = {
     "kind": "rayleigh",
@@ -173,6 +176,11 @@ def test_labels_leave_given_phi_and_histograms_alone(document):
             "fleet.carrier_hz: must be at least 5e+08 and at most 1e+11 Hz (TR 38.901 covers 0.5 to 100 GHz);"
             " got 1000000.0",
         ),
+        (
+            RAYLEIGH | {"max_frequency_hz": [5e8, 1500]},
+            "fleet.max_frequency_hz: must be at least 1e+06 Hz (if MHz was meant, write 1500e6; if GHz, 1500e9);"
+            " got 1500",
+        ),
         (CITY | {"tiers": []}, "fleet.tiers: must have at least one tier; got none"),
         (
             CITY | {"min_distance_m": 300},
@@ -188,3 +196,122 @@ def test_bad_recipes(recipe, message):
     with pytest.raises(InputError) as caught:
         draw_fleet(recipe, 0)
     assert str(caught.value) == message
+
+
+RINGS = '''
+"""A fleet of another package: two rings of equal clients around the server."""
+
+import numpy as np
+
+from fedgap.streams import stream
+
+
+def rings(seed, per_ring, near=1e-5, far=1e-7):
+    gain = np.repeat([near, far], per_ring) * stream(seed, "fading").exponential(size=2 * per_ring)
+    return {"name": [f"n{i}" for i in range(2 * per_ring)], "phi": 10.0, "uplink_gain": gain, "bandwidth_hz": 1e5,
+            "max_power_w": 0.5, "max_frequency_hz": 5e8, "flops_per_cycle": 4, "capacitance": 1e-27}
+
+
+def rows(seed):
+    columns = rings(seed, 1)
+    return [{**columns, "name": f"n{i}", "uplink_gain": gain} for i, gain in enumerate(columns["uplink_gain"])]
+
+
+def uneven(seed):
+    return {"phi": [1.0, 2.0], "uplink_gain": [1e-5]}
+
+
+def none(seed):
+    return []
+
+
+def text(seed):
+    return "clients"
+
+
+def misspelt(seed):
+    return [{"phi": 1.0, "gain": 1e-5}]
+
+
+def broken(seed):
+    raise RuntimeError("no\\nroute")
+
+
+number = 3
+'''
+
+
+@pytest.fixture
+def others(tmp_path, monkeypatch, document):
+    """others(fleet) → the scenario with a fleet of a module beside it."""
+    (tmp_path / "my_rings.py").write_text(RINGS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_rings", raising=False)
+    del document["clients"]
+
+    def make(kind, **arguments):
+        return Scenario.from_dict(document | {"fleet": {"kind": kind, **arguments}})
+
+    return make
+
+
+def test_a_fleet_of_another_package_by_its_columns_or_its_rows(others):
+    scenario = others("my_rings:rings", per_ring=3)
+    assert scenario.names == ["n0", "n1", "n2", "n3", "n4", "n5"]
+    gains = np.array([client.uplink_gain for client in scenario.clients])
+    expected = np.repeat([1e-5, 1e-7], 3) * stream(0, "fading").exponential(size=6)
+    assert gains.tolist() == [float(f"{gain:.9g}") for gain in expected]
+    assert scenario.document()["fleet"] == {"kind": "my_rings:rings", "per_ring": 3}
+    assert others("my_rings:rows") == others("my_rings:rings", per_ring=1)
+    other_seed = scenario.with_overrides(["seed=1"])
+    assert other_seed.clients[0].uplink_gain != scenario.clients[0].uplink_gain
+    assert scenario.with_overrides(["fleet.per_ring=1"]).size == 2
+
+
+def test_a_fleet_by_the_name_that_an_installed_package_gives_it(others, tmp_path):
+    info = tmp_path / "my_rings-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-rings\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[fedgap.fleets]\nrings = my_rings:rings\n")
+    assert others("rings", per_ring=2).size == 4
+    with pytest.raises(InputError, match=r"one of rayleigh, city, rings, or .*; did you mean 'rings'"):
+        others("ringss")
+
+
+@pytest.mark.parametrize(
+    ("fleet", "message"),
+    [
+        ({"kind": "my_rings:rings"}, "fleet.per_ring: missing (an argument of my_rings:rings)"),
+        (
+            {"kind": "my_rings:rings", "per_rign": 3},
+            "fleet.per_rign: unknown key; did you mean 'per_ring'?",
+        ),
+        ({"kind": "my_rings:rngs"}, "fleet.kind: my_rings:rngs cannot be imported (AttributeError: "),
+        ({"kind": "my_rings:number"}, "fleet.kind: my_rings:number is a int; it must be a function"),
+        (
+            {"kind": "my_rings:uneven"},
+            "fleet: my_rings:uneven must return columns of equal length, one value per client; got phi 2,"
+            " uplink_gain 1",
+        ),
+        ({"kind": "my_rings:none"}, "fleet: my_rings:none must return 1 to 100000 clients; got 0"),
+        (
+            {"kind": "my_rings:text"},
+            "fleet: my_rings:text must return a list with one mapping per client, or a mapping of columns; got str",
+        ),
+        (
+            {"kind": "my_rings:misspelt"},
+            "clients[0].gain: unknown key; did you mean 'uplink_gain'? (drawn by my_rings:misspelt)",
+        ),
+        ({"kind": "my_rings:broken"}, "fleet: my_rings:broken failed (RuntimeError: no route)"),
+        (
+            {"kind": "my_rings:rings", "per_ring": 1, "near": -1e-5},
+            "clients[0].uplink_gain: must be above 0 (without a channel nothing arrives; -110 dB is 1e-11); got -",
+        ),
+    ],
+)
+def test_what_another_packages_fleet_gets_wrong_is_one_line(others, fleet, message):
+    with pytest.raises(InputError) as caught:
+        others(**fleet)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)

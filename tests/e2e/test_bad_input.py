@@ -200,6 +200,16 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
         "clients[0].max_frequency_hz: must be above 0 Hz (a stopped clock never finishes a gradient); got 0",
     ),
     (
+        [("clients.0.max_frequency_hz", 1500)],
+        "clients[0].max_frequency_hz: must be at least 1e+06 Hz (if MHz was meant, write 1500e6; if GHz, 1500e9);"
+        " got 1500",
+    ),
+    (
+        [("clients.0.max_frequency_hz", 2.4)],
+        "clients[0].max_frequency_hz: must be at least 1e+06 Hz (if MHz was meant, write 2.4e6; if GHz, 2.4e9);"
+        " got 2.4",
+    ),
+    (
         [("clients.0.flops_per_cycle", -4)],
         "clients[0].flops_per_cycle: must be above 0 FLOP (a processor does some work in a cycle); got -4",
     ),
