@@ -11,7 +11,7 @@ from numbers import Real
 from operator import ge, gt, le, lt
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
@@ -199,24 +199,13 @@ def _samples(value: Any, label: int) -> int:
     return int(number)
 
 
-@dataclass(frozen=True, eq=False)
-class _CheckedBy(Checked):
-    """A value that a function checks."""
-
-    check: Callable[[Any], Any]
-    schema: JsonSchemaValue
-
-    def json_schema(self) -> JsonSchemaValue:
-        return dict(self.schema)
-
-
-Word = Annotated[str, _CheckedBy(_word(200), {"type": "string", "minLength": 1, "maxLength": 200})]
-File = Annotated[str, _CheckedBy(_word(4096), {"type": "string", "minLength": 1, "maxLength": 4096})]
-Truth = Annotated[bool, _CheckedBy(_truth, {"type": "boolean"})]
-Histogram = Annotated[
-    tuple[int, ...],
-    _CheckedBy(_histogram, {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2}),
-]
+Word = Annotated[str, BeforeValidator(_word(200)), Field(min_length=1, max_length=200)]
+File = Annotated[str, BeforeValidator(_word(4096)), Field(min_length=1, max_length=4096)]
+Truth = Annotated[bool, BeforeValidator(_truth)]
+Histogram = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=2), BeforeValidator(_histogram)]
 Probability = Annotated[float, Number(at_least=0, at_most=1, reason="it is a probability")]
+Concentration = Annotated[
+    float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")
+]
 Format = Annotated[int, Number(at_least=1, at_most=1, whole=True, reason="the only format there is")]
 Seed = Annotated[int, count("a seed is not negative", at_least=0, limit=2**53)]

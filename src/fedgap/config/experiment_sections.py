@@ -5,11 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fedgap.config.base import Section
-from fedgap.config.checked_fields import Named, Number, Probability, Truth, Word, count
+from fedgap.config.checked_fields import Concentration, Named, Number, Probability, Truth, Word, count
 from fedgap.config.scenario_sections import DelayBudget, EnergyBudget
 from fedgap.registry import AGGREGATORS, DATA, IMPORTANCE, MODELS
 
-Sigma = Annotated[float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")]
 Samples = Annotated[int, count("a data set needs samples")]
 
 
@@ -33,7 +32,7 @@ class Partition(Section):
 
     kind: Literal["dirichlet", "dirichlet_by_class", "iid", "shards", "quantity", "file"] = "dirichlet"
     """dirichlet (the paper's: label proportions of each client), dirichlet_by_class, iid, shards, quantity, file."""
-    concentration: Sigma = 5.0
+    concentration: Concentration = 5.0
     """σ: small for clients that differ, large for clients that are alike."""
     sizes: Literal["equal", "natural"] | None = None
     """Whether all clients have equally many samples; by default what the kind implies."""

@@ -10,7 +10,7 @@ leaves the others (the channels) as they were, and a larger fleet begins with th
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,17 @@ from pydantic import ValidationError
 
 from fedgap.config import error_messages
 from fedgap.config.base import Section, plain
-from fedgap.config.checked_fields import Checked, Number, clock, count, wrong
+from fedgap.config.checked_fields import Checked, Concentration, Number, count, wrong
 from fedgap.config.error_messages import shown
-from fedgap.config.scenario_sections import Capacitance, CycleFlops, Gain, MaxFrequency
+from fedgap.config.scenario_sections import (
+    Bandwidth,
+    Capacitance,
+    CycleFlops,
+    Gain,
+    MaxFrequency,
+    MaxPower,
+    Pue,
+)
 from fedgap.errors import InputError
 from fedgap.registry import FLEETS
 from fedgap.streams import stream
@@ -38,8 +46,8 @@ MOST_COUNTS = 20_000_000
 class _Cycled(Checked):
     """One value for all clients, or a list that is repeated until every client has a value."""
 
-    def __init__(self, number: Number) -> None:
-        self.number = number
+    def __init__(self, annotation: Any) -> None:
+        self.number: Number = get_args(annotation)[1]
 
     def check(self, value: Any) -> tuple[float, ...]:
         values = value if isinstance(value, (list, tuple)) else [value]
@@ -52,15 +60,11 @@ class _Cycled(Checked):
         return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
 
 
-def _positive(unit: str, reason: str) -> _Cycled:
-    return _Cycled(Number(unit, above=0, reason=reason))
-
-
 _Values = tuple[float, ...]
 _Count = Annotated[int, count("a fleet has at least one client", limit=MOST_CLIENTS)]
-_Bandwidth = Annotated[_Values, _positive("Hz", "a client without bandwidth never finishes its upload")]
-_Power = Annotated[_Values, _positive("W", "a silent client never finishes its upload")]
-_Pue = Annotated[_Values, _positive("", "computing takes energy")]
+_Bandwidths = Annotated[_Values, _Cycled(Bandwidth)]
+_Powers = Annotated[_Values, _Cycled(MaxPower)]
+_Pues = Annotated[_Values, _Cycled(Pue)]
 _Radius = Annotated[float, Number("m", above=10, at_most=5000, reason="TR 38.901's UMi model reaches to 5 km")]
 _Distance = Annotated[float, Number("m", at_least=10, at_most=5000, reason="TR 38.901's models begin at 10 m")]
 _Carrier = Annotated[float, Number("Hz", at_least=5e8, at_most=1e11, reason="TR 38.901 covers 0.5 to 100 GHz")]
@@ -69,7 +73,6 @@ _KFactor = Annotated[float, Number("dB", at_least=-30, at_most=60, reason="beyon
 _KSpread = Annotated[float, Number("dB", at_least=0, at_most=30, reason="it is a standard deviation")]
 _LogSpread = Annotated[float, Number(at_least=0, at_most=3, reason="it is a logarithm's standard deviation")]
 _Share = Annotated[float, Number(above=0, reason="a tier nobody belongs to can be left out")]
-_Sigma = Annotated[float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")]
 _Classes = Annotated[int, count("with one class there is nothing to tell apart", at_least=2, limit=MOST_CLASSES)]
 
 
@@ -81,17 +84,17 @@ class Rayleigh(Section):
     """N: how many clients."""
     mean_gain: Gain
     """Mean channel power gain: h = mean_gain·|g|², g complex normal."""
-    bandwidth_hz: _Bandwidth
+    bandwidth_hz: _Bandwidths
     """c_n, in hertz."""
-    max_power_w: _Power
+    max_power_w: _Powers
     """p_n^max, in watt."""
-    max_frequency_hz: Annotated[_Values, _Cycled(clock("a stopped clock never finishes a gradient"))]
+    max_frequency_hz: Annotated[_Values, _Cycled(MaxFrequency)]
     """f_n^max, in hertz."""
-    flops_per_cycle: Annotated[_Values, _positive("FLOP", "a processor does some work in a cycle")]
+    flops_per_cycle: Annotated[_Values, _Cycled(CycleFlops)]
     """q_n."""
-    pue: _Pue = (1.0,)
+    pue: _Pues = (1.0,)
     """κ_n."""
-    capacitance: Annotated[_Values, _positive("F", "computing takes energy")]
+    capacitance: Annotated[_Values, _Cycled(Capacitance)]
     """ϖ_n, in farad."""
 
 
@@ -132,11 +135,11 @@ class City(Section):
     """Kinds of processors."""
     tier_spread: _LogSpread = 0.0
     """Standard deviation of ln(clock frequency) inside a tier."""
-    bandwidth_hz: _Bandwidth
+    bandwidth_hz: _Bandwidths
     """c_n, in hertz."""
-    max_power_w: _Power
+    max_power_w: _Powers
     """p_n^max, in watt."""
-    pue: _Pue = (1.0,)
+    pue: _Pues = (1.0,)
     """κ_n."""
 
 
@@ -146,7 +149,7 @@ class Labels(Section):
 
     classes: _Classes
     """How many classes."""
-    concentration: _Sigma
+    concentration: Concentration
     """σ: small for clients that differ, large for clients that are alike."""
     train_samples: Annotated[int, count("a client needs data")]
     """D̂_n: training samples of each client."""

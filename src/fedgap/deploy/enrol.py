@@ -95,13 +95,13 @@ def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Datas
     experiment = experiment.with_clients([{**p.device, "name": p.name} for p in profiles])
     counts = np.array([p.label_counts for p in profiles], dtype=np.int64)
     targets = [p.target_counts for p in profiles]
-    own = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
-    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], own)
+    target_counts = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
+    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts)
     plan: Plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver)
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
     nowhere = tuple(np.zeros(int(row.sum()), dtype=np.int64) for row in counts)
-    parts = Partition(nowhere, (), counts, counts * 0 if own is None else own)
+    parts = Partition(nowhere, (), counts, counts * 0 if target_counts is None else target_counts)
     job = make_job(experiment, scenario, plan, dataset, parts)
     job = dataclasses.replace(job, indices=np.zeros(0, dtype=np.int64), data_sha256=DATA_ELSEWHERE,
                               extra={**job.extra, "deployed": True})
