@@ -137,18 +137,17 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
     def document(self) -> Value:
         """The value of the only document in the text."""
         self.get_event()  # the start of the stream
-        if self.check_event(yaml.StreamEndEvent):
+        if isinstance(self.get_event(), yaml.StreamEndEvent):
             return None
-        self.get_event()  # the start of the document
-        value = self.value(0)
+        value = self.value(self.get_event(), 0)
         self.get_event()  # the end of the document
-        if not self.check_event(yaml.StreamEndEvent):
-            raise self.fail(self.get_event(), "a second YAML document begins; one is enough")
+        if not isinstance(event := self.get_event(), yaml.StreamEndEvent):
+            raise self.fail(event, "a second YAML document begins; one is enough")
         return value
 
-    def value(self, depth: int) -> Value:
-        """The value that the next events write; ``depth`` collections are open."""
-        event, before = self.get_event(), self.values
+    def value(self, event: Any, depth: int) -> Value:
+        """The value that begins with ``event``, inside ``depth`` collections."""
+        before = self.values
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchored:
                 raise self.fail(event, f"the alias {shown(event.anchor)} has no anchor before it")
@@ -166,9 +165,8 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
             value = self.mapping(depth + 1)
         else:
             value = []
-            while not self.check_event(yaml.SequenceEndEvent):
-                value.append(self.value(depth + 1))
-            self.get_event()
+            while not isinstance(item := self.get_event(), yaml.SequenceEndEvent):
+                value.append(self.value(item, depth + 1))
         if event.anchor is not None:
             self.anchored[event.anchor] = (value, self.values - before)
         return value
@@ -186,16 +184,15 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
         """The mapping's own keys come first; keys merged by ``<<: *defaults`` fill in what it leaves out."""
         result: dict[str, Value] = {}
         merged: list[Value] = []
-        while not self.check_event(yaml.MappingEndEvent):
-            event = self.peek_event()
-            key = self.value(depth)
+        while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
+            key = self.value(event, depth)
             if isinstance(key, (dict, list)):
                 raise self.fail(event, "a key must be a word")
             key = "" if key is None else str(key)
             if key in result:
                 raise self.fail(event, f"the key {shown(key)} is written twice")
-            event = self.peek_event()
-            value = self.value(depth)
+            event = self.get_event()
+            value = self.value(event, depth)
             if value is None and getattr(event, "value", None) == "" and type(_plain(key)) in (int, float):
                 # {max_power_w: 1,5} means max_power_w: 1 and a key 5 that holds nothing.
                 raise self.fail(event, f"the key {shown(key)} holds nothing; a decimal sign is a point: 1.5, not 1,5")
@@ -205,7 +202,6 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
                     raise self.fail(event, "'<<' merges mappings only")
             else:
                 result[key] = value
-        self.get_event()
         for other in merged:
             for key, value in other.items():
                 result.setdefault(key, value)
