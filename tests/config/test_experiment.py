@@ -220,3 +220,14 @@ def test_a_partitions_file_beside_another_kind_is_kept_where_both_were_chosen():
     assert Experiment.load("mnist", ["partition.file=who.json", "partition.kind=iid"]).partition.kind == "iid"
     with pytest.raises(InputError, match="is read where partition"):
         Experiment.from_dict({"scenario": "paper-mnist", "partition": {"file": "who.json"}})
+
+
+def test_other_clients_take_the_place_of_the_scenarios():
+    experiment = Experiment.load("mnist", ["seed=3"])
+    devices = experiment.devices()
+    assert [device["name"] for device in devices[:2]] == ["client 0", "client 1"]
+    assert not {"phi", "label_counts", "target_counts"} & set(devices[0])
+    smaller = experiment.with_clients(devices[:2])
+    assert (smaller.size, smaller.seed, experiment.size) == (2, 3, 10)
+    scenario = smaller.planning_scenario(COUNTS[:2], TARGET)
+    assert [client.uplink_gain for client in scenario.clients] == [device["uplink_gain"] for device in devices[:2]]
