@@ -47,6 +47,8 @@ class Registry:
     """One of them, in an error message."""
     built_in: Mapping[str, str]
     """Name to ``package.module:NAME``, in the order in which people should see them."""
+    file_suffix: str = ""
+    """Ending of the files whose paths are names, too."""
 
     @property
     def group(self) -> str:
@@ -65,10 +67,12 @@ class Registry:
 
     def check(self, name: str, key: str | None = None) -> None:
         """Raise an :class:`InputError` unless ``name`` is known or has the form ``package.module:NAME``."""
-        if name not in self.built_in and ":" not in name and name not in self.added():
+        is_file = bool(self.file_suffix) and name.endswith(self.file_suffix)
+        if name not in self.built_in and ":" not in name and not is_file and name not in self.added():
             names = self.names()
-            raise InputError(f"{key or self.noun}: must be one of {', '.join(names)}, or package.module:NAME; "
-                             f"got {name!r}{did_you_mean(name, names)}")
+            file = f" a {self.file_suffix} file," if self.file_suffix else ""
+            raise InputError(f"{key or self.noun}: must be one of {', '.join(names)},{file} or package.module:NAME; "
+                             f"got {name[:60]!r}{did_you_mean(name, names)}")
 
     def load(self, name: str, key: str | None = None) -> Any:
         """The object behind a name.
@@ -86,3 +90,27 @@ SCHEMES = Registry("schemes", "scheme", {
                  "measured")
 })
 """Restrictions of P1: :class:`fedgap.Scheme` objects."""
+
+FLEETS = Registry("fleets", "fleet", {name: f"fedgap.config.fleet_recipes:{name}" for name in ("rayleigh", "city")})
+"""Functions from a seed and keyword arguments to clients, as columns or as one mapping per client."""
+
+MODELS = Registry("models", "model", {
+    "lenet5": "fedgap.learning.models.lenet:LeNet5",
+    "mlp": "fedgap.learning.models.mlp:MLP",
+    **{f"resnet{depth}": f"fedgap.learning.models.resnet:resnet{depth}" for depth in (20, 32, 44, 56, 110)},
+})
+"""Factories (classes or functions) that give a ``torch.nn.Module``."""
+
+DATA = Registry("data", "data set", {
+    name: f"fedgap.learning.data.load:{name.replace('-', '_')}"
+    for name in ("embedded", "mnist", "fashion-mnist", "cifar10")
+}, file_suffix=".npz")
+"""Functions that give a :class:`fedgap.Dataset`, two torch data sets or four arrays."""
+
+IMPORTANCE = Registry("importance", "importance rule", {
+    name: f"fedgap.learning.importance:{name}" for name in ("taylor", "magnitude", "random")
+})
+"""How weights are ranked before they are pruned."""
+
+AGGREGATORS = Registry("aggregators", "aggregator", {"mean": "fedgap.learning.aggregators:mean"})
+"""How the server combines the clients' gradients."""

@@ -9,7 +9,7 @@ from fedgap.config import Experiment, Scenario
 from fedgap.config import experiment_sections as parts
 from fedgap.config import fleet_recipes as recipes
 from fedgap.config import scenario_sections as sections
-from fedgap.config.yaml_reader import parse
+from fedgap.config.yaml_files import parse
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCENARIO, EXPERIMENT = DOCS / "reference" / "scenario.md", DOCS / "reference" / "experiment.md"
@@ -39,8 +39,8 @@ def test_every_key_of_a_scenario_is_documented(model):
 @pytest.mark.parametrize(
     "model",
     [
-        *(parts.Data, parts.Partition, parts.ModelChoice, parts.PruningChoice, parts.BudgetChoice),
-        *(parts.Engine, parts.Faults),
+        *(parts.Data, parts.Partition, parts.ModelChoice, parts.LearningChoice, parts.PruningChoice),
+        *(parts.BudgetChoice, parts.Engine, parts.Faults),
     ],
 )
 def test_every_key_of_an_experiment_is_documented(model):
@@ -54,15 +54,18 @@ def test_every_top_key_is_documented():
     assert all(f"`{key}" in documented for key in Experiment.model_fields)
 
 
-def test_the_examples_load(tmp_path, document):
+def test_the_examples_load(tmp_path, document, monkeypatch):
     (scenario,) = blocks(SCENARIO, "yaml")
     assert Scenario.from_dict(parse(scenario, "docs")).size == 1
     (experiment,) = blocks(EXPERIMENT, "yaml")
     assert Experiment.from_dict(parse(experiment, "docs")).size == 10
-    listed, rayleigh = blocks(FLEET, "yaml")
+    listed, rayleigh, rings = blocks(FLEET, "yaml")
     del document["clients"]
     assert Scenario.from_dict(document | parse(listed, "docs")).names == ["kitchen", "garage"]
     assert Scenario.from_dict(document | parse(rayleigh, "docs")).size == 10
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_fleets.py").write_text(blocks(FLEET, "python")[0])
+    assert Scenario.from_dict(document | parse(rings, "docs")).size == 6
     (table,) = blocks(FLEET, "csv")
     (tmp_path / "fleet.csv").write_text(table)
     target = {"target_counts": [10] * 10}

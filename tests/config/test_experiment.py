@@ -133,22 +133,22 @@ def test_a_module_of_ones_own():
     [
         ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
         ("partition.file=who.json", "partition.file: is read where partition.kind is file; it is dirichlet"),
-        ("learning.rate=0.1", "learning: unknown key; did you mean 'scenario.learning'?"),
+        ("learning.rate=0.1", "learning.rate: unknown key; did you mean 'scenario.learning.rate'?"),
         ("dropout_probability=0.1", "dropout_probability: unknown key; did you mean 'faults.dropout_probability'?"),
         (
             "data.name=mnits",
-            "data.name: must be one of embedded, mnist, fashion-mnist, cifar10, or a .npz file, or"
-            " package.module:function; got 'mnits'; did you mean 'mnist'?",
+            "data.name: must be one of embedded, mnist, fashion-mnist, cifar10, a .npz file, or"
+            " package.module:NAME; got 'mnits'; did you mean 'mnist'?",
         ),
         (
             "model.name=lenet",
             "model.name: must be one of lenet5, mlp, resnet20, resnet32, resnet44, resnet56, resnet110, or"
-            " package.module:factory; got 'lenet'; did you mean 'lenet5'?",
+            " package.module:NAME; got 'lenet'; did you mean 'lenet5'?",
         ),
         (
             "scheme=propsed",
             "scheme: must be one of proposed, no_pruning, all_clients, no_generalization, fixed_power, "
-            "fixed_frequency, measured; got 'propsed'; did you mean 'proposed'?",
+            "fixed_frequency, measured, or package.module:NAME; got 'propsed'; did you mean 'proposed'?",
         ),
         ("solver=[]", "solver: must be one of exact, alternating; got a list of 0"),
         (
@@ -220,3 +220,14 @@ def test_a_partitions_file_beside_another_kind_is_kept_where_both_were_chosen():
     assert Experiment.load("mnist", ["partition.file=who.json", "partition.kind=iid"]).partition.kind == "iid"
     with pytest.raises(InputError, match="is read where partition"):
         Experiment.from_dict({"scenario": "paper-mnist", "partition": {"file": "who.json"}})
+
+
+def test_other_clients_take_the_place_of_the_scenarios():
+    experiment = Experiment.load("mnist", ["seed=3"])
+    devices = experiment.devices()
+    assert [device["name"] for device in devices[:2]] == ["client 0", "client 1"]
+    assert not {"phi", "label_counts", "target_counts"} & set(devices[0])
+    smaller = experiment.with_clients(devices[:2])
+    assert (smaller.size, smaller.seed, experiment.size) == (2, 3, 10)
+    scenario = smaller.planning_scenario(COUNTS[:2], TARGET)
+    assert [client.uplink_gain for client in scenario.clients] == [device["uplink_gain"] for device in devices[:2]]

@@ -16,7 +16,7 @@ def load(document, tmp_path):
     return load
 
 
-def test_one_row_a_client(load):
+def test_one_row_per_client(load):
     scenario = load(f"{HEADER}\na,{ROW}\n\n# a comment\nb , {ROW}3;0; 4\n")
     assert scenario.names == ["a", "b"]
     assert scenario.clients[0].label_counts is None
@@ -67,6 +67,11 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
             "clients[0].bandwidth_hz: must be a number (in Hz, the unit left out); got '100 kHz' ({} line 2)",
         ),
         (
+            f"{HEADER}\na,{ROW.replace('5e8', '500')}\n",
+            "clients[0].max_frequency_hz: must be at least 1e+06 Hz (if MHz was meant, write 500e6; if GHz, 500e9);"
+            " got '500' ({} line 2)",
+        ),
+        (
             f"{HEADER}\na,{ROW}3;x;1\n",
             "clients[0].label_counts: must hold whole numbers from 0 on; got 'x' for class 1 ({} line 2)",
         ),
@@ -101,4 +106,4 @@ def test_bad_tables(load, tmp_path, text, message):
 def test_a_missing_table(document, tmp_path):
     with pytest.raises(InputError) as caught:
         Scenario.from_dict(document | {"clients": "fleet.csv"}, folder=tmp_path)
-    assert str(caught.value) == "clients: 'fleet.csv' is no such file (a CSV with one row a client)"
+    assert str(caught.value) == "clients: 'fleet.csv' is no such file (a CSV with one row per client)"

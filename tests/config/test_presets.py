@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
-from fedgap.config.document_source import open_source
+from fedgap.config.base import open_document
 from fedgap.errors import InputError
 
 
@@ -93,6 +93,6 @@ def test_names_and_files(tmp_path, monkeypatch):
     (tmp_path / "mine").write_text(preset_text("paper-mnist"))
     assert Scenario.load("mine") == Scenario.load("paper-mnist")
     with pytest.raises(InputError, match=r"'embeded': is no file and no experiment preset; did you mean 'embedded'"):
-        open_source("embeded", "experiment")
+        open_document("embeded", "experiment")
     with pytest.raises(InputError, match=r"presets: paper-mnist, paper-cifar10, city"):
-        open_source("xyz", "scenario")
+        open_document("xyz", "scenario")

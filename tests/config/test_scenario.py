@@ -22,7 +22,7 @@ def clients(draw):
         "downlink_gain": draw(positive),
         "bandwidth_hz": draw(positive),
         "max_power_w": draw(positive),
-        "max_frequency_hz": draw(positive),
+        "max_frequency_hz": draw(st.floats(1e6, 1e30)),
         "flops_per_cycle": draw(positive),
         "pue": draw(positive),
         "capacitance": draw(positive),

@@ -11,9 +11,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from fedgap import registry
 from fedgap.cli.arguments import Scheme as Choice
 from fedgap.config import Scenario
-from fedgap.config.experiment_sections import Scheme as Written
 from fedgap.planning import SCHEMES, plan
 from fedgap.planning.problem import Problem
 from tests.oracle.scenarios import CASES
@@ -43,7 +43,7 @@ def cost(answer) -> float:
 def test_the_contract_s_names_are_there_and_come_first():
     assert tuple(SCHEMES)[: len(PAPER)] == PAPER
     assert set(get_args(Choice)) == set(SCHEMES)
-    assert set(get_args(Written)) == set(SCHEMES)
+    assert set(registry.SCHEMES.built_in) == set(SCHEMES)
 
 
 @pytest.mark.parametrize("name", SCHEMES)

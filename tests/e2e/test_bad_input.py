@@ -166,7 +166,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("clients", [])], "clients: must have at least one client; got none"),
     ([("clients", 10)], "clients: must be a list of clients, or the name of a CSV file; got 10"),
     ([("clients", GONE)], "clients: missing; list them, name a CSV file, or give a recipe under fleet"),
-    ([("clients", "fleet.csv")], "clients: 'fleet.csv' is no such file (a CSV with one row a client)"),
+    ([("clients", "fleet.csv")], "clients: 'fleet.csv' is no such file (a CSV with one row per client)"),
     (
         [("clients.1", "phone")],
         "clients[1]: must be a mapping with keys such as name, phi, label_counts, target_counts; got 'phone'",
@@ -198,6 +198,16 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     (
         [("clients.0.max_frequency_hz", 0)],
         "clients[0].max_frequency_hz: must be above 0 Hz (a stopped clock never finishes a gradient); got 0",
+    ),
+    (
+        [("clients.0.max_frequency_hz", 1500)],
+        "clients[0].max_frequency_hz: must be at least 1e+06 Hz (if MHz was meant, write 1500e6; if GHz, 1500e9);"
+        " got 1500",
+    ),
+    (
+        [("clients.0.max_frequency_hz", 2.4)],
+        "clients[0].max_frequency_hz: must be at least 1e+06 Hz (if MHz was meant, write 2.4e6; if GHz, 2.4e9);"
+        " got 2.4",
     ),
     (
         [("clients.0.flops_per_cycle", -4)],

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from fedgap.config import Experiment, Scenario
+from fedgap.config import Experiment, Scenario, write_template
 from fedgap.running.calibrate import calibrate
 from fedgap.running.prepare import divide
 from tests.e2e.terminal import fedgap
@@ -73,6 +73,28 @@ def test_the_command(tmp_path):
         assert f"# {key}: " in text
     assert "not a bound" in text
     assert fedgap("plan", path, "--quiet").code == 0
+
+
+def test_the_authors_comments_stay_and_numbers_are_numbers(tmp_path):
+    """The template's scenario, whose clients are a CSV, is calibrated twice into the same file."""
+    paths = write_template(tmp_path)
+    written = paths[0].read_text(encoding="utf-8")
+    for _ in range(2):
+        experiment = Experiment.load(paths[2], [*SMALL, "rounds=7"])
+        calibrate(experiment, pilots=1, steps=2).save(paths[0])
+    text = paths[0].read_text(encoding="utf-8")
+    for comment in (line.partition("#")[2] for line in written.splitlines()):
+        assert comment in text
+    assert text.count("# Measured by fedgap calibrate") == 1
+    assert "  max_ratio: 0.5              # at most" in text  # a line that nothing changes stays to the letter
+    document = yaml.safe_load(text)
+    assert document["rounds"] == 7
+    assert all(isinstance(value, float) for value in document["bound"].values())
+    for client in document["clients"]:
+        numbers = {key: value for key, value in client.items() if key not in ("name", "label_counts", "target_counts")}
+        assert all(isinstance(value, (int, float)) for value in numbers.values()), numbers
+    scenario = Scenario.load(paths[0])
+    assert (scenario.size, scenario.names[0], scenario.clients[0].max_frequency_hz) == (6, "kitchen", 5e8)
 
 
 def test_bad_options_are_one_line(tmp_path):

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from fedgap.errors import InputError
-from fedgap.learning.models import MODELS, Layout, build
+from fedgap.learning.models import Layout, build
 from fedgap.learning.sizes import flops_per_sample, gradient_bits
+from fedgap.registry import MODELS
 
-SHAPES = {name: (1, 28, 28) if name in ("lenet5", "mlp") else (3, 32, 32) for name in MODELS}
+SHAPES = {name: (1, 28, 28) if name in ("lenet5", "mlp") else (3, 32, 32) for name in MODELS.built_in}
 
 
 @pytest.mark.parametrize(("name", "parameters"), [
@@ -140,7 +141,7 @@ def test_a_lazy_module_gets_its_shapes(own_package, initialisation):
 
 
 @pytest.mark.parametrize(("name", "message"), [
-    ("lenet", "model.name: 'lenet' is not known"),
+    ("lenet", "model.name: must be one of lenet5, mlp"),
     ("no_such_package:f", "model.name: no_such_package:f cannot be imported"),
     ("my_models:missing", "model.name: my_models:missing cannot be imported"),
     ("my_models:number", "must be a class or a function"),

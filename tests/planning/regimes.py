@@ -51,7 +51,7 @@ def random_document(rng: np.random.Generator, clients: int, rounds: int, **chose
         "downlink_gain": [float(g) for g in gain],
         "bandwidth_hz": [float(b) for b in slow * np.array(around(1e6))],
         "max_power_w": around(0.5),
-        "max_frequency_hz": [float(f) for f in slow * np.array(around(1e9))],
+        "max_frequency_hz": [float(f) for f in np.maximum(slow * np.array(around(1e9)), 1e6)],  # config's least clock
         "flops_per_cycle": [4.0] * clients,
         "capacitance": around(1e-27),
     }

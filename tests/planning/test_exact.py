@@ -259,13 +259,13 @@ def test_units_do_not_matter(seed, unit):
         document["budget"]["energy_j"] *= 1e3
     elif unit == "seconds":  # joules kept: J = W·s, and κϖf²C
         for client in document["clients"]:
-            client["max_power_w"] *= 1e-3
-            client["max_frequency_hz"] *= 1e-3
-            client["bandwidth_hz"] *= 1e-3
-            client["capacitance"] *= 1e6
-        document["server"]["power_w"] *= 1e-3
-        document["server"]["bandwidth_hz"] *= 1e-3
-        document["budget"]["delay_s"] *= 1e3
+            client["max_power_w"] *= 1e3
+            client["max_frequency_hz"] *= 1e3
+            client["bandwidth_hz"] *= 1e3
+            client["capacitance"] *= 1e-6
+        document["server"]["power_w"] *= 1e3
+        document["server"]["bandwidth_hz"] *= 1e3
+        document["budget"]["delay_s"] *= 1e-3
     else:
         for key in ("initial_gap", "gradient_moment", "pruning_sensitivity"):
             document["bound"][key] *= 1e3

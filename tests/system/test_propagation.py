@@ -59,3 +59,10 @@ def test_rayleigh_power_is_exponential():
     power = propagation.rayleigh_power(stream(1, "fading"), 200_000)
     for level in (0.1, 0.5, 1.0, 3.0):
         assert np.mean(power > level) == pytest.approx(np.exp(-level), abs=0.005)
+
+
+def test_path_gain_takes_the_loss_and_the_shadowing_of_its_line_of_sight():
+    # In sight: 10^(−(85.314192 + 4·0.5)/10); blocked: 10^(−(104.643838 − 7.82)/10).
+    distance, in_sight, shadowing = np.array([100.0, 100.0]), np.array([True, False]), np.array([0.5, -1.0])
+    gain = propagation.path_gain(distance, in_sight, shadowing, 3.5e9)
+    np.testing.assert_allclose(10 * np.log10(gain), [-87.314192, -96.823838], atol=1e-5)

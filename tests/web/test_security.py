@@ -139,6 +139,16 @@ def test_a_scenario_cannot_name_a_file(studio: Studio, secret: str) -> None:
     assert studio.post("/api/scenario/upload", kind="yaml", text=text).status_code == 422
 
 
+def test_a_scenario_cannot_name_code(studio: Studio) -> None:
+    for body in ({"preset": "paper-mnist", "overrides": ["fleet={kind: antigravity:fly}"]},
+                 {"preset": "paper-mnist", "overrides": ["fleet.kind=antigravity:fly"]},
+                 {"document": {"fleet": {"kind": "antigravity:fly"}}}):
+        reply = studio.post("/api/scenario", **body)
+        assert (reply.status_code, reply.json()["key"]) == (422, "fleet.kind")
+        assert "installed fleets" in reply.text
+    assert studio.post("/api/plan", preset="paper-mnist", scheme="antigravity:fly").status_code == 422
+
+
 @pytest.mark.parametrize("change", [
     {"data": "os:system"}, {"data": "/etc/passwd.npz"}, {"model": "os:system"}, {"name": "../out"}, {"name": ""},
     {"name": ".hidden"}, {"name": "a/b"}, {"name": "a~b"}, {"scheme": "none"}, {"seed": -1}, {"concentration": 0},

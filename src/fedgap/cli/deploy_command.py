@@ -140,7 +140,7 @@ def node(
     plain: Annotated[bool, typer.Option("--plain", help="Flower's own SuperNode and SuperExec.")] = False,
 ) -> None:
     """Run a node until it is interrupted; its data stay on it."""
-    from fedgap.config.yaml_writer import write_document
+    from fedgap.config.yaml_files import write_document
     from fedgap.deploy.flower_processes import NodeProcesses
     from fedgap.deploy.keys import private_folder
     from fedgap.deploy.node_data import FileSource, NodeFile

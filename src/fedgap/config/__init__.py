@@ -1,11 +1,12 @@
-"""What a person writes down: scenarios, experiments, presets, overrides."""
+"""The files that people write: scenarios, experiments, presets, overrides."""
 
-from fedgap.config.document_source import PRESETS, preset_text
+from typing import Any
+
+from fedgap.config.base import PRESETS, preset_text
 from fedgap.config.experiment import Experiment
 from fedgap.config.init_template import write_template
 from fedgap.config.scenario import Scenario
 from fedgap.config.scenario_sections import Bound, Budget, Client, Learning, Model, Pruning, Server
-from fedgap.config.schemas import schema
 
 __all__ = [
     "PRESETS",
@@ -22,3 +23,8 @@ __all__ = [
     "schema",
     "write_template",
 ]
+
+
+def schema() -> dict[str, dict[str, Any]]:
+    """The JSON Schemas of a ``scenario`` file and an ``experiment`` file."""
+    return {"scenario": Scenario.file_schema(), "experiment": Experiment.file_schema()}

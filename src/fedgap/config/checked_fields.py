@@ -1,32 +1,55 @@
-"""Checked values: a number with its unit, its range and the reason for it; a word; a yes or no."""
+"""Annotations of checked values: a number with its unit, its range and the reason for it; a word; a yes or no; a name.
+
+pydantic's own ``Field(gt=...)`` would need a table of units and reasons beside it, and a translation of its errors.
+"""
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
+from operator import ge, gt, le, lt
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fedgap.config.error_messages import shown
+from fedgap.errors import InputError
+from fedgap.registry import Registry
 
 SMALLEST = 1e-40
-"""Below this a unit slipped, and quotients would leave float64."""
-
+"""A positive number below this has the wrong unit, and quotients would leave float64."""
+SLOWEST_CLOCK_HZ = 1e6
+"""No processor that trains a model is slower; a smaller number was meant in MHz or GHz."""
 
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
 
 
 def wrong(text: str) -> PydanticCustomError:
-    """A validation error with this text, to which the key is added by ``messages``."""
+    """A validation error with this text; :func:`error_messages.first_error` puts the key before it."""
     return PydanticCustomError("fedgap", "{text}", {"text": text})
 
 
+class Checked:
+    """Base of the annotations that check by a method."""
+
+    check: Callable[..., Any]
+    """The checked value, or the error that tells what would be right."""
+    json_schema: Callable[..., JsonSchemaValue]
+    """What editors are told about the value."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        return self.json_schema()
+
+
 @dataclass(frozen=True)
-class Number:
-    """Annotation of a finite number in a range. Numeric strings count (YAML 1.1 and CSV give them), booleans do not."""
+class Number(Checked):
+    """A finite number in a range. Numeric strings count (YAML 1.1 and CSV give them), booleans do not."""
 
     unit: str = ""
     above: float | None = None
@@ -35,22 +58,27 @@ class Number:
     at_most: float | None = None
     whole: bool = False
     limit: float = 1e30
-    """The largest size there is room for; beyond it a unit slipped, and products would leave float64."""
+    """The largest size; beyond it the unit is wrong, and products would leave float64."""
+    smallest: float = SMALLEST
+    """The smallest plausible number above 0."""
     reason: str = ""
-    """Why the range is what it is, for whoever left it."""
+    """Why the range is what it is."""
 
     def check(self, value: Any) -> float | int:
         """The number, or the error that tells what would be right."""
         number = self._number(value)
         if not math.isfinite(number):
             raise wrong(f"must be a finite number; got {shown(value)}")
-        if not self._inside(number):
+        if not all(holds(number, bound) for _, bound, holds in self._bounds()):
             why = f" ({self.reason})" if self.reason else ""
             raise wrong(f"must be {self.range_text()}{why}; got {shown(value)}")
         if abs(number) > self.limit:
             raise wrong(f"must be at most {self.limit:g}; got {shown(value)}")
-        if self.above == 0 and number < SMALLEST:
-            raise wrong(f"must be at least {SMALLEST:g} (is the unit right?); got {shown(value)}")
+        if self.above == 0 and number < self.smallest:
+            hint = "(is the unit right?)"
+            if self.smallest == SLOWEST_CLOCK_HZ:
+                hint = f"Hz (if MHz was meant, write {number:g}e6; if GHz, {number:g}e9)"
+            raise wrong(f"must be at least {self.smallest:g} {hint}; got {shown(value)}")
         if self.whole:
             if number != int(number):
                 raise wrong(f"must be a whole number; got {shown(value)}")
@@ -67,34 +95,28 @@ class Number:
             return math.inf
         except ValueError:
             pass
-        in_unit = f" (in {self.unit}, the unit left out)" if self.unit and isinstance(value, str) else ""
+        remedy = f" (in {self.unit}, the unit left out)" if self.unit and isinstance(value, str) else ""
         if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
-            in_unit = " (a decimal sign is a point: 1.5, not 1,5)"
-        raise wrong(f"must be a number{in_unit}; got {shown(value)}")
+            remedy = " (a decimal sign is a point: 1.5, not 1,5)"
+        raise wrong(f"must be a number{remedy}; got {shown(value)}")
 
-    def _inside(self, number: float) -> bool:
-        return not (
-            (self.above is not None and number <= self.above)
-            or (self.at_least is not None and number < self.at_least)
-            or (self.below is not None and number >= self.below)
-            or (self.at_most is not None and number > self.at_most)
-        )
+    def _bounds(self) -> list[tuple[str, float, Callable[[float, float], bool]]]:
+        bounds = (("above", self.above, gt), ("at least", self.at_least, ge), ("below", self.below, lt),
+                  ("at most", self.at_most, le))
+        return [(word, bound, holds) for word, bound, holds in bounds if bound is not None]
 
     def range_text(self) -> str:
         """The range in words, e.g. ``above 0 Hz`` or ``at least 0 and below 1``."""
         if self.at_least is not None and self.at_least == self.at_most:
             return f"{self.at_least:g}"
-        bounds = (("above", self.above), ("at least", self.at_least), ("below", self.below), ("at most", self.at_most))
-        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+        words = " and ".join(f"{word} {bound:g}" for word, bound, _ in self._bounds())
         return f"{words} {self.unit}".rstrip()
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def json_schema(self) -> JsonSchemaValue:
+        """The type and the bounds."""
         bounds = {
             "exclusiveMinimum": self.above,
-            "minimum": self.at_least,
+            "minimum": self.smallest if self.smallest > SMALLEST else self.at_least,
             "exclusiveMaximum": self.below,
             "maximum": self.limit if self.at_most is None and self.whole else self.at_most,
         }
@@ -102,85 +124,88 @@ class Number:
         return result | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
-@dataclass(frozen=True)
-class _Word:
-    """Annotation of a short printable text; a number counts as its digits."""
+def count(reason: str, *, at_least: int = 1, limit: float = 1e9) -> Number:
+    """A whole number of things."""
+    return Number(at_least=at_least, limit=limit, whole=True, reason=reason)
 
-    longest: int = 200
+
+def clock(reason: str) -> Number:
+    """The frequency of a processor."""
+    return Number("Hz", above=0, smallest=SLOWEST_CLOCK_HZ, reason=reason)
+
+
+@dataclass(frozen=True, eq=False)
+class Named(Checked):
+    """A name in a registry; nothing is imported to check it."""
+
+    registry: Registry
 
     def check(self, value: Any) -> str:
+        """The name, where the registry knows it or it has the form ``package.module:NAME``."""
+        if not isinstance(value, str):
+            names = ", ".join(self.registry.built_in)
+            raise wrong(f"must be a name such as {names}; got {shown(value)}")
+        try:
+            self.registry.check(value)
+        except InputError as error:  # its message begins with the noun, where the key will stand
+            raise wrong(str(error).partition(": ")[2]) from None
+        return value
+
+    def json_schema(self) -> JsonSchemaValue:
+        """A text, with the built-in names as examples."""
+        return {"type": "string", "examples": list(self.registry.built_in)}
+
+
+def _word(longest: int) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):
             raise wrong(f"must be a text; got {shown(value)}")
-        if not value.strip() or len(value) > self.longest or not value.isprintable():
-            raise wrong(f"must be a printable text of 1 to {self.longest} characters; got {shown(value)}")
+        if not value.strip() or len(value) > longest or not value.isprintable():
+            raise wrong(f"must be a printable text of 1 to {longest} characters; got {shown(value)}")
         return value
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string", "minLength": 1, "maxLength": self.longest}
+    return check
 
 
-@dataclass(frozen=True)
-class _Truth:
-    """Annotation of a yes or no."""
-
-    def check(self, value: Any) -> bool:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.lower() in ("true", "yes", "on", "false", "no", "off"):
-            return value.lower() in ("true", "yes", "on")
-        raise wrong(f"must be true or false; got {shown(value)}")
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "boolean"}
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "yes", "on", "false", "no", "off"):
+        return value.lower() in ("true", "yes", "on")
+    raise wrong(f"must be true or false; got {shown(value)}")
 
 
-@dataclass(frozen=True)
-class _Histogram:
-    """Annotation of a label histogram: samples of each class, at least two classes, at least one sample."""
-
-    def check(self, value: Any) -> tuple[int, ...]:
-        if not isinstance(value, (list, tuple)):
-            as_text = " (in a CSV as 12;0;7)" if isinstance(value, str) else ""
-            raise wrong(f"must be a list of sample counts, one a class{as_text}; got {shown(value)}")
-        if len(value) < 2:
-            raise wrong(f"must have at least 2 classes (with one there is nothing to tell apart); got {len(value)}")
-        counts = tuple(self._count(item, label) for label, item in enumerate(value))
-        if sum(counts) == 0:
-            raise wrong("must hold at least one sample; got zeros only")
-        return counts
-
-    @staticmethod
-    def _count(item: Any, label: int) -> int:
-        try:
-            number = float(item) if isinstance(item, (int, float, str)) and not isinstance(item, bool) else math.nan
-        except (OverflowError, ValueError):
-            number = math.nan
-        if not 0 <= number <= 1e12 or number != int(number):
-            raise wrong(f"must hold whole numbers from 0 on; got {shown(item)} for class {label}")
-        return int(number)
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 2}
+def _histogram(value: Any) -> tuple[int, ...]:
+    if not isinstance(value, (list, tuple)):
+        as_text = " (in a CSV as 12;0;7)" if isinstance(value, str) else ""
+        raise wrong(f"must be a list of sample counts, one a class{as_text}; got {shown(value)}")
+    if len(value) < 2:
+        raise wrong(f"must have at least 2 classes (with one there is nothing to tell apart); got {len(value)}")
+    counts = tuple(_samples(item, label) for label, item in enumerate(value))
+    if sum(counts) == 0:
+        raise wrong("must hold at least one sample; got zeros only")
+    return counts
 
 
-Word = Annotated[str, _Word()]
-File = Annotated[str, _Word(4096)]
-Truth = Annotated[bool, _Truth()]
-Histogram = Annotated[tuple[int, ...], _Histogram()]
+def _samples(value: Any, label: int) -> int:
+    try:
+        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
+    except (OverflowError, ValueError):
+        number = math.nan
+    if not 0 <= number <= 1e12 or number != int(number):
+        raise wrong(f"must hold whole numbers from 0 on; got {shown(value)} for class {label}")
+    return int(number)
+
+
+Word = Annotated[str, BeforeValidator(_word(200)), Field(min_length=1, max_length=200)]
+File = Annotated[str, BeforeValidator(_word(4096)), Field(min_length=1, max_length=4096)]
+Truth = Annotated[bool, BeforeValidator(_truth)]
+Histogram = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=2), BeforeValidator(_histogram)]
 Probability = Annotated[float, Number(at_least=0, at_most=1, reason="it is a probability")]
-
-
-def count(reason: str, *, at_least: int = 1, limit: float = 1e9) -> Number:
-    """A whole number of things."""
-    return Number(at_least=at_least, limit=limit, whole=True, reason=reason)
+Concentration = Annotated[
+    float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")
+]
+Format = Annotated[int, Number(at_least=1, at_most=1, whole=True, reason="the only format there is")]
+Seed = Annotated[int, count("a seed is not negative", at_least=0, limit=2**53)]

@@ -1,4 +1,4 @@
-"""One line for a person: pydantic's errors, quoted input, and "did you mean"."""
+"""One-line error messages: pydantic's errors with the key, the reason and "did you mean"; quoted input."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Location = tuple[str | int, ...]
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """``value`` as it can stand in a one-line message: short, printable, strings in quotes."""
+    """``value`` for a one-line message: short, printable, strings in quotes."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, (list, tuple)):
@@ -40,7 +40,7 @@ def key_path(location: Iterable[str | int]) -> str:
 
 
 def unknown_key(location: Location, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """The line for a key that does not exist; ``elsewhere``: the paths of keys that stand one level deeper."""
+    """The message for a key that does not exist; ``elsewhere``: paths of keys that stand one level deeper."""
     known = list(known)
     deeper = next((path for path in elsewhere if path.rpartition(".")[2] == str(location[-1])), None)
     hint = f"; did you mean '{deeper}'?" if deeper is not None else did_you_mean(location[-1], known)
@@ -56,9 +56,8 @@ def first_error(
     :param document: what was validated; :param extra: further keys that may stand at its top, for "did you mean";
     :param prefix: where it stands in the whole.
     """
-    found = error.errors(include_url=False)
-    chosen = min(found, key=lambda item: _position(document, item["loc"]))
-    return InputError(_line(chosen, _MODELS.get(error.title), extra, prefix))
+    first = min(error.errors(include_url=False), key=lambda item: _position(document, item["loc"]))
+    return InputError(_line(first, _MODELS.get(error.title), extra, prefix))
 
 
 _MODELS: dict[str, type[BaseModel]] = {}
@@ -100,6 +99,9 @@ def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix
     if kind == "extra_forbidden":
         known = list(owner.model_fields) if owner is not None else []
         if len(location) > 1 or owner is None:
+            scenario = _model_at(_MODELS.get("Scenario"), location[:-1])
+            if model is _MODELS.get("Experiment") and scenario is not None and location[-1] in scenario.model_fields:
+                return f"{path}: unknown key; did you mean 'scenario.{path}'?"
             return unknown_key(prefix + location, known)
         return unknown_key(prefix + location, known + list(extra), _paths_below(owner))
     if kind == "missing":

@@ -1,36 +1,33 @@
 """The experiment: all that training needs, checked."""
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy.typing as npt
 from pydantic import BeforeValidator, PrivateAttr, ValidationError, WithJsonSchema
 
 from fedgap.config import error_messages, mode_defaults
-from fedgap.config.checked_fields import Number, Truth, count, wrong
-from fedgap.config.document_source import PRESETS, open_source
+from fedgap.config.base import PRESETS, Document, Written, exists, open_document, stripped
+from fedgap.config.checked_fields import Format, Named, Seed, Truth, count, wrong
 from fedgap.config.error_messages import shown
 from fedgap.config.experiment_sections import (
     BudgetChoice,
     Data,
     Engine,
     Faults,
+    LearningChoice,
     ModelChoice,
     Partition,
     PruningChoice,
-    Scheme,
-    Solver,
 )
-from fedgap.config.overrides import Override, apply, blame, parse_overrides
-from fedgap.config.references import beside, open_scenario
+from fedgap.config.overrides import Override, apply
 from fedgap.config.scenario import Scenario
-from fedgap.config.scenario_resolution import Resolved, plain, stripped, with_histograms
-from fedgap.config.scenario_sections import Rounds, Section
-from fedgap.config.yaml_writer import write_document
+from fedgap.config.scenario_resolution import Resolved, resolve, with_histograms
+from fedgap.config.scenario_sections import Rounds
 from fedgap.errors import InputError
+from fedgap.registry import SCHEMES
 
 
 def _reference(value: Any) -> str | dict[str, Any]:
@@ -46,14 +43,15 @@ Every = Annotated[int, count("it counts rounds")]
 
 
 @error_messages.register
-class Experiment(Section):
+class Experiment(Document):
     """All that training needs beside the plan: scenario, data, model, readings, engine.
 
     Each reading is what the experiment's key says; otherwise what the experiment's mode says; otherwise what the
     scenario's key says; otherwise what the scenario's mode says; otherwise ``repaired``.
     """
 
-    format: Annotated[int, Number(at_least=1, at_most=1, whole=True, reason="the only format there is")] = 1
+    kind: ClassVar[str] = "experiment"
+    format: Format = 1
     """The version of the file format."""
     scenario: Reference
     """A scenario's file, a preset, or the scenario itself."""
@@ -63,6 +61,8 @@ class Experiment(Section):
     """Who has what."""
     model: ModelChoice = ModelChoice()
     """The model that is trained."""
+    learning: LearningChoice = LearningChoice()
+    """How the server learns from the clients' gradients."""
     pruning: PruningChoice = PruningChoice()
     """How weights are ranked and what an upload is charged for."""
     mode: mode_defaults.Mode | None = None
@@ -81,11 +81,11 @@ class Experiment(Section):
     """Whether the pruned model, which is the one trained, is evaluated and shipped."""
     importance_weights: mode_defaults.ImportanceWeights | None = None
     """Which weights enter the importance: the previous round's (as printed) or the current ones."""
-    scheme: Scheme = "proposed"
-    """What the planner may decide: all of it, or one of the paper's five baselines."""
-    solver: Solver = "exact"
+    scheme: Annotated[str, Named(SCHEMES)] = "proposed"
+    """What the planner may decide: all of it, one of the paper's five baselines, or package.module:NAME."""
+    solver: Literal["exact", "alternating"] = "exact"
     """exact (certified), or alternating (the paper's Algorithm 1)."""
-    seed: Annotated[int, count("a seed is not negative", at_least=0, limit=2**53)] = 0
+    seed: Seed = 0
     """Root seed of the partition, the model, the batches and the faults. (The channels have the scenario's.)"""
     rounds: Rounds | None = None
     """Replaces the scenario's number of rounds."""
@@ -102,51 +102,30 @@ class Experiment(Section):
     faults: Faults = Faults()
     """What goes wrong."""
 
-    _written: Any = PrivateAttr(default=None)
-    _overrides: tuple[Override, ...] = PrivateAttr(default=())
-    _folder: Path = PrivateAttr(default=Path())
-    _base: Resolved | None = PrivateAttr(default=None)
+    _base: Resolved = PrivateAttr()
+    """The scenario that it names, resolved, without this experiment's choices."""
 
     @classmethod
-    def load(cls, source: str | Path, overrides: Iterable[str | Override] = ()) -> Self:
-        """Read an experiment from a ``.yaml`` or ``.json`` file, or by a preset's name.
-
-        :param overrides: ``key.path=value`` texts; ``scenario.key=value`` reaches into the scenario.
-        :raises InputError: one line that names the key and says what would be right.
-        """
-        found = open_source(source, "experiment")
-        return cls._build(found.value, found.label, found.folder, parse_overrides(overrides))
-
-    @classmethod
-    def from_dict(
-        cls, document: Mapping[str, Any], overrides: Iterable[str | Override] = (), folder: str | Path = "."
-    ) -> Self:
-        """An experiment from a dict with the keys of an experiment file."""
-        return cls._build(plain(document), "experiment", Path(folder), parse_overrides(overrides))
-
-    @classmethod
-    def _build(cls, written: Any, label: str, folder: Path, overrides: Sequence[Override]) -> Self:
-        if not isinstance(written, Mapping):
-            raise InputError(f"{label}: must be a mapping of keys such as scenario and data; got {shown(written)}")
+    def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
+        if not isinstance(written.value, Mapping):
+            raise InputError(
+                f"{written.label}: must be a mapping of keys such as scenario and data; got {shown(written.value)}"
+            )
+        outer = [o for o in overrides if o.path[0] != "scenario" or len(o.path) == 1]
+        inner = [Override(o.path[1:], o.value, o.text) for o in overrides if o not in outer]
+        document = _with_absolute_paths(stripped(apply(dict(written.value), outer)), written.folder)
         try:
-            outer = [o for o in overrides if o.path[0] != "scenario" or len(o.path) == 1]
-            inner = [Override(o.path[1:], o.value, o.text) for o in overrides if o not in outer]
-            document = beside(stripped(apply(dict(written), outer)), folder)
-            try:
-                experiment = cls.model_validate(document)
-            except ValidationError as error:
-                raise error_messages.first_error(error, document) from None
-            _check_partition(experiment, document, outer)
-            experiment._written, experiment._overrides, experiment._folder = written, tuple(overrides), folder
-            experiment._base = open_scenario(experiment.scenario, folder, inner)
-            experiment._check_scenario()
-        except InputError as error:
-            raise blame(error, overrides) from None
+            experiment = cls.model_validate(document)
+        except ValidationError as error:
+            raise error_messages.first_error(error, document) from None
+        _check_partition(experiment, document, outer)
+        experiment._base = _open_scenario(experiment.scenario, written.folder, inner)
+        experiment._check_scenario()
         return experiment
 
     def _check_scenario(self) -> None:
-        """A scenario without φ will get label histograms from the partition; everything else is checked now."""
-        base, document = self.resolved_base(), self._scenario_document()
+        """Check everything but φ: a scenario without it will get label histograms from the partition."""
+        base, document = self._base, self._scenario_document()
         clients = base.scenario["clients"]
         clients = [{"phi": 0.0, **client} if isinstance(client, dict) else client for client in clients]
         document |= {"clients": clients, "fleet": None, "labels": None}
@@ -159,52 +138,42 @@ class Experiment(Section):
             raise InputError(f"scenario.{base.locate(error)}") from None
 
     @property
-    def folder(self) -> Path:
-        """What the paths in it are relative to."""
-        return self._folder
-
-    def resolved_base(self) -> Resolved:
-        """The scenario that it names, resolved, before this experiment's own choices."""
-        assert self._base is not None, "an experiment is built by load or from_dict"
-        return self._base
-
-    @property
     def size(self) -> int:
         """N: the number of the scenario's clients."""
-        return len(self.resolved_base().scenario["clients"])
+        return len(self._base.scenario["clients"])
 
     @property
     def readings(self) -> dict[str, Any]:
         """Every reading after the modes: statement, aggregation, constants, sensitivity, dense_first, evaluate_pruned,
         importance_weights, and the ``mode`` itself.
         """
-        base = self.resolved_base()
-        mode = self.mode or base.document.get("mode") or "repaired"
-        bound = base.document.get("bound")
+        document = self._base.document
+        mode = self.mode or document.get("mode") or "repaired"
+        bound = document.get("bound")
         secant_known = isinstance(bound, dict) and "pruning_sensitivity" in bound
-        found = mode_defaults.mode_readings(mode, clients=self.size, counts_known=True, secant_known=secant_known)
+        readings = mode_defaults.mode_readings(mode, clients=self.size, counts_known=True, secant_known=secant_known)
         if self.mode is None:
             for name, (section, key) in mode_defaults.PLANNING_KEYS.items():
-                written = base.document.get(section)
+                written = document.get(section)
                 if isinstance(written, dict) and key in written:
-                    found[name] = written[key]
-        found |= {name: getattr(self, name) for name in found if getattr(self, name) is not None}
-        return {"mode": mode, **found}
+                    readings[name] = written[key]
+        readings |= {name: getattr(self, name) for name in readings if getattr(self, name) is not None}
+        return {"mode": mode, **readings}
 
     def _scenario_document(self) -> dict[str, Any]:
-        """The scenario's document with this experiment's rounds, budgets and readings in it."""
-        base = self.resolved_base()
-        document = {key: value for key, value in base.document.items() if key != "mode"}
+        """The scenario's document with this experiment's rounds, budgets and readings in it, and without a mode."""
+        document = {key: value for key, value in self._base.document.items() if key != "mode"}
+        return self._with_choices(document, self.readings)
+
+    def _with_choices(self, document: dict[str, Any], readings: Mapping[str, Any]) -> dict[str, Any]:
+        """The document with this experiment's rounds and budgets, and with these readings."""
         changes: dict[str, dict[str, Any]] = {"budget": self.budget.model_dump(exclude_none=True)}
-        readings = self.readings
         for name, (section, key) in mode_defaults.PLANNING_KEYS.items():
-            changes.setdefault(section, {})[key] = readings[name]
-        for section, keys in changes.items():
-            if isinstance(document.get(section), dict):
-                document[section] = {**document[section], **keys}
+            if readings[name] is not None:
+                changes.setdefault(section, {})[key] = readings[name]
         if self.rounds is not None:
-            document["rounds"] = self.rounds
-        return document
+            document = document | {"rounds": self.rounds}
+        return _changed(document, changes)
 
     def planning_scenario(
         self,
@@ -218,49 +187,97 @@ class Experiment(Section):
             scenario has; :param target_counts: of the target set, (classes,);
         :param client_target_counts: of each client's own target set, (N, classes).
         """
-        base, document = self.resolved_base(), self._scenario_document()
+        document = self._scenario_document()
         if label_counts is not None:
             if target_counts is None:
                 raise ValueError("label_counts come with target_counts")
-            resolved = Resolved(document, base.scenario, base.table)
+            resolved = replace(self._base, document=document)
             document = with_histograms(resolved, label_counts, target_counts, client_target_counts)
-        return Scenario.from_dict(document, folder=self._folder)
+        return Scenario.from_dict(document, folder=self.folder)
 
-    def with_overrides(self, overrides: Iterable[str | Override]) -> Self:
-        """This experiment with further ``key.path=value`` overrides: as if it had been loaded with them."""
-        return self._build(
-            self._written, "experiment", self._folder, [*self._overrides, *parse_overrides(overrides)]
-        )
+    def measured_scenario(
+        self, histograms: Sequence[npt.ArrayLike | None], constants: Mapping[str, Mapping[str, float]]
+    ) -> Scenario:
+        """The scenario as it was written, mode and text included, with this experiment's choices and what was measured.
+
+        :param histograms: the three arguments of :meth:`planning_scenario`;
+        :param constants: measured values by section and key, such as ``{"bound": {"smoothness": 170.0}}``.
+        """
+        document = with_histograms(self._base, *histograms)  # type: ignore[arg-type]
+        if self.mode is not None:  # the experiment's mode wins over the keys of its scenario
+            document["mode"] = self.mode
+            for section, key in mode_defaults.PLANNING_KEYS.values():
+                document[section] = {name: value for name, value in document[section].items() if name != key}
+        readings = {name: getattr(self, name) for name in mode_defaults.PLANNING_KEYS}
+        document = _changed(self._with_choices(document, readings), constants)
+        document["clients"] = Scenario.from_dict(document).to_dict()["clients"]  # a CSV's texts become numbers
+        return Scenario._build(replace(self._base.written, value=document), ())
+
+    def devices(self) -> list[dict[str, Any]]:
+        """The radio, the processor and the name of every client of the scenario, without its data."""
+        data_keys = ("phi", "label_counts", "target_counts")
+        return [{"name": f"client {n}", **{key: value for key, value in client.items() if key not in data_keys}}
+                for n, client in enumerate(self._base.scenario["clients"])]
+
+    def with_clients(self, clients: Sequence[Mapping[str, Any]]) -> Self:
+        """The experiment with these clients (entries of a scenario's ``clients``) in place of the scenario's."""
+        replaced = ("fleet", "labels", "clients", "target_counts")
+        scenario = {key: value for key, value in self._base.document.items() if key not in replaced}
+        document = self.to_dict() | {"scenario": {**scenario, "clients": list(clients)}}
+        return self.from_dict(document, folder=self.folder)
 
     def to_dict(self) -> dict[str, Any]:
         """The experiment as plain values, self-contained: readings resolved, and a scenario's file written out."""
         document = self.model_dump(mode="json", exclude_none=True) | self.readings
+        if self.learning == LearningChoice():
+            del document["learning"]  # files of fedgap 0.1 do not have it, and their hashes must stay
         reached_into = any(o.path[0] == "scenario" and len(o.path) > 1 for o in self._overrides)
         if reached_into or self.scenario not in PRESETS["scenario"]:
-            document["scenario"] = self.resolved_base().document
+            document["scenario"] = self._base.document
         return document
 
-    def save(self, path: str | Path) -> Path:
-        """Write the experiment as YAML, or as JSON where the path ends so."""
-        return write_document(self.to_dict(), Path(path))
 
-    def hash(self) -> str:
-        """16 hex digits that change with anything in the experiment."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:16]
+def _changed(document: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The document with these values, by section and key; sections that it does not have stay out."""
+    sections = {name: {**document[name], **keys} for name, keys in changes.items()
+                if isinstance(document.get(name), dict)}
+    return {**document, **sections}
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Experiment) and self.to_dict() == other.to_dict()
 
-    def __hash__(self) -> int:
-        return hash(self.hash())
+def _open_scenario(reference: str | dict[str, Any], folder: Path, overrides: Sequence[Override]) -> Resolved:
+    """What an experiment's ``scenario`` refers to."""
+    if isinstance(reference, dict):
+        written = Written(reference, "scenario", folder)
+    else:
+        beside = folder / reference
+        is_beside = reference not in PRESETS["scenario"] and exists(beside)
+        try:
+            written = open_document(beside if is_beside else reference, "scenario")
+        except InputError as error:
+            raise InputError(f"scenario: {error}") from None
+    try:
+        return resolve(written, overrides)
+    except InputError as error:
+        raise error if str(error).startswith("override ") else InputError(f"scenario.{error}") from None
+
+
+def _with_absolute_paths(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The document with the paths of files beside it made to work from any folder."""
+    for section, key in (("data", "folder"), ("data", "name"), ("partition", "file")):
+        written = document.get(section)
+        path = written.get(key) if isinstance(written, dict) else None
+        if key == "name" and not str(path).endswith(".npz"):
+            continue
+        if isinstance(path, str) and exists(folder / path):
+            document = document | {section: {**document[section], key: str((folder / path).resolve())}}
+    return document
 
 
 def _check_partition(experiment: Experiment, document: Mapping[str, Any], overrides: Sequence[Override]) -> None:
-    """A partition's file that nobody would read is refused, unless its kind was chosen with it (as a sweep may)."""
-    kind, given = experiment.partition.kind, {o.path for o in overrides}
+    """Refuse a partition's file that nobody would read, unless its kind was chosen with it (as a sweep may)."""
+    kind, overridden = experiment.partition.kind, {o.path for o in overrides}
     if experiment.partition.file is None or kind == "file":
         return
-    by_file = "kind" in document["partition"] and ("partition", "file") not in given
-    if not by_file and ("partition", "kind") not in given:
+    both_in_file = "kind" in document["partition"] and ("partition", "file") not in overridden
+    if not both_in_file and ("partition", "kind") not in overridden:
         raise InputError(f"partition.file: is read where partition.kind is file; it is {kind}")

@@ -1,58 +1,22 @@
 """The experiment's parts, key by key."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+from pydantic import Field
 
-from fedgap.config.checked_fields import Number, Probability, Truth, Word, count, wrong
-from fedgap.config.error_messages import shown
-from fedgap.config.scenario_sections import DelayBudget, EnergyBudget, Section
-from fedgap.errors import did_you_mean
+from fedgap.config.base import Section
+from fedgap.config.checked_fields import Concentration, Named, Number, Probability, Truth, Word, count
+from fedgap.config.scenario_sections import DelayBudget, EnergyBudget
+from fedgap.registry import AGGREGATORS, DATA, IMPORTANCE, MODELS
 
-Scheme = Literal["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
-                 "measured"]
-Solver = Literal["exact", "alternating"]
-
-
-@dataclass(frozen=True)
-class _Name:
-    """Annotation of one of the known names, or of something of one's own that is recognised by its form."""
-
-    known: Sequence[str]
-    marks: Sequence[str]
-    """What a name of one's own contains, e.g. the colon of ``package.module:factory``."""
-    own: str
-
-    def check(self, value: Any) -> str:
-        if isinstance(value, str) and (value in self.known or any(mark in value for mark in self.marks)):
-            return value
-        hint = did_you_mean(value, self.known) if isinstance(value, str) else ""
-        raise wrong(f"must be one of {', '.join(self.known)}, or {self.own}; got {shown(value)}{hint}")
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string", "examples": list(self.known)}
-
-
-_DATA = ("embedded", "mnist", "fashion-mnist", "cifar10")
-_MODELS = ("lenet5", "mlp", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110")
-DataName = Annotated[str, _Name(_DATA, (":", ".npz"), "a .npz file, or package.module:function")]
-ModelName = Annotated[str, _Name(_MODELS, (":",), "package.module:factory")]
-Sigma = Annotated[float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")]
 Samples = Annotated[int, count("a data set needs samples")]
 
 
 class Data(Section):
     """The data set."""
 
-    name: DataName = "embedded"
-    """embedded, mnist, fashion-mnist, cifar10, a .npz file, or package.module:function."""
+    name: Annotated[str, Named(DATA)] = "embedded"
+    """embedded, mnist, fashion-mnist, cifar10, a .npz file, or package.module:NAME."""
     folder: Word | None = None
     """Where its files are; by default the usual places are searched."""
     download: Truth = False
@@ -68,12 +32,12 @@ class Partition(Section):
 
     kind: Literal["dirichlet", "dirichlet_by_class", "iid", "shards", "quantity", "file"] = "dirichlet"
     """dirichlet (the paper's: label proportions of each client), dirichlet_by_class, iid, shards, quantity, file."""
-    concentration: Sigma = 5.0
+    concentration: Concentration = 5.0
     """σ: small for clients that differ, large for clients that are alike."""
     sizes: Literal["equal", "natural"] | None = None
     """Whether all clients have equally many samples; by default what the kind implies."""
     shards: Annotated[int, count("a client needs data")] = 2
-    """Shards a client, for the kind shards."""
+    """Shards of each client, for the kind shards."""
     file: Word | None = None
     """Each client's sample indices (.json or .npz), for the kind file."""
     target: Literal["global", "own"] = "global"
@@ -85,19 +49,26 @@ class Partition(Section):
 class ModelChoice(Section):
     """The model that is trained."""
 
-    name: ModelName = "lenet5"
-    """lenet5, mlp, resnet20, 32, 44, 56, 110, or package.module:factory."""
+    name: Annotated[str, Named(MODELS)] = "lenet5"
+    """lenet5, mlp, resnet20, 32, 44, 56, 110, or package.module:NAME."""
     initialisation: Literal["he", "own"] = "he"
     """he (normal, by fan-in), or the module's own."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the factory."""
 
 
+class LearningChoice(Section):
+    """How the server learns from the clients' gradients."""
+
+    aggregator: Annotated[str, Named(AGGREGATORS)] = "mean"
+    """mean (the paper's: the average of the gradients), or package.module:NAME."""
+
+
 class PruningChoice(Section):
     """How weights are ranked and what an upload is charged for."""
 
-    importance: Literal["taylor", "magnitude", "random"] = "taylor"
-    """taylor (the paper's: gradient times weight), magnitude, or random."""
+    importance: Annotated[str, Named(IMPORTANCE)] = "taylor"
+    """taylor (the paper's: gradient times weight), magnitude, random, or package.module:NAME."""
     remember: Truth | None = None
     """Whether a weight that nobody trained keeps the importance that its last known gradient gives; by default with
     ``dense_first``."""
@@ -128,7 +99,7 @@ class Engine(Section):
 
 
 class Faults(Section):
-    """What goes wrong, each client and round by itself."""
+    """What goes wrong, independently for each client and round."""
 
     dropout_probability: Probability = 0.0
     """A selected client vanishes during the round."""

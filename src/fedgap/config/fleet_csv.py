@@ -1,40 +1,30 @@
-"""A fleet from a CSV file: one row a client, one column a key."""
+"""A fleet from a CSV file: one row per client, one column per key."""
 
 import csv
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedgap.config.document_source import exists
+from fedgap.config.base import exists
 from fedgap.config.error_messages import shown
-from fedgap.config.yaml_reader import read_file
+from fedgap.config.yaml_files import read_file
 from fedgap.errors import InputError
 
 HISTOGRAMS = ("label_counts", "target_counts")
 """Columns whose cells hold a list, as ``12;0;7``."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """The clients of a CSV, and the line that each stands on."""
-
-    path: Path
-    clients: list[dict[str, Any]]
-    lines: list[int]
-
-
-def read_clients(name: str, folder: Path) -> Table:
-    """The clients in a CSV; an empty cell is a key left out. Values stay texts: the scenario checks them.
+def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The clients in a CSV, and where each stands; an empty cell is a key left out. Values stay texts.
 
     :param name: the file, relative to ``folder`` or, failing that, to the current folder.
     """
     path = folder / name if exists(folder / name) else Path(name)
     if not exists(path):
-        raise InputError(f"clients: {shown(name)} is no such file (a CSV with one row a client)")
+        raise InputError(f"clients: {shown(name)} is no such file (a CSV with one row per client)")
     rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     clients: list[dict[str, Any]] = []
-    lines: list[int] = []
+    places: list[str] = []
     header: list[str] = []
     try:
         for row in rows:
@@ -49,12 +39,12 @@ def read_clients(name: str, folder: Path) -> Table:
                     f"{shown(path)}: line {rows.line_num}: has {len(cells)} cells where the header has {len(header)}"
                 )
             clients.append({key: _cell(key, cell) for key, cell in zip(header, cells) if cell})
-            lines.append(rows.line_num)
+            places.append(f"{shown(path)} line {rows.line_num}")
     except csv.Error as error:
         raise InputError(f"{shown(path)}: line {rows.line_num}: is not CSV ({error})") from None
     if not clients:
         raise InputError(f"{shown(path)}: holds no client; the first line names the columns, the others are clients")
-    return Table(path, clients, lines)
+    return clients, places
 
 
 def _header(cells: list[str], path: Path) -> list[str]:
@@ -76,4 +66,4 @@ def _cell(key: str, cell: str) -> Any:
     if key not in HISTOGRAMS:
         return cell
     parts = [part.strip() for part in cell.split(";")]
-    return parts if len(parts) > 1 else cell  # which is then no list of counts, and said to be none
+    return parts if len(parts) > 1 else cell  # the check of the key then says how to write a list

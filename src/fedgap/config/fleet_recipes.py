@@ -1,51 +1,70 @@
-"""Recipes: a few numbers and a seed instead of a list of clients."""
+"""Fleets and label histograms drawn from a seed, instead of a list of clients.
 
-from typing import Annotated, Any, Literal
+A fleet is a plain function: it takes the scenario's seed and the keys under ``fleet`` (all but ``kind``), and returns
+the clients as columns (key to an array, or to one value for all) or as a list with one mapping per client. Functions of
+other packages are found by :data:`fedgap.registry.FLEETS` and are called in the same way as the two here.
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, core_schema
+All draws come from named streams of the seed, one row per client. So a change of one ingredient (the labels, say)
+leaves the others (the channels) as they were, and a larger fleet begins with the same clients.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
 
 from fedgap.config import error_messages
-from fedgap.config.checked_fields import Number, count, wrong
+from fedgap.config.base import Section, plain
+from fedgap.config.checked_fields import Checked, Concentration, Number, count, wrong
 from fedgap.config.error_messages import shown
-from fedgap.config.scenario_sections import Capacitance, CycleFlops, Gain, MaxFrequency, Section
-from fedgap.errors import InputError, did_you_mean
+from fedgap.config.scenario_sections import (
+    Bandwidth,
+    Capacitance,
+    CycleFlops,
+    Gain,
+    MaxFrequency,
+    MaxPower,
+    Pue,
+)
+from fedgap.errors import InputError
+from fedgap.registry import FLEETS
+from fedgap.streams import stream
+from fedgap.system import propagation
+
+Array = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 
 MOST_CLIENTS = 100_000
 MOST_CLASSES = 10_000
+MOST_COUNTS = 20_000_000
+"""Clients × classes that fit comfortably into memory."""
 
 
-class _Cycled:
-    """Annotation of one value for all clients, or a list that is gone through again and again."""
+class _Cycled(Checked):
+    """One value for all clients, or a list that is repeated until every client has a value."""
 
-    def __init__(self, number: Number) -> None:
-        self.number = number
+    def __init__(self, annotation: Any) -> None:
+        self.number: Number = get_args(annotation)[1]
 
     def check(self, value: Any) -> tuple[float, ...]:
-        """The values as a tuple of one or more."""
         values = value if isinstance(value, (list, tuple)) else [value]
         if not values:
             raise wrong("must be a number or a list of them; got an empty list")
         return tuple(self.number.check(item) for item in values)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        one = self.number.__get_pydantic_json_schema__(schema, handler)
-        return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
-
-
-def _each(unit: str, reason: str) -> _Cycled:
-    return _Cycled(Number(unit, above=0, reason=reason))
+    def json_schema(self) -> dict[str, Any]:
+        item = self.number.json_schema()
+        return {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
 
 
 _Values = tuple[float, ...]
 _Count = Annotated[int, count("a fleet has at least one client", limit=MOST_CLIENTS)]
-_Bandwidth = Annotated[_Values, _each("Hz", "a client without bandwidth never finishes its upload")]
-_Power = Annotated[_Values, _each("W", "a silent client never finishes its upload")]
-_Pue = Annotated[_Values, _each("", "computing takes energy")]
+_Bandwidths = Annotated[_Values, _Cycled(Bandwidth)]
+_Powers = Annotated[_Values, _Cycled(MaxPower)]
+_Pues = Annotated[_Values, _Cycled(Pue)]
 _Radius = Annotated[float, Number("m", above=10, at_most=5000, reason="TR 38.901's UMi model reaches to 5 km")]
 _Distance = Annotated[float, Number("m", at_least=10, at_most=5000, reason="TR 38.901's models begin at 10 m")]
 _Carrier = Annotated[float, Number("Hz", at_least=5e8, at_most=1e11, reason="TR 38.901 covers 0.5 to 100 GHz")]
@@ -54,30 +73,28 @@ _KFactor = Annotated[float, Number("dB", at_least=-30, at_most=60, reason="beyon
 _KSpread = Annotated[float, Number("dB", at_least=0, at_most=30, reason="it is a standard deviation")]
 _LogSpread = Annotated[float, Number(at_least=0, at_most=3, reason="it is a logarithm's standard deviation")]
 _Share = Annotated[float, Number(above=0, reason="a tier nobody belongs to can be left out")]
-_Sigma = Annotated[float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")]
 _Classes = Annotated[int, count("with one class there is nothing to tell apart", at_least=2, limit=MOST_CLASSES)]
 
 
+@error_messages.register
 class Rayleigh(Section):
     """The paper's fleet: one average path loss for all, independent Rayleigh fading, listed processors."""
 
-    kind: Literal["rayleigh"]
-    """rayleigh."""
     count: _Count
     """N: how many clients."""
     mean_gain: Gain
     """Mean channel power gain: h = mean_gain·|g|², g complex normal."""
-    bandwidth_hz: _Bandwidth
+    bandwidth_hz: _Bandwidths
     """c_n, in hertz."""
-    max_power_w: _Power
+    max_power_w: _Powers
     """p_n^max, in watt."""
-    max_frequency_hz: Annotated[_Values, _each("Hz", "a stopped clock never finishes a gradient")]
+    max_frequency_hz: Annotated[_Values, _Cycled(MaxFrequency)]
     """f_n^max, in hertz."""
-    flops_per_cycle: Annotated[_Values, _each("FLOP", "a processor does some work in a cycle")]
+    flops_per_cycle: Annotated[_Values, _Cycled(CycleFlops)]
     """q_n."""
-    pue: _Pue = (1.0,)
+    pue: _Pues = (1.0,)
     """κ_n."""
-    capacitance: Annotated[_Values, _each("F", "computing takes energy")]
+    capacitance: Annotated[_Values, _Cycled(Capacitance)]
     """ϖ_n, in farad."""
 
 
@@ -89,22 +106,21 @@ class Tier(Section):
     max_frequency_hz: MaxFrequency
     """Its median clock frequency, in hertz."""
     flops_per_cycle: CycleFlops
-    """q: floating-point operations a cycle."""
+    """q: floating-point operations per cycle."""
     capacitance: Capacitance
     """ϖ: effective switched capacitance, in farad."""
 
 
+@error_messages.register
 class City(Section):
     """Clients in an urban micro cell: 3GPP path loss and shadowing, Rician or Rayleigh fading, tiers of processors."""
 
-    kind: Literal["city"]
-    """city."""
     count: _Count
     """N: how many clients."""
     cell_radius_m: _Radius
     """Clients are spread evenly over the disc of this radius around the server, in metre."""
     min_distance_m: _Distance = 10.0
-    """None is nearer to the server than this, in metre."""
+    """No client is nearer to the server than this, in metre."""
     carrier_hz: _Carrier
     """f_c: the carrier frequency, in hertz."""
     server_height_m: _Height = 10.0
@@ -119,20 +135,21 @@ class City(Section):
     """Kinds of processors."""
     tier_spread: _LogSpread = 0.0
     """Standard deviation of ln(clock frequency) inside a tier."""
-    bandwidth_hz: _Bandwidth
+    bandwidth_hz: _Bandwidths
     """c_n, in hertz."""
-    max_power_w: _Power
+    max_power_w: _Powers
     """p_n^max, in watt."""
-    pue: _Pue = (1.0,)
+    pue: _Pues = (1.0,)
     """κ_n."""
 
 
+@error_messages.register
 class Labels(Section):
     """Label histograms: p_n ~ Dirichlet(σ) over the classes for each client, and a target set with even classes."""
 
     classes: _Classes
     """How many classes."""
-    concentration: _Sigma
+    concentration: Concentration
     """σ: small for clients that differ, large for clients that are alike."""
     train_samples: Annotated[int, count("a client needs data")]
     """D̂_n: training samples of each client."""
@@ -140,31 +157,145 @@ class Labels(Section):
     """D̃_n: samples of each client's target set."""
 
 
-Recipe = Rayleigh | City
-RECIPES: dict[str, type[Rayleigh] | type[City]] = {"rayleigh": Rayleigh, "city": City}
-for _model in (*RECIPES.values(), Labels):
-    error_messages.register(_model)
+RECIPES: dict[str, type[Section]] = {"rayleigh": Rayleigh, "city": City}
+"""The arguments of the fleets that come with fedgap, by ``fleet.kind``."""
 
 
-def read_recipe(written: Any) -> Recipe:
-    """The recipe under a scenario's ``fleet`` key."""
+def rayleigh(seed: int, **arguments: Any) -> dict[str, Any]:
+    """Draw the fleet of :class:`Rayleigh`: h_n = mean_gain·|g_n|²."""
+    recipe = Rayleigh.model_validate(arguments)
+    gain = recipe.mean_gain * propagation.rayleigh_power(stream(seed, "fading"), recipe.count)
+    keys = ("bandwidth_hz", "max_power_w", "max_frequency_hz", "flops_per_cycle", "capacitance", "pue")
+    return {"uplink_gain": gain, "downlink_gain": gain} | _cycled(recipe, recipe.count, keys)
+
+
+def city(seed: int, **arguments: Any) -> dict[str, Any]:
+    """Draw the fleet of :class:`City`: h_n = 10^(−(PL + X)/10)·|g|² with path loss PL, shadowing X and fading g."""
+    recipe = City.model_validate(arguments)
+    if not recipe.tiers:
+        raise InputError("fleet.tiers: must have at least one tier; got none")
+    near, far = recipe.min_distance_m, recipe.cell_radius_m
+    if near >= far:
+        raise InputError(f"fleet.min_distance_m: must be below cell_radius_m ({far:g} m); got {near:g}")
+    place = stream(seed, "placement").random((recipe.count, 2))
+    normal = stream(seed, "placement", 1).standard_normal((recipe.count, 2))
+    distance = np.sqrt(near**2 + (far**2 - near**2) * place[:, 0])
+    in_sight = place[:, 1] < propagation.line_of_sight_probability(distance)
+    path_gain = propagation.path_gain(
+        distance, in_sight, normal[:, 0], recipe.carrier_hz, recipe.server_height_m, recipe.client_height_m
+    )
+    k_db = recipe.rician_k_db + recipe.rician_k_spread_db * normal[:, 1]
+    fading = propagation.rician_power(stream(seed, "fading"), np.where(in_sight, 10.0 ** (k_db / 10.0), 0.0))
+    gain = path_gain * fading
+    columns = {"uplink_gain": gain, "downlink_gain": gain}
+    columns |= _cycled(recipe, recipe.count, ("bandwidth_hz", "max_power_w"))
+    return columns | _city_processors(recipe, seed) | _cycled(recipe, recipe.count, ("pue",))
+
+
+def _cycled(recipe: Section, size: int, keys: tuple[str, ...]) -> dict[str, Array]:
+    return {key: np.resize(np.asarray(getattr(recipe, key), dtype=np.float64), size) for key in keys}
+
+
+def _city_processors(recipe: City, seed: int) -> dict[str, Array]:
+    """A tier for each client, and its clock: the tier's, times a log-normal factor of median 1."""
+    draws = stream(seed, "processors").random(recipe.count)
+    edges = np.cumsum([tier.share for tier in recipe.tiers])
+    chosen = np.searchsorted(edges / edges[-1], draws, side="right").clip(max=len(recipe.tiers) - 1)
+    spread = stream(seed, "processors", 1).standard_normal(recipe.count)
+    keys = ("max_frequency_hz", "flops_per_cycle", "capacitance")
+    columns = {key: np.array([getattr(tier, key) for tier in recipe.tiers], dtype=np.float64)[chosen] for key in keys}
+    columns["max_frequency_hz"] *= np.exp(recipe.tier_spread * spread)
+    return columns
+
+
+def draw_fleet(written: Any, seed: int) -> list[dict[str, Any]]:
+    """The clients that a scenario's ``fleet`` and seed stand for, as a scenario file would list them."""
     if not isinstance(written, dict):
         raise InputError(f"fleet: must be a mapping, a recipe of a kind; got {shown(written)}")
     kind = written.get("kind")
-    if not isinstance(kind, str) or kind not in RECIPES:
+    if not isinstance(kind, str):
         got = f"; got {shown(kind)}" if kind is not None else ""
-        hint = did_you_mean(kind, RECIPES)
-        raise InputError(f"fleet.kind: must be one of {', '.join(RECIPES)}{got}{hint}")
+        raise InputError(f"fleet.kind: must be one of {', '.join(FLEETS.names())}, or package.module:NAME{got}")
+    recipe = FLEETS.load(kind, "fleet.kind")
+    arguments = {key: value for key, value in written.items() if key != "kind"}
+    _check_arguments(recipe, kind, arguments)
     try:
-        recipe = RECIPES[kind].model_validate(written)
+        return _listed(recipe(seed, **arguments), kind)
     except ValidationError as error:
-        raise error_messages.first_error(error, written, prefix=("fleet",)) from None
-    if isinstance(recipe, City):
-        if not recipe.tiers:
-            raise InputError("fleet.tiers: must have at least one tier; got none")
-        if recipe.min_distance_m >= recipe.cell_radius_m:
-            raise InputError(
-                f"fleet.min_distance_m: must be below cell_radius_m ({recipe.cell_radius_m:g} m);"
-                f" got {recipe.min_distance_m:g}"
-            )
-    return recipe
+        raise error_messages.first_error(error, arguments, prefix=("fleet",)) from None
+    except InputError:
+        raise
+    except Exception as error:  # whatever another package's function raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"fleet: {kind} failed ({reason})") from error
+
+
+def _check_arguments(recipe: Callable[..., Any], kind: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse keys that the function does not take, and name those that it needs."""
+    if not callable(recipe):
+        raise InputError(f"fleet.kind: {kind} is a {type(recipe).__name__}; it must be a function")
+    _, *parameters = inspect.signature(recipe).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return  # the function checks its arguments itself
+    known = {parameter.name: parameter for parameter in parameters}
+    for key in arguments:
+        if key not in known:
+            raise InputError(error_messages.unknown_key(("fleet", key), known))
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in arguments:
+            raise InputError(f"fleet.{name}: missing (an argument of {kind})")
+
+
+def _listed(drawn: Any, kind: str) -> list[dict[str, Any]]:
+    """What a fleet's function returned, as one mapping per client."""
+    rows = plain(drawn)
+    if isinstance(rows, dict):
+        sizes = {key: len(column) for key, column in rows.items() if isinstance(column, list)}
+        if len(set(sizes.values())) != 1:
+            lengths = ", ".join(f"{key} {size}" for key, size in sizes.items()) or "none"
+            raise InputError(f"fleet: {kind} must return columns of equal length, one value per client; got {lengths}")
+        (size,) = set(sizes.values())
+        columns = [rows[key] if key in sizes else [rows[key]] * size for key in rows]
+        rows = [dict(zip(rows, values)) for values in zip(*columns)]
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InputError(f"fleet: {kind} must return a list with one mapping per client, or a mapping of columns; "
+                         f"got {shown(drawn) if isinstance(drawn, (list, tuple)) else type(drawn).__name__}")
+    if not 1 <= len(rows) <= MOST_CLIENTS:
+        raise InputError(f"fleet: {kind} must return 1 to {MOST_CLIENTS} clients; got {len(rows)}")
+    return [{key: _rounded(value) for key, value in row.items()} for row in rows]
+
+
+def _rounded(value: Any) -> Any:
+    """Nine digits: processors differ in the last bit of a logarithm, and a seed must mean one fleet everywhere."""
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+def draw_labels(labels: Labels, seed: int, clients: list[Any]) -> list[int]:
+    """Give every client that has neither ``phi`` nor ``label_counts`` its histograms; return the scenario's target.
+
+    p_n ~ Dirichlet(σ), D̂_n samples by multinomial; the client's target set is sampled from even classes ("the sampled
+    testing distribution"). The scenario's target is the even histogram of the same size: it has no sampling noise, and
+    the pooled statement keeps the scale of the clients'.
+    """
+    size = len(clients)
+    if size * labels.classes > MOST_COUNTS:
+        raise InputError(f"labels.classes: {size} clients × {labels.classes} classes are too many to draw")
+    train, target = draw_histograms(labels, seed, size)
+    for n, client in enumerate(clients):
+        if isinstance(client, dict) and "phi" not in client and "label_counts" not in client:
+            client["label_counts"] = train[n].tolist()
+            client.setdefault("target_counts", target[n].tolist())
+    share, rest = divmod(labels.target_samples, labels.classes)
+    return [share + (label < rest) for label in range(labels.classes)]
+
+
+def draw_histograms(labels: Labels, seed: int, size: int) -> tuple[Counts, Counts]:
+    """Training and target histograms of ``size`` clients, each of shape (size, classes)."""
+    proportions = stream(seed, "partition").dirichlet(np.full(labels.classes, labels.concentration), size)
+    # A tiny σ can underflow every gamma draw of a row. Such a client gets one class, which is the limit of σ → 0.
+    broken = ~np.isfinite(proportions).all(axis=1)
+    proportions[broken] = np.eye(labels.classes)[np.flatnonzero(broken) % labels.classes]
+    train = stream(seed, "partition", 1).multinomial(labels.train_samples, proportions)
+    even = np.full(labels.classes, 1.0 / labels.classes)
+    target = stream(seed, "target").multinomial(labels.target_samples, even, size)
+    return train.astype(np.int64), target.astype(np.int64)

@@ -31,21 +31,9 @@ def mode_readings(mode: Mode, *, clients: int, counts_known: bool, secant_known:
     :param secant_known: whether ``bound.pruning_sensitivity`` was measured, which ``secant`` needs.
     """
     if mode == "as_printed":
-        return {
-            "statement": "as_printed",
-            "aggregation": "sum",
-            "constants": "printed",
-            "sensitivity": "theorem",
-            "dense_first": False,
-            "evaluate_pruned": False,
-            "importance_weights": "previous",
-        }
-    return {
-        "statement": "size_normalised",
-        "aggregation": "mixture" if counts_known and clients <= MIXTURE_LIMIT else "mean",
-        "constants": "corrected",
-        "sensitivity": "secant" if secant_known else "theorem",
-        "dense_first": True,
-        "evaluate_pruned": True,
-        "importance_weights": "current",
-    }
+        return {"statement": "as_printed", "aggregation": "sum", "constants": "printed", "sensitivity": "theorem",
+                "dense_first": False, "evaluate_pruned": False, "importance_weights": "previous"}
+    aggregation = "mixture" if counts_known and clients <= MIXTURE_LIMIT else "mean"
+    sensitivity = "secant" if secant_known else "theorem"
+    return {"statement": "size_normalised", "aggregation": aggregation, "constants": "corrected",
+            "sensitivity": sensitivity, "dense_first": True, "evaluate_pruned": True, "importance_weights": "current"}

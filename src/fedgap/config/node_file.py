@@ -6,9 +6,10 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from fedgap.config import error_messages
+from fedgap.config.base import Section
 from fedgap.config.checked_fields import File, Number, Word, count
 from fedgap.config.error_messages import shown
-from fedgap.config.scenario_sections import Client, Section
+from fedgap.config.scenario_sections import Client
 from fedgap.errors import InputError
 
 Epsilon = Annotated[float, Number(above=0, reason="smaller is more private")]
@@ -19,14 +20,7 @@ Figure = Annotated[float, Number()]
 Scale = Annotated[float, Number(above=0, reason="samples are divided by it")]
 
 
-@error_messages.register
-class ShareNode(Section):
-    """A node that plays a client of an experiment, with the client's share of the data; for trying things out."""
-
-    experiment: File
-    """The experiment: a file or a preset."""
-    client: Position
-    """Which of its clients."""
+class _Node(Section):
     epsilon: Epsilon | None = None
     """ε of the noise on the label histogram; none without it."""
     threads: Threads = 1
@@ -34,7 +28,17 @@ class ShareNode(Section):
 
 
 @error_messages.register
-class OwnNode(Section):
+class ShareNode(_Node):
+    """A node that plays a client of an experiment, with the client's share of the data; for trying things out."""
+
+    experiment: File
+    """The experiment: a file or a preset."""
+    client: Position
+    """Which of its clients."""
+
+
+@error_messages.register
+class OwnNode(_Node):
     """A device with data of its own."""
 
     name: Word
@@ -45,19 +49,15 @@ class OwnNode(Section):
     """How many classes there are in the whole federation."""
     device: Client
     """Its radio and its processor, as a scenario's client has them."""
-    epsilon: Epsilon | None = None
-    """ε of the noise on the label histogram; none without it."""
-    threads: Threads = 1
-    """CPU threads of the node's computing."""
     mean: tuple[Figure, ...] = (0.0,)
-    """Subtracted from the samples: one number, or one a channel."""
+    """Subtracted from the samples: one number, or one per channel."""
     std: tuple[Scale, ...] = (1.0,)
-    """The samples' divisor after that: one number, or one a channel."""
+    """The samples' divisor after that: one number, or one per channel."""
 
 
 NODE_KEYS = tuple(dict.fromkeys([*OwnNode.model_fields, *ShareNode.model_fields]))
 NOT_A_DEVICE = ("name", "phi", "label_counts", "target_counts")
-"""Keys of a scenario's client that are no figures of a device."""
+"""Keys of a scenario's client that do not describe a device."""
 
 
 def read_node(written: Any, label: str) -> ShareNode | OwnNode:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedgap.config.error_messages import key_path, shown
-from fedgap.config.yaml_reader import Value, parse
+from fedgap.config.yaml_files import Value, parse
 from fedgap.errors import InputError
 
 _PART = re.compile(r"[^.\[\]\s=]+|\[[0-9]+\]")

@@ -1,20 +1,18 @@
 """The scenario: all that planning needs, checked."""
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import PrivateAttr, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from fedgap.config import error_messages
+from fedgap.config.base import SHORTHAND_KEYS, Document, Written
 from fedgap.config.checked_fields import Histogram
-from fedgap.config.document_source import open_source
-from fedgap.config.overrides import Override, blame, parse_overrides
-from fedgap.config.scenario_resolution import DOCUMENT_KEYS, Resolved, plain, resolve, with_histograms
+from fedgap.config.fleet_recipes import RECIPES
+from fedgap.config.overrides import Override
+from fedgap.config.scenario_resolution import Resolved, Shorthand, resolve, with_histograms
 from fedgap.config.scenario_sections import (
     Bound,
     Budget,
@@ -24,10 +22,10 @@ from fedgap.config.scenario_sections import (
     NoisePsd,
     Pruning,
     Rounds,
-    Section,
     Server,
 )
-from fedgap.config.yaml_writer import write_document
+from fedgap.config.yaml_edit import edit_yaml
+from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
 from fedgap.system.fleet import Fleet
 from fedgap.theory.convergence import BoundConstants, bound_constants
@@ -37,13 +35,14 @@ Array = npt.NDArray[np.float64]
 
 
 @error_messages.register
-class Scenario(Section):
+class Scenario(Document):
     """All that planning needs: the task, the bound, the server and every client, in SI units.
 
     ``Scenario.load`` reads a file or a preset; what it returns is resolved: recipes are expanded into clients, and the
     mode into the keys it stands for.
     """
 
+    kind: ClassVar[str] = "scenario"
     rounds: Rounds
     """R = S + 1: the number of rounds."""
     budget: Budget
@@ -63,53 +62,23 @@ class Scenario(Section):
     target_counts: Histogram | None = None
     """Samples of each class in the target (test) set."""
     clients: tuple[Client, ...]
-    """The clients: a list of them, or the name of a CSV file with one row a client."""
-
-    _written: Any = PrivateAttr(default=None)
-    _overrides: tuple[Override, ...] = PrivateAttr(default=())
-    _folder: Path = PrivateAttr(default=Path())
+    """The clients: a list of them, or the name of a CSV file with one row per client."""
 
     @classmethod
-    def load(cls, source: str | Path, overrides: Iterable[str | Override] = ()) -> Self:
-        """Read a scenario from a ``.yaml`` or ``.json`` file, or by a preset's name.
-
-        :param overrides: ``key.path=value`` texts, applied in order before anything is checked.
-        :raises InputError: one line that names the key and says what would be right.
-        """
-        found = open_source(source, "scenario")
-        return cls._build(found.value, found.label, found.folder, parse_overrides(overrides))
-
-    @classmethod
-    def from_dict(
-        cls, document: Mapping[str, Any], overrides: Iterable[str | Override] = (), folder: str | Path = "."
-    ) -> Self:
-        """A scenario from a dict with the keys of a scenario file; ``folder`` is what paths in it are relative to."""
-        return cls._build(plain(document), "scenario", Path(folder), parse_overrides(overrides))
-
-    @classmethod
-    def _build(cls, written: Any, label: str, folder: Path, overrides: Sequence[Override]) -> Self:
+    def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
+        resolved = resolve(written, overrides)
         try:
-            resolved = resolve(written, label, folder, overrides)
-            try:
-                scenario = cls.model_validate(resolved.scenario)
-            except ValidationError as error:
-                raise resolved.locate(error_messages.first_error(error, resolved.scenario, DOCUMENT_KEYS)) from None
-            except InputError as error:
-                raise resolved.locate(error) from None
+            return cls.model_validate(resolved.scenario)
+        except ValidationError as error:
+            message = error_messages.first_error(error, resolved.scenario, SHORTHAND_KEYS)
+            raise resolved.locate(message) from None
         except InputError as error:
-            raise blame(error, overrides) from None
-        scenario._written, scenario._overrides, scenario._folder = written, tuple(overrides), folder
-        return scenario
+            raise resolved.locate(error) from None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         check_together(self)
         return self
-
-    def with_overrides(self, overrides: Iterable[str | Override]) -> Self:
-        """This scenario with further ``key.path=value`` overrides: as if it had been loaded with them."""
-        written = self._written if self._written is not None else self.to_dict()
-        return self._build(written, "scenario", self._folder, [*self._overrides, *parse_overrides(overrides)])
 
     def with_labels(
         self,
@@ -123,7 +92,7 @@ class Scenario(Section):
         :param client_target_counts: of each client's own target set, (N, classes), where they have one.
         """
         document = with_histograms(self._resolved(), label_counts, target_counts, client_target_counts)
-        return self._build(document, "scenario", self._folder, ())
+        return self.from_dict(document, folder=self.folder)
 
     def document(self) -> dict[str, Any]:
         """The scenario as it was written, overrides included: a recipe stays a recipe, and the mode a mode.
@@ -132,9 +101,13 @@ class Scenario(Section):
         """
         return self._resolved().document
 
+    def document_text(self) -> str:
+        """:meth:`document` as YAML; comments and layout are those of the file that the scenario was read from."""
+        document, text = self.document(), self._source().text
+        return to_yaml({"format": 1} | document) if text is None else edit_yaml(text, document)
+
     def _resolved(self) -> Resolved:
-        written = self._written if self._written is not None else self.to_dict()
-        return resolve(written, "scenario", self._folder, self._overrides)
+        return resolve(self._source(), self._overrides)
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved scenario as plain values: every client, every reading, no recipe and no mode."""
@@ -143,21 +116,6 @@ class Scenario(Section):
             # It is what would be taken anyway; left out, a sensitivity measured later counts.
             del document["bound"]["sensitivity"]
         return document
-
-    def save(self, path: str | Path) -> Path:
-        """Write the resolved scenario as YAML, or as JSON where the path ends so."""
-        return write_document({"format": 1} | self.to_dict(), Path(path))
-
-    def hash(self) -> str:
-        """16 hex digits that change with anything in the resolved scenario."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:16]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Scenario) and self.__dict__ == other.__dict__
-
-    def __hash__(self) -> int:
-        return hash(self.hash())
 
     @property
     def size(self) -> int:
@@ -172,24 +130,19 @@ class Scenario(Section):
     def fleet(self) -> Fleet:
         """The clients and the server as arrays, for the cost formulas."""
 
-        def of_clients(key: str, default: float | None = None) -> Array:
+        def column(key: str, default: float | None = None) -> Array:
             values = [getattr(client, key) for client in self.clients]
             return np.array([default if value is None else value for value in values], dtype=np.float64)
 
+        keys = ("uplink_gain", "downlink_gain", "bandwidth_hz", "max_power_w", "max_frequency_hz", "flops_per_cycle",
+                "pue", "capacitance")
         return Fleet(
-            uplink_gain=of_clients("uplink_gain"),
-            downlink_gain=of_clients("downlink_gain"),
-            bandwidth_hz=of_clients("bandwidth_hz"),
-            max_power_w=of_clients("max_power_w"),
-            max_frequency_hz=of_clients("max_frequency_hz"),
-            flops_per_cycle=of_clients("flops_per_cycle"),
-            pue=of_clients("pue"),
-            capacitance=of_clients("capacitance"),
-            gradient_bits=of_clients("gradient_bits", self.model.gradient_bits),
-            flops_per_sample=of_clients("flops_per_sample", self.model.flops_per_sample),
-            batch_size=of_clients("batch_size", self.learning.batch_size),
-            max_ratio=of_clients("max_ratio", self.pruning.max_ratio),
-            downlink_noise_psd_w_hz=of_clients("noise_psd_w_hz", self.noise_psd_w_hz),
+            **{key: column(key) for key in keys},
+            gradient_bits=column("gradient_bits", self.model.gradient_bits),
+            flops_per_sample=column("flops_per_sample", self.model.flops_per_sample),
+            batch_size=column("batch_size", self.learning.batch_size),
+            max_ratio=column("max_ratio", self.pruning.max_ratio),
+            downlink_noise_psd_w_hz=column("noise_psd_w_hz", self.noise_psd_w_hz),
             server_power_w=np.array(self.server.power_w),
             server_bandwidth_hz=np.array(self.server.bandwidth_hz),
             uplink_noise_psd_w_hz=np.array(self.noise_psd_w_hz),
@@ -201,12 +154,12 @@ class Scenario(Section):
         :raises InputError: where a histogram has no φ (the singularity of Lemma 1).
         """
         phi = np.array([np.nan if client.phi is None else client.phi for client in self.clients])
-        open_ = np.flatnonzero(np.isnan(phi))
-        if open_.size:
-            train = np.array([self.clients[n].label_counts for n in open_])
-            target = np.array([self.clients[n].target_counts or self.target_counts for n in open_])
-            names = [f"clients[{n}]" for n in open_]
-            phi[open_] = statement(train, target, self.bound.statement, names)
+        unknown = np.flatnonzero(np.isnan(phi))
+        if unknown.size:
+            train = np.array([self.clients[n].label_counts for n in unknown])
+            target = np.array([self.clients[n].target_counts or self.target_counts for n in unknown])
+            names = [f"clients[{n}]" for n in unknown]
+            phi[unknown] = statement(train, target, self.bound.statement, names)
         return phi
 
     def label_counts(self) -> npt.NDArray[np.int64] | None:
@@ -227,6 +180,31 @@ class Scenario(Section):
             pruning_sensitivity=self.bound.pruning_weight,
             constants=self.bound.constants,
         )
+
+    @classmethod
+    def file_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of a scenario *file*: the keys of this class, and those that loading resolves."""
+        result = super().file_schema()
+        definitions, properties = result["$defs"], result["properties"]
+        recipes = {name: recipe.model_json_schema() for name, recipe in RECIPES.items()}
+        shorthand = Shorthand.model_json_schema()
+        for part in (shorthand, *recipes.values()):
+            definitions |= part.pop("$defs", {})
+        for name, recipe in recipes.items():
+            recipe["properties"] = {"kind": {"const": name}} | recipe["properties"]
+            recipe["required"].append("kind")
+        other = {"type": "object", "properties": {"kind": {"type": "string", "not": {"enum": list(recipes)}}},
+                 "required": ["kind"], "description": "A fleet of another package: a name, or package.module:NAME."}
+        properties |= shorthand["properties"]
+        properties["fleet"] = {"anyOf": [*recipes.values(), other],
+                               "description": "A recipe for the clients, instead of clients."}
+        listed = {**properties["clients"], "minItems": 1}
+        properties["clients"] = {"anyOf": [listed, {"type": "string", "pattern": r".+"}]}
+        result["required"].remove("clients")
+        result["oneOf"] = [{"required": ["clients"]}, {"required": ["fleet"]}]
+        for model, optional in (("Client", "downlink_gain"), ("Server", "bandwidth_hz")):
+            definitions[model]["required"].remove(optional)
+        return result
 
 
 def check_together(scenario: Scenario) -> None:

@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
-
 from fedgap.config import mode_defaults
-from fedgap.config.checked_fields import Histogram, Number, Truth, Word, count
+from fedgap.config.base import Section
+from fedgap.config.checked_fields import Histogram, Number, Truth, Word, clock, count
 
 Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
 GradientBits = Annotated[float, Number("bit", above=0, reason="a gradient of no bits carries nothing")]
@@ -22,7 +21,7 @@ DelayBudget = Annotated[float, Number("s", above=0, reason="without time no roun
 Rate = Annotated[float, Number(above=0, reason="with a learning rate of 0 the model never moves")]
 Bandwidth = Annotated[float, Number("Hz", above=0, reason="a client without bandwidth never finishes its upload")]
 MaxPower = Annotated[float, Number("W", above=0, reason="a silent client never finishes its upload")]
-MaxFrequency = Annotated[float, Number("Hz", above=0, reason="a stopped clock never finishes a gradient")]
+MaxFrequency = Annotated[float, clock("a stopped clock never finishes a gradient")]
 CycleFlops = Annotated[float, Number("FLOP", above=0, reason="a processor does some work in a cycle")]
 Pue = Annotated[float, Number(above=0, reason="computing takes energy")]
 Capacitance = Annotated[float, Number("F", above=0, reason="computing takes energy")]
@@ -30,12 +29,6 @@ ServerPower = Annotated[float, Number("W", above=0, reason="a silent server cann
 ServerBandwidth = Annotated[float, Number("Hz", above=0, reason="a server without bandwidth cannot broadcast")]
 InitialGap = Annotated[float, Number(at_least=0, reason="the loss cannot start below its minimum")]
 Smoothness = Annotated[float, Number(at_least=0, reason="a Lipschitz constant is not negative")]
-
-
-class Section(BaseModel):
-    """A part of a document: frozen, no unknown keys, and every key's docstring is its description."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Budget(Section):
@@ -135,7 +128,7 @@ class Client(Section):
     max_frequency_hz: MaxFrequency
     """f_n^max: the highest clock frequency, in hertz."""
     flops_per_cycle: CycleFlops
-    """q_n: floating-point operations a clock cycle."""
+    """q_n: floating-point operations per clock cycle."""
     pue: Pue = 1.0
     """κ_n: power usage effectiveness, total energy over the processor's."""
     capacitance: Capacitance

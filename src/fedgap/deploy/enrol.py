@@ -66,23 +66,11 @@ def _counts(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def with_clients(experiment: Experiment, clients: Sequence[dict[str, Any]]) -> Experiment:
-    """The experiment with these clients (entries of a scenario's ``clients``) instead of its own."""
-    document = experiment.to_dict()
-    scenario = {key: value for key, value in experiment.resolved_base().document.items()
-                if key not in ("fleet", "labels", "clients", "target_counts")}
-    document["scenario"] = {**scenario, "clients": list(clients)}
-    return Experiment.from_dict(document, folder=experiment.folder)
-
-
 def first_clients(experiment: Experiment, count: int) -> Experiment:
     """The experiment on the first ``count`` of its scenario's clients."""
     if count > experiment.size:
         raise InputError(f"--local: the scenario has {experiment.size} clients; {count} nodes are too many")
-    clients = experiment.resolved_base().scenario["clients"][:count]
-    dropped = ("phi", "label_counts", "target_counts")
-    return with_clients(experiment, [{"name": f"client {n}", **{k: v for k, v in client.items() if k not in dropped}}
-                                     for n, client in enumerate(clients)])
+    return experiment.with_clients(experiment.devices()[:count])
 
 
 def most_request_bytes(experiment: Experiment) -> int:
@@ -104,16 +92,16 @@ def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Datas
         if len(profile.label_counts) != dataset.classes:
             raise InputError(f"{profile.name}: reports {len(profile.label_counts)} classes; the experiment's data have "
                              f"{dataset.classes}")
-    experiment = with_clients(experiment, [{**p.device, "name": p.name} for p in profiles])
+    experiment = experiment.with_clients([{**p.device, "name": p.name} for p in profiles])
     counts = np.array([p.label_counts for p in profiles], dtype=np.int64)
     targets = [p.target_counts for p in profiles]
-    own = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
-    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], own)
+    target_counts = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
+    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts)
     plan: Plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver)
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
     nowhere = tuple(np.zeros(int(row.sum()), dtype=np.int64) for row in counts)
-    parts = Partition(nowhere, (), counts, counts * 0 if own is None else own)
+    parts = Partition(nowhere, (), counts, counts * 0 if target_counts is None else target_counts)
     job = make_job(experiment, scenario, plan, dataset, parts)
     job = dataclasses.replace(job, indices=np.zeros(0, dtype=np.int64), data_sha256=DATA_ELSEWHERE,
                               extra={**job.extra, "deployed": True})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedgap.config import Experiment
-from fedgap.config.yaml_writer import write_document
+from fedgap.config.yaml_files import write_document
 from fedgap.deploy.enrol import first_clients, most_request_bytes
 from fedgap.deploy.flower_processes import (
     NodeProcesses,

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedgap.config import Client, Experiment
 from fedgap.config.node_file import NOT_A_DEVICE, OwnNode, ShareNode, read_node
-from fedgap.config.yaml_reader import parse, read_file
+from fedgap.config.yaml_files import parse, read_file
 from fedgap.deploy.privacy import noised_counts
 from fedgap.errors import InputError
 from fedgap.running.prepare import divide

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from fedgap.config import Experiment, Scenario
-from fedgap.config.mode_defaults import PLANNING_KEYS
-from fedgap.config.scenario_resolution import with_histograms
-from fedgap.config.yaml_writer import to_yaml, write_document
-from fedgap.errors import InputError
+from fedgap.config.yaml_edit import comment_above
+from fedgap.config.yaml_files import write_checked, write_document
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
 from fedgap.learning.models import build
@@ -61,13 +57,13 @@ class Calibration:
     """E‖G‖²·Z·k/A²: the proof takes it to be at most 1, which holds for gradients of zero mean only."""
     phi: npt.NDArray[np.float64]
     """φ_n of the actual partition, shape (N,)."""
-    sizes: dict[str, int]
+    sizes: dict[str, float]
     """The model's own ``gradient_bits`` and ``flops_per_sample``."""
     pilots: int
     steps: int
 
     def comments(self) -> list[str]:
-        """The spread of every constant, a line each, for the file."""
+        """The spread of every constant, one line per constant, for the file."""
         head = f"Measured by fedgap calibrate: {self.pilots} pilots of {self.steps} steps each."
         lines = [
             f"{q.key}: {q.taken:.4g} is the {q.rule} of {min(q.values):.4g} to {max(q.values):.4g} ({q.meaning})"
@@ -81,21 +77,11 @@ class Calibration:
         ]
 
     def save(self, path: Path) -> None:
-        """Write the scenario; in YAML the spreads stand as comments above ``bound``."""
-        document = {"format": 1} | self.scenario.document()
+        """Write the scenario; YAML keeps the comments of the file it came from and has the spreads above ``bound``."""
         if path.suffix.lower() == ".json":
-            write_document(document, path)
-            return
-        lines = to_yaml(document).splitlines()
-        at = next(n for n, line in enumerate(lines) if line.startswith("bound:"))
-        text = "\n".join([*lines[:at], *(f"# {comment}" for comment in self.comments()), *lines[at:]]) + "\n"
-        partial = path.with_name(path.name + ".partial")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+            write_document({"format": 1} | self.scenario.document(), path)
+        else:
+            write_checked(path, comment_above(self.scenario.document_text(), "bound", self.comments()))
 
 
 def calibrate(
@@ -114,8 +100,8 @@ def calibrate(
     :param pilots: short trainings, the first from the weights that training starts from, each other from weights of
         its own; :param steps: of each;
     :param points: at which each measures; :param ratio: λ at which the secant is taken.
-    :param sizes: whether ``gradient_bits`` and ``flops_per_sample`` are taken from the model, too.
-    :param divided: what ``divide`` gave for this experiment, where it was called already.
+    :param sizes: whether ``gradient_bits`` and ``flops_per_sample`` are taken from the model as well.
+    :param divided: the result of ``divide`` for this experiment, where it was called before.
     :param done: called after each pilot.
     """
     dataset, parts, planned = divided or divide(experiment)
@@ -126,15 +112,17 @@ def calibrate(
         torch.set_num_threads(engine.threads)
     device = check_device(engine.device)
     ratios = tuple(sorted({*RATIOS, ratio}))
-    found: list[Pilot] = []
+    measured: list[Pilot] = []
     for n in range(pilots):
         module = build(
             experiment.model.name, input_shape=dataset.shape, classes=dataset.classes,
             seed=stream_seed(experiment.seed, "pilot", n, 0) if n else stream_seed(experiment.seed, "model"),
             initialisation=experiment.model.initialisation, **experiment.model.arguments,
         ).to(device)
-        own = {"gradient_bits": gradient_bits(module), "flops_per_sample": flops_per_sample(module, dataset.shape)}
-        found.append(
+        model_sizes: dict[str, float] = {
+            "gradient_bits": gradient_bits(module), "flops_per_sample": flops_per_sample(module, dataset.shape)
+        }
+        measured.append(
             pilot(
                 module, inputs, labels, rate=planned.learning.rate, batch_size=planned.learning.batch_size,
                 clients=min(experiment.size, MOST_CLIENTS), seed=stream_seed(experiment.seed, "pilot", n, 1),
@@ -143,68 +131,45 @@ def calibrate(
         )
         if done is not None:
             done()
-    quantities = _quantities(found, ratio)
-    changes: dict[str, dict[str, Any]] = {"bound": {q.key: _digits(q.taken) for q in quantities}}
+    quantities = _quantities(measured, ratio)
+    constants: dict[str, dict[str, float]] = {"bound": {q.key: _four_digits(q.taken) for q in quantities}}
     if sizes:
-        changes["model"] = own
+        constants["model"] = model_sizes
     counts = (parts.label_counts, dataset.label_counts()[1], parts.target_counts)
-    ratio_seen = tuple(value for each in found for value in each.moment_ratio.values)
+    ratio_seen = tuple(value for run in measured for value in run.moment_ratio.values)
     return Calibration(
-        scenario=_scenario(experiment, counts, changes),
+        scenario=experiment.measured_scenario(counts, constants),
         quantities=quantities,
-        sensitivities={r: _sensitivity(found, r) for r in ratios},
+        sensitivities={r: _sensitivity(measured, r) for r in ratios},
         moment_ratio=Quantity("", "E‖G‖²·Z·k/A²", max(ratio_seen), "maximum", ratio_seen),
         phi=planned.phi(),
-        sizes=own,
+        sizes=model_sizes,
         pilots=pilots,
         steps=steps,
     )
 
 
-def _quantities(found: list[Pilot], ratio: float) -> tuple[Quantity, ...]:
-    """The bound's constants: maxima, for they bound; the median of the secant, which is an estimate."""
+def _quantities(measured: list[Pilot], ratio: float) -> tuple[Quantity, ...]:
+    """The bound's constants: maxima, because they must bound; the median of the secant, which is an estimate."""
 
     def maximum(key: str, meaning: str, values: list[float]) -> Quantity:
         return Quantity(key, meaning, max(values), "maximum", tuple(values))
 
     return (
-        maximum("initial_gap", "L(ω⁰) − L(ω*) with L(ω*) ≥ 0", [each.initial_gap for each in found]),
-        maximum("smoothness", "L, the largest curvature", [v for each in found for v in each.smoothness.values]),
-        maximum("gradient_moment", "A², of one sample", [v for each in found for v in each.gradient_moment.values]),
-        maximum("parameter_moment", "B² = ‖ω‖²", [v for each in found for v in each.parameter_moment.values]),
-        _sensitivity(found, ratio),
+        maximum("initial_gap", "L(ω⁰) − L(ω*) with L(ω*) ≥ 0", [run.initial_gap for run in measured]),
+        maximum("smoothness", "L, the largest curvature", [v for run in measured for v in run.smoothness.values]),
+        maximum("gradient_moment", "A², of one sample", [v for run in measured for v in run.gradient_moment.values]),
+        maximum("parameter_moment", "B² = ‖ω‖²", [v for run in measured for v in run.parameter_moment.values]),
+        _sensitivity(measured, ratio),
     )
 
 
-def _sensitivity(found: list[Pilot], ratio: float) -> Quantity:
-    values = tuple(value for each in found for value in each.sensitivity[ratio].values)
+def _sensitivity(measured: list[Pilot], ratio: float) -> Quantity:
+    values = tuple(value for run in measured for value in run.sensitivity[ratio].values)
     taken = float(np.median(values))
     return Quantity("pruning_sensitivity", f"secant of γ₂·R at λ = {ratio:g}", taken, "median", values)
 
 
-def _scenario(
-    experiment: Experiment, counts: tuple[npt.ArrayLike, ...], changes: dict[str, dict[str, Any]]
-) -> Scenario:
-    """The experiment's scenario as it was written, mode included, with what was measured in place of what it had."""
-    document = with_histograms(experiment.resolved_base(), *counts)
-    sections: dict[str, Any] = {
-        "budget": experiment.budget.model_dump(exclude_none=True), "rounds": experiment.rounds, **changes
-    }
-    if experiment.mode is not None:  # an experiment's mode beats the keys of its scenario
-        document["mode"] = experiment.mode
-        for section, key in PLANNING_KEYS.values():
-            document[section] = {k: v for k, v in document[section].items() if k != key}
-    for name, (section, key) in PLANNING_KEYS.items():
-        if getattr(experiment, name) is not None:
-            sections[section] = sections.get(section, {}) | {key: getattr(experiment, name)}
-    for section, value in sections.items():
-        if isinstance(value, dict):
-            document[section] = {**document[section], **value}
-        elif value is not None:
-            document[section] = value
-    return Scenario.from_dict(document)
-
-
-def _digits(value: float) -> float:
-    """Four digits: a pilot knows no more, and the file is to be read."""
+def _four_digits(value: float) -> float:
+    """Four digits: a pilot is not more accurate, and people read the file."""
     return float(f"{value:.4g}")

@@ -62,6 +62,24 @@ def path_loss_nlos_db(
     return np.asarray(np.maximum(clear, blocked))
 
 
+def path_gain(
+    distance_2d_m: Array,
+    in_sight: npt.NDArray[np.bool_],
+    shadowing: Array,
+    carrier_hz: float,
+    server_height_m: float = 10.0,
+    client_height_m: float = 1.5,
+) -> Array:
+    """10^(−(PL + σ_SF·X)/10): the power gain of path loss and log-normal shadowing, as a ratio, shape (N,).
+
+    :param in_sight: whether each client is in line of sight; :param shadowing: X, standard normal.
+    """
+    geometry = (distance_2d_m, carrier_hz, server_height_m, client_height_m)
+    loss = np.where(in_sight, path_loss_los_db(*geometry), path_loss_nlos_db(*geometry))
+    sigma = np.where(in_sight, SHADOWING_LOS_DB, SHADOWING_NLOS_DB)
+    return np.asarray(10.0 ** (-(loss + sigma * shadowing) / 10.0))
+
+
 def rayleigh_power(rng: np.random.Generator, size: int) -> Array:
     """|g|² with g complex normal of unit power: exponential with mean 1, shape (size,)."""
     return rician_power(rng, np.zeros(size))

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from fedgap.config.experiment_sections import Scheme
+from fedgap.registry import SCHEMES
 
 ScenarioPreset = Literal["paper-mnist", "paper-cifar10", "city"]
 Override = Annotated[str, Field(max_length=10_000, examples=["budget.delay_s=120"])]
+
+
+def _installed_scheme(name: str) -> str:
+    """Refuse ``package.module:NAME``: a page must not choose which code runs on this machine."""
+    if name not in SCHEMES.names():
+        raise ValueError(f"must be one of {', '.join(SCHEMES.names())}")
+    return name
+
+
+Scheme = Annotated[str, AfterValidator(_installed_scheme), WithJsonSchema({"type": "string", "enum": SCHEMES.names()})]
 
 
 class _Strict(BaseModel):

@@ -14,8 +14,7 @@ from fedgap.config import Client, Scenario, preset_text
 from fedgap.config.error_messages import shown
 from fedgap.config.fleet_csv import HISTOGRAMS
 from fedgap.config.overrides import Override, apply, parse_overrides
-from fedgap.config.yaml_reader import parse
-from fedgap.config.yaml_writer import to_yaml
+from fedgap.config.yaml_files import parse, to_yaml
 from fedgap.errors import InputError
 
 MOST_CLIENTS = 1000
@@ -44,8 +43,11 @@ def open_scenario(document: Mapping[str, Any], overrides: Sequence[str]) -> Scen
     """
     check_plain(document)
     parsed = parse_overrides(overrides)
-    _check_sizes(document, parsed)
-    return Scenario.from_dict(document, parsed)
+    _check_before_drawing(document, parsed)
+    scenario = Scenario.from_dict(document, parsed)
+    if scenario.size > MOST_CLIENTS:
+        raise InputError(f"fleet: the studio shows up to {MOST_CLIENTS} clients; plan larger fleets with `fedgap plan`")
+    return scenario
 
 
 def with_table(document: Mapping[str, Any], overrides: Sequence[str], table: str) -> Scenario:
@@ -54,7 +56,7 @@ def with_table(document: Mapping[str, Any], overrides: Sequence[str], table: str
     if table.count("\n") > 2 * MOST_CLIENTS:
         raise InputError(f"fleet.csv: has too many lines; the studio shows up to {MOST_CLIENTS} clients")
     parsed = [o for o in parse_overrides(overrides) if o.path[0] not in ("clients", "labels", "fleet")]
-    _check_sizes(document, parsed)
+    _check_before_drawing(document, parsed)
     kept = {key: value for key, value in document.items() if key not in ("fleet", "labels", "clients")}
     if "label_counts" not in table.partition("\n")[0]:
         kept.pop("target_counts", None)
@@ -77,7 +79,7 @@ def listed(scenario: Scenario) -> dict[str, Any]:
 
 
 def to_csv(scenario: Scenario) -> str:
-    """The fleet as CSV: one row a client, one column a key that some client has; lists as ``12;0;7``."""
+    """The fleet as CSV: one row per client, one column for each key that some client has; lists as ``12;0;7``."""
     clients = scenario.to_dict()["clients"]
     columns = [key for key in Client.model_fields if any(key in client for client in clients)]
     text = io.StringIO()
@@ -94,7 +96,7 @@ def to_text(scenario: Scenario) -> str:
 
 
 def check_plain(document: Any) -> None:
-    """Refuses what a scenario never is: nesting without end, and text that is no text. Without recursion."""
+    """Refuse what a scenario never holds: endless nesting, and text that is not Unicode. Without recursion."""
     todo: list[tuple[Any, int]] = [(document, 0)]
     while todo:
         value, depth = todo.pop()
@@ -111,12 +113,16 @@ def check_plain(document: Any) -> None:
                 raise InputError("document: holds half of a surrogate pair") from None
 
 
-def _check_sizes(document: Mapping[str, Any], overrides: Sequence[Override]) -> None:
-    """Bounds what a recipe would expand to, before it does, and keeps files of this machine out of reach."""
+def _check_before_drawing(document: Mapping[str, Any], overrides: Sequence[Override]) -> None:
+    """Bound what a recipe would expand to, and keep files and code of this machine out of a page's reach."""
     changed = apply(dict(document), [o for o in overrides if o.path[0] != "clients" or len(o.path) == 1])
     clients = changed.get("clients")
     if isinstance(clients, str):
         raise InputError("clients: a scenario in the studio lists its clients; upload the CSV file itself")
+    fleet = changed.get("fleet")
+    if isinstance(fleet, dict) and ":" in str(fleet.get("kind")):
+        raise InputError("fleet.kind: the studio draws installed fleets by their names only; package.module:NAME works "
+                         "with `fedgap plan`")
     sizes: list[tuple[str, float, int]] = [("clients", len(clients) if isinstance(clients, list) else 0, MOST_CLIENTS)]
     for section, key, most in (("fleet", "count", MOST_CLIENTS), ("labels", "classes", MOST_CLASSES)):
         written = changed.get(section)
@@ -124,7 +130,7 @@ def _check_sizes(document: Mapping[str, Any], overrides: Sequence[Override]) -> 
         try:
             sizes.append((f"{section}.{key}", float(value or 0), most))
         except (TypeError, ValueError, OverflowError):
-            continue  # no number, which the scenario's own check says better
+            continue  # not a number, which the scenario's check reports
     for key, size, most in sizes:
         if size > most:
             raise InputError(f"{key}: the studio shows up to {most}; plan larger fleets with `fedgap plan`")

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedgap.config import Experiment
-from fedgap.config.yaml_reader import parse, read_file
-from fedgap.config.yaml_writer import write_document
+from fedgap.config.yaml_files import parse, read_file, write_document
 from fedgap.errors import FedgapError, InputError
 from fedgap.running.events import Event, read_rounds
 from fedgap.web.run_processes import Writers, command

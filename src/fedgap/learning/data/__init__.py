@@ -2,6 +2,6 @@
 
 from fedgap.learning.data.batches import batch_indices, batch_keys, draw_batches
 from fedgap.learning.data.dataset import Dataset, from_arrays, from_torch
-from fedgap.learning.data.load import NAMES, load
+from fedgap.learning.data.load import load
 
-__all__ = ["NAMES", "Dataset", "batch_indices", "batch_keys", "draw_batches", "from_arrays", "from_torch", "load"]
+__all__ = ["Dataset", "batch_indices", "batch_keys", "draw_batches", "from_arrays", "from_torch", "load"]

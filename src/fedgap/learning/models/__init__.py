@@ -1,11 +1,7 @@
 """Models by name, and a user's own module by import path."""
 
-import importlib
 import inspect
-import sys
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,29 +14,25 @@ from fedgap.learning.models.layout import Layout
 from fedgap.learning.models.lenet import LeNet5
 from fedgap.learning.models.mlp import MLP
 from fedgap.learning.models.resnet import ResNet
+from fedgap.registry import MODELS
 
-__all__ = ["MLP", "MODELS", "Layout", "LeNet5", "ResNet", "build"]
-
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "lenet5": LeNet5,
-    "mlp": MLP,
-    **{f"resnet{depth}": partial(ResNet, depth) for depth in (20, 32, 44, 56, 110)},
-}
-"""The models that come with fedgap, by the name an experiment gives in ``model.name``."""
+__all__ = ["MLP", "Layout", "LeNet5", "ResNet", "build"]
 
 
 def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, initialisation: str = "he",
           **arguments: Any) -> nn.Module:
     """The model ``name`` for inputs of ``input_shape`` (channels, height, width), initialised from ``seed``.
 
-    ``name`` is one of :data:`MODELS`, or ``package.module:factory`` for a module of your own: the factory (a class or
-    a function) is called with ``arguments`` and, where it takes arguments of these names, ``input_shape`` and
+    ``name`` is in :data:`fedgap.registry.MODELS`, or ``package.module:NAME``: the factory behind it (a class or a
+    function) is called with ``arguments`` and, where it takes arguments of these names, ``input_shape`` and
     ``classes``. ``initialisation`` is ``he`` (see :func:`~fedgap.learning.models.initialise.he`) or ``own``: what the
     factory drew, under a torch seed of ``seed``. The global random state stays as it was.
     """
     if initialisation not in ("he", "own"):
         raise InputError(f"model.initialisation: {initialisation!r} is not known; it is 'he' or 'own'")
-    factory = MODELS.get(name) or _import(name)
+    factory = MODELS.load(name, "model.name")
+    if not callable(factory):
+        raise InputError(f"model.name: {name} is a {type(factory).__name__}; it must be a class or a function")
     offered = {"input_shape": tuple(input_shape), "classes": classes}
     taken = inspect.signature(factory).parameters
     if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
@@ -71,19 +63,3 @@ def _materialise(module: nn.Module, input_shape: Sequence[int]) -> None:
         with torch.no_grad():
             module.eval()(torch.zeros(2, *input_shape))
         module.train(training)
-
-
-def _import(name: str) -> Callable[..., Any]:
-    path, separator, attribute = name.partition(":")
-    if not separator:
-        raise InputError(f"model.name: {name!r} is not known; it is one of {', '.join(MODELS)}, "
-                         "or 'package.module:factory' for a module of your own")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
-    try:
-        found = getattr(importlib.import_module(path), attribute)
-    except Exception as error:  # whatever a user's module raises when imported
-        raise InputError(f"model.name: {name} cannot be imported: {error}") from error
-    if not callable(found):
-        raise InputError(f"model.name: {name} is a {type(found).__name__}; it must be a class or a function")
-    return found  # type: ignore[no-any-return]

@@ -1,6 +1,7 @@
 """The CIFAR residual networks of He et al. (2016), depth 6n + 2, with parameter-free (option A) shortcuts."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -52,3 +53,6 @@ class ResNet(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.fc(x.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+resnet20, resnet32, resnet44, resnet56, resnet110 = (partial(ResNet, depth) for depth in (20, 32, 44, 56, 110))

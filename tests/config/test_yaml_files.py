@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgap.config import yaml_reader
-from fedgap.config.yaml_reader import parse, read_file
+from fedgap.config import yaml_files
+from fedgap.config.yaml_files import parse, read_file
 from fedgap.errors import InputError
 
 
@@ -156,7 +156,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_file(tmp_path / "a\0b")
     big = tmp_path / "big.yaml"
     with big.open("wb") as file:
-        file.truncate(yaml_reader.MAX_BYTES + 1)
+        file.truncate(yaml_files.MAX_BYTES + 1)
     with pytest.raises(InputError, match=r"big.yaml: is too large; at most 50 MB are read"):
         read_file(big)
     marked = tmp_path / "marked.yaml"

@@ -1,0 +1,205 @@
+"""What scenarios and experiments have in common: presets and files, overrides, saving, comparing."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+from fedgap.config.error_messages import KEYS, shown
+from fedgap.config.overrides import Override, blame, parse_overrides
+from fedgap.config.yaml_files import Value, parse, read_file, write_document
+from fedgap.errors import InputError, did_you_mean
+
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "scenario": ("paper-mnist", "paper-cifar10", "city"),
+    "experiment": ("embedded", "mnist", "cifar10"),
+}
+"""The presets of each kind; each is a commented YAML file in ``presets/`` that a person can copy."""
+
+SHORTHAND_KEYS = ("format", "mode", "seed", "labels", "fleet")
+"""The keys of a scenario file that a resolved scenario no longer has."""
+
+_WITH_ARTICLE = {"scenario": "a scenario", "experiment": "an experiment", "plan": "a plan"}
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class Section(BaseModel):
+    """A part of a document: frozen, without unknown keys, and each key's docstring is its description."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A document as a person wrote it, before anything is checked."""
+
+    value: Value
+    label: str
+    """What error messages call it."""
+    folder: Path = Path()
+    """What the paths in it are relative to."""
+    text: str | None = None
+    """Its YAML text, where it has one."""
+
+
+class Document(Section):
+    """Base of :class:`Scenario` and :class:`Experiment`."""
+
+    kind: ClassVar[str]
+    _written: Written | None = PrivateAttr(default=None)
+    _overrides: tuple[Override, ...] = PrivateAttr(default=())
+
+    @classmethod
+    def load(cls, source: str | Path, overrides: Iterable[str | Override] = ()) -> Self:
+        """Read a ``.yaml`` or ``.json`` file, or a preset by its name.
+
+        :param overrides: ``key.path=value`` texts, applied in order before anything is checked; in an experiment
+            ``scenario.key=value`` reaches into its scenario.
+        :raises InputError: one line that names the key and says what would be right.
+        """
+        return cls._build(open_document(source, cls.kind), parse_overrides(overrides))
+
+    @classmethod
+    def from_dict(
+        cls, document: Mapping[str, Any], overrides: Iterable[str | Override] = (), folder: str | Path = "."
+    ) -> Self:
+        """Build one from a dict with the keys of a file; paths in it are relative to ``folder``."""
+        return cls._build(Written(plain(document), cls.kind, Path(folder)), parse_overrides(overrides))
+
+    @classmethod
+    def _build(cls, written: Written, overrides: Sequence[Override]) -> Self:
+        try:
+            document = cls._checked(written, overrides)
+        except InputError as error:
+            raise blame(error, overrides) from None
+        document._written, document._overrides = written, tuple(overrides)
+        return document
+
+    @classmethod
+    def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
+        """What ``written`` says with the overrides in it."""
+        raise NotImplementedError
+
+    def _source(self) -> Written:
+        """What it was built from; a scenario that was made field by field is its own source."""
+        return self._written or Written(self.to_dict(), self.kind)
+
+    def with_overrides(self, overrides: Iterable[str | Override]) -> Self:
+        """The same with further ``key.path=value`` overrides, as if it had been loaded with them."""
+        return self._build(self._source(), [*self._overrides, *parse_overrides(overrides)])
+
+    @property
+    def folder(self) -> Path:
+        """What the paths in it are relative to."""
+        return self._source().folder
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in it as plain values, resolved, so that it needs no other file."""
+        raise NotImplementedError
+
+    def save(self, path: str | Path) -> Path:
+        """Write :meth:`to_dict` as YAML, or as JSON where the path ends in ``.json``."""
+        return write_document({"format": 1} | self.to_dict(), Path(path))
+
+    def hash(self) -> str:
+        """16 hex digits that change with anything in :meth:`to_dict`."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:16]
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.to_dict() == other.to_dict()
+
+    def __hash__(self) -> int:
+        return hash(self.hash())
+
+    @classmethod
+    def file_schema(cls) -> dict[str, Any]:
+        """The JSON Schema of a file, for editors and other programs."""
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cls.model_json_schema()}
+
+
+def open_document(name: str | Path, kind: str) -> Written:
+    """Read a file by its path or a preset by its name; ``kind`` is ``scenario`` or ``experiment``."""
+    if isinstance(name, str) and name in PRESETS[kind]:
+        text = preset_text(name)
+        return Written(parse(text, f"preset {name}"), f"preset {name}", text=text)
+    path = Path(name)
+    suffix = path.suffix.lower()
+    looks_like_path = suffix in _SUFFIXES or "/" in str(name) or "\\" in str(name) or isinstance(name, Path)
+    if not looks_like_path and not exists(path):
+        raise _unknown(str(name), kind)
+    if suffix == ".csv" and path.is_file():
+        line = f"clients: {path.name}" if kind == "scenario" else "scenario: FILE"
+        raise InputError(f"{shown(path)}: is a CSV, which holds clients only; name {_WITH_ARTICLE[kind]} (with {line})")
+    text = read_file(path)
+    value = parse(text, shown(path), as_json=suffix == ".json")
+    if (other := _kind(value)) not in (kind, None):
+        raise InputError(f"{shown(path)}: is {_WITH_ARTICLE[str(other)]}; name {_WITH_ARTICLE[kind]}")
+    return Written(value, shown(path), path.parent, text if suffix != ".json" else None)
+
+
+def _kind(document: Value) -> str | None:
+    """What a document is, where its keys say so."""
+    if not isinstance(document, dict):
+        return None
+    if "segments" in document and "theta" in document:
+        return "plan"
+    if "clients" in document or "fleet" in document:
+        return "scenario"
+    return "experiment" if "scenario" in document else None
+
+
+def _unknown(name: str, kind: str) -> InputError:
+    known = ", ".join(PRESETS[kind])
+    for other, names in PRESETS.items():
+        if name in names and other != kind:
+            return InputError(f"{shown(name)}: is a preset of the kind {other}; those of the kind {kind}: {known}")
+    hint = did_you_mean(name, PRESETS[kind]) or f"; presets: {known}"
+    return InputError(f"{shown(name)}: is no file and no {kind} preset{hint}")
+
+
+def preset_text(name: str) -> str:
+    """The text of a preset's file, with its comments."""
+    return resources.files("fedgap.config").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder; false for a name that no file can have."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def plain(value: Any) -> Any:
+    """The value as dicts, lists and scalars only; arrays become lists."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def stripped(value: Any) -> Any:
+    """The value without the keys that hold nothing, because a key with null is a key left out.
+
+    A key that no file has stays and is refused later: whoever wrote ``delay: `` meant something by it.
+    """
+    return _stripped(value, KEYS.union(SHORTHAND_KEYS))
+
+
+def _stripped(value: Any, known: set[str] | None) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _stripped(item, None if key == "arguments" else known)
+            for key, item in value.items()
+            if item is not None or (known is not None and key not in known)
+        }
+    if isinstance(value, list):
+        return [_stripped(item, known) for item in value]
+    return value
