@@ -25,9 +25,9 @@ from fedgap.cli.terminal import show, steps
 from fedgap.evidence.definition import load_figure
 from fedgap.evidence.reproduce import Workshop, reproduce
 from fedgap.evidence.results import by_seed
-from fedgap.evidence.statistics import interval
 from fedgap.planning.problem import Problem
 from fedgap.running.prepare import divide
+from fedgap.statistics import interval
 
 FIGURE = "fig5"
 

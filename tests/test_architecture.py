@@ -30,11 +30,13 @@ def room(knows: str = "", needs: str = "", lazily: str = "") -> Room:
     return Room(frozenset(knows.split()), frozenset(needs.split()), frozenset(lazily.split()))
 
 
-BASE = "errors streams registry"
+BASE = "errors streams registry files statistics"
 ROOMS = {
     "errors": room(),
     "streams": room(needs="numpy"),
     "registry": room("errors"),
+    "files": room("errors"),
+    "statistics": room(lazily="scipy"),
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),

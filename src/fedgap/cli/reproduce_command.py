@@ -95,7 +95,7 @@ def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
 def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sheet | str:
     from fedgap.cli.uncut_table import Sheet
     from fedgap.evidence.results import MEASURES, by_seed
-    from fedgap.evidence.statistics import interval
+    from fedgap.statistics import interval
 
     if panel["status"]:
         return f"{head}, {panel['title']}: {panel['status']}."

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedgap.evidence.statistics import interval
+from fedgap.statistics import interval
 
 Answer = tuple[str, str]
 """Verdict and measurement."""

@@ -21,8 +21,8 @@ from fedgap.evidence.definition import FOLDER
 from fedgap.evidence.guide import DEFAULT, MEASURED, NO_LABELS
 from fedgap.evidence.results import by_seed
 from fedgap.evidence.scheme_claims import on_average
-from fedgap.evidence.statistics import interval
 from fedgap.evidence.store import Store
+from fedgap.statistics import interval
 
 MARK = re.compile(r"(<!-- n: ([^>]+?) -->)(.*?)(<!-- / -->)", re.DOTALL)
 GUIDES = {"theta": DEFAULT, "measured": MEASURED, "no_labels": NO_LABELS, "rounds": "fewest rounds last (−R)",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.evidence.statistics import interval
 from fedgap.planning import SCHEMES
+from fedgap.statistics import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,6 @@ import numpy as np
 from fedgap.config import Experiment
 from fedgap.evidence.definition import FOLDER
 from fedgap.evidence.reproduce import Workshop, train_new, write
-from fedgap.evidence.statistics import Interval, interval
 from fedgap.evidence.training import training_key
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
@@ -29,6 +28,7 @@ from fedgap.planning.problem import Problem
 from fedgap.planning.schemes.measured import DIVERGENCE, FEW_CLIENTS, PRUNING
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, prepare
+from fedgap.statistics import Interval, interval
 from fedgap.streams import stream
 from fedgap.theory import divergence, smoothed
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from fedgap.config import Experiment
 from fedgap.evidence.definition import Figure
-from fedgap.evidence.statistics import deviation, interval
 from fedgap.learning.data import Dataset
 from fedgap.running.partition_picture import draw_partitions
 from fedgap.running.prepare import divide
+from fedgap.statistics import deviation, interval
 from fedgap.theory.generalization import Reading, divergence, smoothed, statement
 
 READINGS: dict[str, Reading] = {"repaired": "size_normalised", "as_printed": "as_printed"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedgap.evidence.guide import named, ranks
-from fedgap.evidence.statistics import Interval, interval
+from fedgap.statistics import Interval, interval
 
 READINGS = {
     "size_normalised": ("size_normalised mean, secant, corrected", "as_printed mean, secant, corrected"),

@@ -9,9 +9,9 @@ import numpy as np
 
 from fedgap.evidence.cases import Planned
 from fedgap.evidence.definition import Figure, Panel
-from fedgap.evidence.statistics import Comparison, holm, interval, paired
 from fedgap.evidence.store import Store
 from fedgap.running.job import Job
+from fedgap.statistics import Comparison, holm, interval, paired
 
 MEASURES = {"accuracy": "accuracy", "loss": "training_loss"}
 """What a kind of figure compares."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedgap.evidence.statistics import Interval, interval
+from fedgap.statistics import Interval, interval
 
 AXES = {"seconds": "delay_s", "joules": "energy_j"}
 Runs = Mapping[str, Mapping[str, Any]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedgap.evidence.claim_verdicts import NOT_YET, Answer, Judge, Results, in_all, number
 from fedgap.evidence.results import MEASURES, by_seed
-from fedgap.evidence.statistics import Interval, holm, interval, paired
+from fedgap.statistics import Interval, holm, interval, paired
 
 
 def panel_of(results: Results, number: int, mode: str) -> Results:

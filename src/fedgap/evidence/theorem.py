@@ -20,9 +20,9 @@ import numpy as np
 from fedgap.evidence.cases import Planned
 from fedgap.evidence.definition import FOLDER, load_figure
 from fedgap.evidence.reproduce import Workshop, plan_panels, write
-from fedgap.evidence.statistics import interval
 from fedgap.evidence.trajectory import measure
 from fedgap.running.job import Job
+from fedgap.statistics import interval
 from fedgap.theory import aggregate, bound_constants, pooled_statement, round_terms, statement
 from fedgap.theory.convergence import Constants
 from fedgap.theory.generalization import Reading

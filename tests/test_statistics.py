@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedgap.evidence.statistics import holm, interval, paired
+from fedgap.statistics import holm, interval, paired
 
 
 def test_interval_by_hand() -> None:
