@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from fedgap.config.error_messages import shown
-from fedgap.config.yaml_writer import write_text
 from fedgap.errors import InputError
+from fedgap.files import write_text
 
 SCENARIO = """\
 # A scenario: all that planning needs. Try:

@@ -1,14 +1,13 @@
 """Write a document as YAML or JSON: one line a client, numbers that read back exactly."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fedgap.config.error_messages import shown
 from fedgap.errors import InputError
+from fedgap.files import write_text
 
 
 def write_document(document: Mapping[str, Any], path: Path) -> Path:
@@ -21,18 +20,6 @@ def write_document(document: Mapping[str, Any], path: Path) -> Path:
     except OSError as error:
         raise InputError(f"{shown(path)}: cannot be written ({error.strerror})") from None
     return path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write to ``path``, whole or not at all: the half that a full disk holds is not left there."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink()
-        raise
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from fedgap.deploy.flower_processes import LOCK
 from fedgap.deploy.packet import Packet
 from fedgap.deploy.session import Answer, Patience, Session
 from fedgap.errors import FedgapError
-from fedgap.running.checkpoint import write_json
+from fedgap.files import write_json
 from fedgap.running.events import Event
 from fedgap.running.job import Job
 from fedgap.running.live_progress import describe

@@ -18,6 +18,7 @@ from fedgap.deploy.enrol import PROFILE_BYTES, Profile, plan_for
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.rounds import MARGIN_BYTES, DeployedRounds, Gradient, Missing
 from fedgap.errors import FedgapError, InputError
+from fedgap.files import remove_torn
 from fedgap.learning.data import Dataset, load
 from fedgap.planning.plan import Plan
 from fedgap.running.checkpoint import Checkpoints
@@ -129,8 +130,7 @@ class Session:
         job, plan = Job.load(self.folder / "job"), Plan.load(self.folder / "plan.json")
         self._plan = plan
         state = Checkpoints(self.folder / "checkpoint").load()
-        for torn in self.folder.rglob(".*.part"):
-            torn.unlink()
+        remove_torn(self.folder)
         run = state[1]["run"] if state else secrets.token_hex(8)
         rounds = DeployedRounds(job, self.dataset, run=run, plan=f"{plan.scenario_hash} {run}")
         if state is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -154,9 +153,7 @@ def _plan(scenario: Scenario, scheme: str, plans: Path) -> Plan:
         return Plan.load(path)
     plan = make_plan(scenario, scheme=scheme)
     plans.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    plan.save(partial)
-    os.replace(partial, path)
+    plan.save(path)
     return plan
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fedgap.errors import InputError
+from fedgap.files import read_json_lines
 
 Event = dict[str, Any]
 """A round: ``round, clients, pruning_ratio, energy_j, delay_s, energy_total_j, delay_total_s, train_loss`` and, where
@@ -23,19 +23,7 @@ def finite_or_none(value: float) -> float | None:
 
 def read_rounds(path: str | Path) -> list[Event]:
     """The rounds in the file; a torn last line (the writer was killed) is dropped."""
-    try:
-        lines = Path(path).read_bytes().split(b"\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    whole = lines[:-1]  # what follows the last newline is torn, even where it happens to be JSON
-    events: list[Event] = []
-    for number, line in enumerate(whole, start=1):
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            if number < len(whole):
-                raise InputError(f"{path}: line {number} is not JSON") from None
-    return events
+    return read_json_lines(path)
 
 
 class RoundLog:

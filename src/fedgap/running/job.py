@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgap.errors import InputError
-from fedgap.running.checkpoint import write_json, write_whole
+from fedgap.files import write_bytes, write_json
 from fedgap.running.faults import Faults, Work
 
 Array = NDArray[np.float64]
@@ -135,7 +135,7 @@ class Job:
         buffer = io.BytesIO()
         arrays: dict[str, Any] = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
         np.savez_compressed(buffer, **arrays)
-        write_whole(folder / "arrays.npz", buffer.getvalue())
+        write_bytes(folder / "arrays.npz", buffer.getvalue())
         plain = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
         plain["faults"] = self.faults.to_dict()
         write_json(folder / "job.json", {"format": 1, **plain})

@@ -24,9 +24,10 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 from fedgap.errors import InputError
+from fedgap.files import remove_torn, write_bytes, write_json
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.models import build
-from fedgap.running.checkpoint import Checkpoints, write_json, write_whole
+from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog, read_rounds
 from fedgap.running.interrupts import alone, interruptible
 from fedgap.running.job import Job
@@ -124,8 +125,7 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
                          "data, device or precision differ; give them one by one")
     with alone([runs[i].folder for i in waiting]), interruptible() as interrupted:
         for i in waiting:
-            for torn in runs[i].folder.rglob(".*.part"):
-                torn.unlink()  # a crash amid a write left it
+            remove_torn(runs[i].folder)
         states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
         at = {i: state[1]["round"] if state else 0 for i, state in states.items()}
         for start in sorted(set(at.values())):  # runs that a crash left at different rounds are not stacked
@@ -206,7 +206,7 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     weights, buffers = rounds.model(row), rounds.buffers[row]
     frozen = {name: p for name, p in rounds.engine.module.named_parameters() if not p.requires_grad}
     tensors = {**frozen, **layout.split(weights), **layout.split_buffers(buffers)}
-    write_whole(run.folder / "model.safetensors",
+    write_bytes(run.folder / "model.safetensors",
                 save_tensors({name: t.detach().cpu().float().contiguous().clone() for name, t in tensors.items()}))
     history, ledger, job = run.history, member.ledger, member.job
     last = next((event for event in reversed(history) if "test_accuracy" in event), {})

@@ -16,7 +16,7 @@ from typing import Any
 
 from fedgap.config import Experiment
 from fedgap.errors import FedgapError, InputError
-from fedgap.running.checkpoint import write_json, write_whole
+from fedgap.files import write_json, write_text
 from fedgap.running.run import Run, has_run
 
 MEASURES = {"test_accuracy": "test_accuracy", "test_loss": "test_loss", "train_loss": "train_loss",
@@ -135,7 +135,7 @@ def sweep(experiment: Experiment, grid: Mapping[str, Sequence[str]], out: str | 
         work.train_in_processes(experiment, waiting, workers, note)
     rows = summarise(todo, ended)
     write_json(out / "summary.json", {"format": 2, "experiment": experiment.hash(), "rows": rows})
-    write_whole(out / "summary.csv", _csv(rows).encode())
+    write_text(out / "summary.csv", _csv(rows))
     return rows
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedgap.files import parse_json_lines, whole_lines
 from fedgap.web.runs import Runs, slim
 
 _EVERY_S = 0.25
@@ -49,14 +50,8 @@ def _new(path: Path, position: int) -> tuple[list[dict[str, Any]], int]:
     with open(path, "rb") as file:
         file.seek(position)
         text = file.read(_MOST)
-    whole = text[: text.rfind(b"\n") + 1]
-    events = []
-    for line in whole.splitlines():
-        try:
-            events.append(slim(json.loads(line)))
-        except (ValueError, AttributeError):
-            continue
-    return events, position + len(whole)
+    whole = whole_lines(text)
+    return [slim(event) for event in parse_json_lines(whole, path) if isinstance(event, dict)], position + len(whole)
 
 
 def _event(kind: str, data: Any, position: int) -> str:
