@@ -86,3 +86,10 @@ SCHEMES = Registry("schemes", "scheme", {
                  "measured")
 })
 """Restrictions of P1: :class:`fedgap.Scheme` objects."""
+
+AGGREGATORS = Registry("aggregators", "aggregator", {"mean": "fedgap.learning.aggregators:mean"})
+"""From the clients' updates to one direction: :class:`fedgap.learning.aggregators.Aggregator` functions."""
+
+IMPORTANCE = Registry("importance", "importance rule", dict.fromkeys(
+    ("taylor", "magnitude", "random"), "fedgap.learning.importance:Importance"))
+"""Which weights are kept: :class:`fedgap.learning.importance.ImportanceRule` objects; those of fedgap are one class."""

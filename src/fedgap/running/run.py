@@ -28,7 +28,7 @@ from fedgap.files import remove_torn, write_bytes, write_json
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.models import build
 from fedgap.running.checkpoint import Checkpoints
-from fedgap.running.events import Event, RoundLog, read_rounds
+from fedgap.running.events import Event, OnEvents, RoundLog, read_rounds
 from fedgap.running.interrupts import alone, interruptible
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 DEPLOY_COMMAND = Path("deployment") / "command.txt"
 """In a deployed run's folder."""
-OnEvents = Callable[[int, Job, list[Event]], None]
-"""Called with the run's position in the list, its job and its new rounds."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
             Checkpoints(runs[i].folder / "checkpoint").save(rounds.round, tensors, state)
 
     while positions:
-        ended = [row for row, member in enumerate(rounds.members) if member.stopped(rounds.round)]
+        ended = [row for row, account in enumerate(rounds.accounts) if account.stopped(rounds.round)]
         if ended or interrupted():
             checkpoint()
             for row in ended:
@@ -194,7 +192,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
         rounds.step()
         if rounds.ready():
             write()
-        if rounds.round % rounds.members[0].job.checkpoint_every == 0:
+        if rounds.round % rounds.accounts[0].job.checkpoint_every == 0:
             checkpoint()
     for log in logs.values():
         log.close()
@@ -202,17 +200,17 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
 
 def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     """``model.safetensors``, then ``summary.json``, whose presence says that the run has ended."""
-    member, layout = rounds.members[row], rounds.engine.layout
-    weights, buffers = rounds.model(row), rounds.buffers[row]
+    account, layout = rounds.accounts[row], rounds.engine.layout
+    weights, buffers = rounds.shipped(row), rounds.model.buffers[row]
     frozen = {name: p for name, p in rounds.engine.module.named_parameters() if not p.requires_grad}
     tensors = {**frozen, **layout.split(weights), **layout.split_buffers(buffers)}
     write_bytes(run.folder / "model.safetensors",
                 save_tensors({name: t.detach().cpu().float().contiguous().clone() for name, t in tensors.items()}))
-    history, ledger, job = run.history, member.ledger, member.job
+    history, ledger, job = run.history, account.ledger, account.job
     last = next((event for event in reversed(history) if "test_accuracy" in event), {})
     best = max((event["test_accuracy"] for event in history if "test_accuracy" in event), default=None)
     write_json(run.folder / "summary.json", {
-        "format": 1, "ended": member.stopped(rounds.round), "scheme": job.scheme, "seed": job.seed,
+        "format": 1, "ended": account.stopped(rounds.round), "scheme": job.scheme, "seed": job.seed,
         "rounds": rounds.round, "rounds_planned": job.rounds,
         "test_accuracy": last.get("test_accuracy"), "best_test_accuracy": best, "test_loss": last.get("test_loss"),
         "train_loss": history[-1]["train_loss"] if history else None,

@@ -9,8 +9,9 @@ from fedgap.errors import InputError
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
 from fedgap.planning.plan import Plan
+from fedgap.running.events import OnEvents
 from fedgap.running.prepare import Prepared, Progress, prepare
-from fedgap.running.run import OnEvents, Run, execute, has_run
+from fedgap.running.run import Run, execute, has_run
 
 
 def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan | None = None,
