@@ -20,7 +20,8 @@ from fedgap.config import Experiment
 from fedgap.deploy.child_processes import PULL
 from fedgap.deploy.flower_processes import LOCK
 from fedgap.deploy.packet import Packet
-from fedgap.deploy.session import Answer, Patience, Session
+from fedgap.deploy.session import Session
+from fedgap.deploy.transport import Answer, Patience
 from fedgap.errors import FedgapError
 from fedgap.files import write_json
 from fedgap.running.events import Event
