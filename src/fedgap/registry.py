@@ -87,9 +87,10 @@ SCHEMES = Registry("schemes", "scheme", {
 })
 """Restrictions of P1: :class:`fedgap.Scheme` objects."""
 
-AGGREGATORS = Registry("aggregators", "aggregator", {"mean": "fedgap.learning.aggregators:mean"})
-"""From the clients' updates to one direction: :class:`fedgap.learning.aggregators.Aggregator` functions."""
+IMPORTANCE = Registry("importance", "importance rule", {
+    name: f"fedgap.learning.importance:{name}" for name in ("taylor", "magnitude", "random")
+})
+"""How weights are ranked before they are pruned."""
 
-IMPORTANCE = Registry("importance", "importance rule", dict.fromkeys(
-    ("taylor", "magnitude", "random"), "fedgap.learning.importance:Importance"))
-"""Which weights are kept: :class:`fedgap.learning.importance.ImportanceRule` objects; those of fedgap are one class."""
+AGGREGATORS = Registry("aggregators", "aggregator", {"mean": "fedgap.learning.aggregators:mean"})
+"""How the server combines the clients' gradients."""

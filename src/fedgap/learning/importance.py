@@ -7,6 +7,7 @@ A rule from outside is an object with the two methods of :class:`ImportanceRule`
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -61,8 +62,9 @@ class RunsImportance(Protocol):
 def make_importance(rule: str, seeds: Sequence[int], **settings: Any) -> RunsImportance:
     """The importance of as many runs as there are ``seeds``; ``settings`` are those of :class:`Importance`."""
     loaded = IMPORTANCE.load(rule, KEY)
-    if loaded is Importance:
-        return Importance(rule, seeds=seeds, **settings)
+    if rule in IMPORTANCE.built_in:
+        made: RunsImportance = loaded(seeds=seeds, **settings)
+        return made
     missing = [name for name in ("scores", "observe") if not callable(getattr(loaded, name, None))]
     if missing:
         raise InputError(f"{KEY}: {rule} must have the methods scores and observe; it has no {missing[0]}")
@@ -198,6 +200,9 @@ class Importance:
         self._gradient, self._weights = stacked("gradient"), stacked("weights")
         self._waiting = (frozenset() if self._gradient is None else
                          frozenset(row for row, state in enumerate(states) if "gradient" not in state))
+
+
+taylor, magnitude, random = (partial(Importance, rule) for rule in RULES)
 
 
 def _uniform(seed: int, round: int, like: Tensor) -> Tensor:
