@@ -76,7 +76,7 @@ class RunAccounts:
 
     def prunes(self, round_number: int) -> bool:
         """Whether any selected client prunes in this round; the pruned model is theirs, even if they vanish."""
-        return self._prunes[self._schedule[round_number]]
+        return self._prunes[self.segment(round_number)]
 
     def outline(self, round_number: int) -> RoundOutline:
         """What happens in a simulated round; it may lie ahead."""
