@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedgap.config import Experiment
+from fedgap.deploy import enrol
 from fedgap.deploy.node_clients import NodeClients
 from fedgap.deploy.packet import Packet
 from fedgap.errors import InfeasibleError, InputError
@@ -18,6 +19,7 @@ from fedgap.learning.codec import HEADER_BYTES, encode
 from fedgap.learning.importance import _SILENT
 from fedgap.learning.masks import digest, keep_count, mask
 from fedgap.learning.models import build
+from fedgap.running import prepare
 from fedgap.running.loop import Rounds
 from fedgap.running.run import DEPLOY_COMMAND
 from fedgap.running.train_and_resume import resume, train
@@ -91,6 +93,28 @@ def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
     skipped = {"wall_s", "generalization_gap"}
     assert {k: v for k, v in run.summary.items() if k not in skipped} == {
         k: v for k, v in simulated.summary.items() if k not in skipped}
+
+
+def test_an_aggregator_and_an_importance_rule_from_outside_are_the_simulators_bit_for_bit(fleet, tmp_path, monkeypatch):
+    """Also for a node that loses its copy, and is sent the rule's memory."""
+    monkeypatch.setattr(prepare, "_aggregator", lambda experiment: "tests.learning.test_aggregators:trimmed_mean")
+    made = prepare.make_job
+    rule = {"rule": "tests.learning.test_importance_rules:RULE", "current_weights": True, "remember": True}
+    for module in (prepare, enrol):
+        monkeypatch.setattr(module, "make_job", lambda *given: dataclasses.replace(made(*given), importance=rule))
+    nodes = fleet(4, "scheme=all_clients", "budget.energy_j=1.1", "budget.delay_s=2.9")
+
+    def forget(request, answer):
+        if request.fields.get("round") == 2:
+            nodes.nodes[FIRST + 2] = nodes.fresh(2)
+        return answer.to_bytes()
+
+    nodes.spoil[2] = forget
+    run = nodes.session().run()
+    assert (3, 2, "was behind, and is sent the state") in news(run)
+    assert any(ratio > 0.1 for e in run.history for ratio in e["pruning_ratio"])
+    assert not any("rejected" in e or "indices" in e for e in run.history)
+    same_model(run.folder, train(Experiment.load(run.folder / "config.yaml"), tmp_path / "simulated").folder)
 
 
 def test_bytes_on_the_wire_are_those_that_the_paper_counts(fleet):

@@ -98,7 +98,7 @@ def has_run(folder: Path) -> bool:
 
 
 def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_events: OnEvents | None = None) -> list[Run]:
-    """Trains the jobs in these run folders together until each has ended, going on where a checkpoint stands.
+    """Train the jobs in these run folders together until each has ended, resuming from checkpoints.
 
     The jobs share model, data, device and precision. Ctrl-C (or SIGTERM) lets the current round end, writes everything
     to disk and raises KeyboardInterrupt.
@@ -142,12 +142,12 @@ def by_kind(folders: Iterable[Path]) -> list[list[Path]]:
 
 def open_data(run: Run) -> Dataset:
     """The run's data set: the copy in its folder where there is one, else as its job names it."""
-    own = run.folder / "job" / "data.npz"
-    return Dataset.open(own) if own.is_file() else load(**run.job.data)
+    copy = run.folder / "job" / "data.npz"
+    return Dataset.open(copy) if copy.is_file() else load(**run.job.data)
 
 
 def deploy_command(run: Run) -> str:
-    """What goes on with a deployed run: the command that began it, as it was typed."""
+    """The command that resumes a deployed run: the one that began it, as it was typed."""
     typed = run.folder / DEPLOY_COMMAND
     if typed.is_file():
         return typed.read_text(encoding="utf-8").strip()

@@ -18,7 +18,7 @@ from fedgap.running.train_and_resume import write_run
 
 def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
                 failed: Callable[[int, FedgapError], None] | None = None) -> list[Path]:
-    """Plans every experiment into its run folder; returns the folders that hold a run. Data is loaded once a data set.
+    """Plan every experiment into its run folder; returns the folders that hold a run. Data is loaded once a data set.
 
     ``failed`` is called for an experiment without a feasible plan; without it, the error is raised.
     """
@@ -41,7 +41,7 @@ def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
 
 
 def train_together(folders: Sequence[Path], *, at_once: int = 64, on_events: OnEvents | None = None) -> Iterator[Run]:
-    """Trains prepared runs (or goes on with them), up to ``at_once`` of one kind in one computation.
+    """Train prepared runs (or resume them), up to ``at_once`` of one kind in one computation.
 
     Each run's results equal, up to the floating-point sums of the stacked kernels, those of the run on its own.
     """
