@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedgap.cli.arguments import AsJson
-from fedgap.cli.planning_pictures import check
 from fedgap.cli.terminal import show
 from fedgap.cli.train_command import ExperimentFile, resumable
 from fedgap.errors import FedgapError, InfeasibleError, InputError
@@ -37,6 +36,7 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Train every combination of some keys' values, and summarise over seeds with 95 % confidence intervals."""
+    from fedgap.cli.planning_pictures import check
     from fedgap.config import Experiment
     from fedgap.running.sweep import parse_grid
     from fedgap.running.sweep import sweep as run_sweep

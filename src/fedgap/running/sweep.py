@@ -9,7 +9,7 @@ import json
 import tarfile
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,14 +140,14 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
 
     waiting = []
     for run in todo:
-        if (result := outcome(run)) is None or result.get("exit_code") == InputError.exit_code:
+        if (known := outcome(run)) is None or known.get("exit_code") == InputError.exit_code:
             (run.folder / "failed.json").unlink(missing_ok=True)  # what was missing may be there now
             waiting.append(run)
         else:
-            note(run, result)
-    with closing(_train_all(experiment, waiting, workers, ray, stacked)) as results:
-        for run, result in results:
-            note(run, result)
+            note(run, known)
+    with closing(_train_all(experiment, waiting, workers, ray, stacked)) as outcomes_to_come:
+        for run, ended in outcomes_to_come:
+            note(run, ended)
     result = summarise([(run.values, outcomes[run]) for run in todo], out)
     write_json(out / "summary.json", {"format": 2, "experiment": experiment.hash(), **result.to_dict()})
     write_text(out / "summary.csv", result.to_csv())
@@ -166,7 +166,7 @@ def _refuse_copies(todo: Sequence[SweepRun], base: Experiment) -> None:
 
 
 def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray: str | None,
-               stacked: bool) -> Iterator[tuple[SweepRun, Outcome]]:
+               stacked: bool) -> Generator[tuple[SweepRun, Outcome], None, None]:
     """Every run's outcome, as it ends."""
     if stacked:
         yield from _train_stacked(base, waiting)

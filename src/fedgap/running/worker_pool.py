@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -36,10 +36,10 @@ class _Worker:
 
 
 def in_processes(function: Callable[[Task], Result], tasks: Sequence[Task],
-                 workers: int) -> Iterator[tuple[Task, Result | Died]]:
+                 workers: int) -> Generator[tuple[Task, Result | Died], None, None]:
     """Call ``function`` with each task in ``workers`` processes, one task each; gives results as they come.
 
-    Close the iterator (``contextlib.closing``) where it may not be read to its end, so that the processes end.
+    Close the generator (``contextlib.closing``) where it may not be read to its end, so that the processes end.
 
     ``function`` is a module's, and tasks and results can be pickled. A crash takes one task with it, and another
     process takes over. An interruption, by Ctrl-C or SIGTERM, lets every process write its run to disk first.

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedgap.errors import InputError
 from fedgap.files import parse_json_lines, whole_lines
 from fedgap.web.runs import Runs, slim
 
@@ -50,8 +51,11 @@ def _new(path: Path, position: int) -> tuple[list[dict[str, Any]], int]:
     with open(path, "rb") as file:
         file.seek(position)
         text = file.read(_MOST)
-    whole = whole_lines(text)
-    return [slim(event) for event in parse_json_lines(whole, path) if isinstance(event, dict)], position + len(whole)
+    whole, events = whole_lines(text), []
+    with suppress(InputError):  # of a damaged log, show what stands before the damage
+        for event in parse_json_lines(whole, path):
+            events.append(slim(event))
+    return events, position + len(whole)
 
 
 def _event(kind: str, data: Any, position: int) -> str:
