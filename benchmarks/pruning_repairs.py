@@ -24,8 +24,8 @@ from fedgap.planning.plan import Plan, Segment
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.prepare import Prepared, divide, prepare
 from fedgap.running.run import Run, execute, has_run
-from fedgap.running.sweep import confidence
 from fedgap.running.train_and_resume import write_run
+from fedgap.statistics import interval
 
 VARIANTS = {"without repair": ("dense_first=false", "pruning.importance=taylor"),
             "dense first": ("dense_first=true", "pruning.importance=taylor"),
@@ -78,7 +78,8 @@ def row(name: str, ratio: float, results: list[tuple[float, float]]) -> dict[str
     The study had five seeds and tells a range of standard deviations: ``off`` is with the least of them, which is the
     stricter, ``off_at_most_spread`` with the greatest.
     """
-    full, pruned = (confidence(column) for column in zip(*results, strict=True))
+    full, pruned = ({"mean": mean.mean, "ci95": mean.half}
+                    for mean in (interval(column) for column in zip(*results, strict=True)))
     spread, study = float(np.std([p for _, p in results], ddof=1)), STUDY.get((name, ratio))
     off, lenient = (abs(pruned["mean"] - study[1]) / (sd**2 / 5 + spread**2 / len(results)) ** 0.5 if study else None
                     for sd in STUDY_SD)

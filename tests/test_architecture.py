@@ -30,11 +30,12 @@ def room(knows: str = "", needs: str = "", lazily: str = "") -> Room:
     return Room(frozenset(knows.split()), frozenset(needs.split()), frozenset(lazily.split()))
 
 
-BASE = "errors streams registry statistics"
+BASE = "errors streams registry files statistics"
 ROOMS = {
     "errors": room(),
     "streams": room(needs="numpy"),
     "registry": room("errors"),
+    "files": room("errors"),
     "statistics": room(lazily="scipy"),
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),

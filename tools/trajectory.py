@@ -65,15 +65,15 @@ def measure(key: str, job: Job, dataset: Dataset, every: int) -> dict[str, Any]:
         return total / len(index)
 
     rows: list[dict[str, Any]] = []
-    start_loss = loss(rounds.weights[0], train_x, train_y, owned)
+    start_loss = loss(rounds.model.weights[0], train_x, train_y, owned)
     while rounds.round < job.rounds:
         s = rounds.round
-        before = rounds.weights[0].clone()
+        before = rounds.model.weights[0].clone()
         rounds.step()
         if s % every and s != job.rounds - 1:
             continue
         rounds.drain()
-        after = rounds.weights[0]
+        after = rounds.model.weights[0]
         segment = job.schedule[s]
         ratios = job.ratio[segment, job.selected[segment]].tolist()
         ranks = rounds.state(0)[0]["ranks"]
@@ -113,7 +113,7 @@ def measure(key: str, job: Job, dataset: Dataset, every: int) -> dict[str, Any]:
 
 @torch.no_grad()
 def _error(objective: Any, weights: Tensor, rounds: Rounds, x: Tensor, y: Tensor) -> float:
-    return 1.0 - rounds.engine.evaluate(weights[None], rounds.buffers, x, y)[0].accuracy
+    return 1.0 - rounds.engine.evaluate(weights[None], rounds.model.buffers, x, y)[0].accuracy
 
 
 def _square(vector: Tensor) -> float:

@@ -4,9 +4,10 @@ import json
 
 from fedgap.config import Experiment
 from fedgap.deploy.node import Node
-from fedgap.deploy.node_data import FileSource, NodeFile
+from fedgap.deploy.node_data import LocalNodeData, NodeSettings
 from fedgap.deploy.packet import Packet
-from fedgap.deploy.session import Answer, Patience, Session
+from fedgap.deploy.session import Session
+from fedgap.deploy.transport import Answer, Patience
 
 FIRST = 100  # node ids are not client numbers
 
@@ -24,7 +25,7 @@ class Fleet:
     def fresh(self, client):
         file = self.folder / f"node-{client}.json"
         file.write_text(json.dumps({"experiment": "experiment.yaml", "client": client}))
-        return Node(FileSource(NodeFile.load(file)))
+        return Node(LocalNodeData(NodeSettings.load(file)))
 
     def online(self):
         return set(self.nodes) - self.offline

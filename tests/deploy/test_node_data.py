@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedgap.deploy.node_data import FileSource, NodeFile
+from fedgap.deploy.node_data import LocalNodeData, NodeSettings
 from fedgap.deploy.node_worker import Worker
 from fedgap.deploy.packet import Packet
 from fedgap.errors import InputError
@@ -23,7 +23,7 @@ def profile(tmp_path):
     def make(node, x=X, y=Y):
         np.savez(tmp_path / "shop.npz", train_x=x, train_y=y)
         (tmp_path / "node.json").write_text(json.dumps(node))
-        source = FileSource(NodeFile.load(tmp_path / "node.json"))
+        source = LocalNodeData(NodeSettings.load(tmp_path / "node.json"))
         return source, source.profile()
 
     return make

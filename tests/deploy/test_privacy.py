@@ -11,7 +11,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from fedgap.config import Experiment
 from fedgap.deploy.client_app import PACKET, RECORD
 from fedgap.deploy.enrol import Profile, first_clients, plan_for
-from fedgap.deploy.node_data import FileSource, NodeFile
+from fedgap.deploy.node_data import LocalNodeData, NodeSettings
 from fedgap.deploy.privacy import noised_counts
 from fedgap.running.prepare import divide
 
@@ -55,10 +55,10 @@ def test_two_reports_do_not_cancel_each_others_noise():
 
 def test_a_nodes_noise_survives_its_restart(tmp_path):
     (tmp_path / "node.yaml").write_text("experiment: embedded\nclient: 3\nepsilon: 0.5\n")
-    first, second = (FileSource(NodeFile.load(tmp_path / "node.yaml")).profile() for _ in range(2))
+    first, second = (LocalNodeData(NodeSettings.load(tmp_path / "node.yaml")).profile() for _ in range(2))
     assert first == second
     assert "target_counts" not in first  # no exact histogram beside the noised one
-    exact = FileSource(NodeFile.load(_plain(tmp_path))).profile()["label_counts"]
+    exact = LocalNodeData(NodeSettings.load(_plain(tmp_path))).profile()["label_counts"]
     assert first["label_counts"] != exact
     assert (tmp_path / "node.secret").stat().st_mode & 0o077 == 0
 

@@ -10,14 +10,16 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedgap.config import Experiment
+from fedgap.deploy import enrol
+from fedgap.deploy.node_clients import NodeClients
 from fedgap.deploy.packet import Packet
-from fedgap.deploy.rounds import DeployedRounds
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning import codec
 from fedgap.learning.codec import HEADER_BYTES, encode
 from fedgap.learning.importance import _SILENT
 from fedgap.learning.masks import digest, keep_count, mask
 from fedgap.learning.models import build
+from fedgap.running import prepare
 from fedgap.running.loop import Rounds
 from fedgap.running.run import DEPLOY_COMMAND
 from fedgap.running.train_and_resume import resume, train
@@ -59,7 +61,7 @@ def masks_of(folder):
     for s in range(run.job.rounds):
         rounds.step()
         g = run.job.schedule[s]
-        found.append([digest(mask(rounds._ranks[0], float(run.job.ratio[g, n]))).hex()
+        found.append([digest(mask(rounds.model.ranks[0], float(run.job.ratio[g, n]))).hex()
                       for n in np.flatnonzero(run.job.selected[g])])
         rounds.drain()
     return found
@@ -91,6 +93,28 @@ def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
     skipped = {"wall_s", "generalization_gap"}
     assert {k: v for k, v in run.summary.items() if k not in skipped} == {
         k: v for k, v in simulated.summary.items() if k not in skipped}
+
+
+def test_an_aggregator_and_an_importance_rule_from_outside_are_the_simulators_bit_for_bit(fleet, tmp_path, monkeypatch):
+    """Also for a node that loses its copy, and is sent the rule's memory."""
+    monkeypatch.setattr(prepare, "_aggregator", lambda experiment: "tests.learning.test_aggregators:trimmed_mean")
+    made = prepare.make_job
+    rule = {"rule": "tests.learning.test_importance_rules:RULE", "current_weights": True, "remember": True}
+    for module in (prepare, enrol):
+        monkeypatch.setattr(module, "make_job", lambda *given: dataclasses.replace(made(*given), importance=rule))
+    nodes = fleet(4, "scheme=all_clients", "budget.energy_j=1.1", "budget.delay_s=2.9")
+
+    def forget(request, answer):
+        if request.fields.get("round") == 2:
+            nodes.nodes[FIRST + 2] = nodes.fresh(2)
+        return answer.to_bytes()
+
+    nodes.spoil[2] = forget
+    run = nodes.session().run()
+    assert (3, 2, "was behind, and is sent the state") in news(run)
+    assert any(ratio > 0.1 for e in run.history for ratio in e["pruning_ratio"])
+    assert not any("rejected" in e or "indices" in e for e in run.history)
+    same_model(run.folder, train(Experiment.load(run.folder / "config.yaml"), tmp_path / "simulated").folder)
 
 
 def test_bytes_on_the_wire_are_those_that_the_paper_counts(fleet):
@@ -279,11 +303,11 @@ def test_a_node_whose_floats_differ_sends_indices_and_the_ledger_says_so(fleet, 
         def _follow(self, request, number, plan):
             copy = super()._follow(request, number, plan)
             if "state" in request.blobs:
-                copy.weights = copy.weights * (1 + 1e-3 * torch.randn(copy.weights.shape,
-                                                                      generator=torch.Generator().manual_seed(1)))
+                noise = torch.randn(copy.model.weights.shape, generator=torch.Generator().manual_seed(1))
+                copy.model.weights = copy.model.weights * (1 + 1e-3 * noise)
             return copy
 
-    nodes.nodes[FIRST + other] = Different(nodes.nodes[FIRST + other]._source)
+    nodes.nodes[FIRST + other] = Different(nodes.nodes[FIRST + other]._data)
     run = nodes.session().run()
     assert any(e.get("indices") == [other] for e in run.history)
     assert not any("rejected" in e or "late" in e or "dropped" in e for e in run.history)
@@ -303,25 +327,25 @@ def test_a_silent_unit_has_one_rank_on_server_and_nodes(fleet, monkeypatch, weig
                   "model.name=tests.deploy.test_session:Silent", "model.initialisation=own", "budget.energy_j=1",
                   "budget.delay_s=2.9")
     servers, theirs, silent = {}, {}, []
-    opened = DeployedRounds.open
+    work = NodeClients.work
 
-    def open_and_note(rounds):
-        opened(rounds)
-        servers[rounds.round] = rounds._ranks[0].clone()
-        gradient = rounds.importances.state(0).get("gradient")
+    def work_and_note(clients, model, accounts):
+        servers[model.round] = model.ranks[0].clone()
+        gradient = model.importance.state(0).get("gradient")
         silent.append(0 if gradient is None else int((gradient == _SILENT).sum()))
+        return work(clients, model, accounts)
 
     def note(client):
         def noted(request, answer):
             if answer.fields["status"] == "done":
-                copy = nodes.nodes[FIRST + client]._copy
-                theirs[client, copy.round] = copy.ranking()[0]
-                if (client, copy.round) == (2, 2):
+                model = nodes.nodes[FIRST + client]._copy.model
+                theirs[client, model.round] = model.ranks[0].clone()
+                if (client, model.round) == (2, 2):
                     nodes.nodes[FIRST + 2] = nodes.fresh(2)  # it is sent the state in the next round
             return answer.to_bytes()
         return noted
 
-    monkeypatch.setattr(DeployedRounds, "open", open_and_note)
+    monkeypatch.setattr(NodeClients, "work", work_and_note)
     for client in range(3):
         nodes.spoil[client] = note(client)
     run = nodes.session().run()

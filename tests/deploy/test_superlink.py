@@ -14,10 +14,12 @@ from flwr.superlink.main import create_app
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from fedgap.deploy.child_processes import PULL, pull_soon
+from fedgap.deploy import flower_patches
+from fedgap.deploy.flower_patches import PULL, check_version, pull_soon
 from fedgap.deploy.packet import Packet
 from fedgap.deploy.server_app import GridTransport
 from fedgap.deploy.superlink import Gate, from_here
+from fedgap.errors import InputError
 
 MOST = 10_000
 PROTOBUF = {"content-type": "application/protobuf"}
@@ -104,3 +106,12 @@ def test_parts_of_messages_are_asked_for_soon_again(monkeypatch):
     monkeypatch.setattr(pull_objects, "__kwdefaults__", dict(pull_objects.__kwdefaults__))
     pull_soon()
     assert {name: inspect.signature(pull_objects).parameters[name].default for name in PULL} == PULL
+
+
+def test_an_unknown_version_of_flower_is_refused_in_one_line_that_says_what_to_install(monkeypatch):
+    check_version()
+    monkeypatch.setattr(flower_patches.metadata, "version", lambda name: "1.50.2")
+    with pytest.raises(InputError) as caught:
+        pull_soon()
+    assert str(caught.value) == ("flwr: version 1.50.2 is installed, and fedgap knows 1.41.x only; install that with: "
+                                 "pip install 'flwr==1.41.*'")

@@ -38,7 +38,7 @@ def calls_of_a_round(jobs, dataset) -> Counter:
     rounds = Rounds(jobs, dataset)
     for _ in range(4):
         rounds.step()
-    compute, count = rounds._gradients, Operators()
+    compute, count = rounds.clients.compute, Operators()
 
     def aside(round_input, **options):
         count.__exit__(None, None, None)
@@ -47,7 +47,7 @@ def calls_of_a_round(jobs, dataset) -> Counter:
         finally:
             count.__enter__()
 
-    rounds._gradients = aside
+    rounds.clients.compute = aside
     with count:
         rounds.step()
     return count.calls
@@ -64,7 +64,7 @@ def weights_of(jobs: list[Job], dataset) -> torch.Tensor:
     rounds = Rounds(jobs, dataset)
     for _ in range(5):
         rounds.step()
-    return rounds.weights
+    return rounds.model.weights
 
 
 def test_runs_of_other_batch_sizes_train_together_as_alone(ready):
@@ -85,4 +85,4 @@ def test_batches_go_on_where_runs_leave_and_blocks_end(ready, monkeypatch):
             rounds.drain()
             rounds.keep([1])
         rounds.step()
-    torch.testing.assert_close(rounds.weights, expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(rounds.model.weights, expected, rtol=1e-4, atol=1e-6)

@@ -1,6 +1,7 @@
 """Sweeps: the grid, resuming, failures that do not stop it, and the table with confidence intervals."""
 
 import csv
+import io
 import json
 import math
 import os
@@ -11,64 +12,129 @@ import time
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedgap.errors import InputError
-from fedgap.running.sweep import Point, confidence, outcome, parse_grid, points, summarise, sweep
-from fedgap.running.worker_pool import pack, unpack
+from fedgap.running.sweep import SweepRun, outcome, pack, parse_grid, runs_of, sweep, unpack
+from fedgap.running.sweep_result import MEASURES, summarise
+from fedgap.running.worker_pool import Died, in_processes
 
 
 def test_the_grid_is_every_combination_in_order(tmp_path):
     grid = parse_grid(["seed=0,1,2", "budget.delay_s=100,150", "model.arguments={a: [1,2]}"])
     assert grid == {"seed": ["0", "1", "2"], "budget.delay_s": ["100", "150"], "model.arguments": ["{a: [1,2]}"]}
-    made = points(grid, tmp_path)
+    made = runs_of(grid, tmp_path)
     assert len(made) == 6
     assert made[1].overrides == ("seed=0", "budget.delay_s=150", "model.arguments={a: [1,2]}")
     assert made[0].folder.name == "seed=0,budget.delay_s=100,model.arguments=_a___1,2__"
-    assert len({point.folder for point in made}) == 6
+    assert len({run.folder for run in made}) == 6
 
 
-@pytest.mark.parametrize("bad", [["seed"], ["=3"], ["seed="], ["seed=1,,2"], ["seed=1,1"], ["seed=1", "seed=2"]])
-def test_a_bad_grid_gets_one_line(bad):
-    with pytest.raises(InputError):
+@pytest.mark.parametrize(("bad", "says"), [
+    (["seed"], "seed: must be key=value"), (["=3"], "=3: must be"), (["seed="], "seed=: must be"),
+    (["seed=1,,2"], "seed: has an empty value"), (["seed=1,0,1"], "seed: has the value 1 twice"),
+    (["seed=1", "seed=2"], "seed: is given twice")])
+def test_a_bad_grid_gets_one_line_that_names_the_key(bad, says):
+    with pytest.raises(InputError) as caught:
         parse_grid(bad)
+    assert str(caught.value).startswith(says)
+
+
+@pytest.mark.parametrize(("grid", "says"), [
+    ({"seed": [0, 0]}, "seed: has the value 0 twice"), ({"seed": ["0", "00"]}, "seed: 0 and 00 mean the same run"),
+    ({"rounds": [3], "budget.delay_s": ["100", "1e2"]}, "budget.delay_s: 100 and 1e2 mean the same run"),
+    ({"scheme": "proposed"}, "scheme: must be a list of values")])
+def test_two_copies_of_one_run_are_refused(small, tmp_path, grid, says):
+    with pytest.raises(InputError) as caught:
+        sweep(small("rounds=4"), grid, tmp_path / "sweep")
+    assert str(caught.value).startswith(says)
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_every_run_has_a_folder_of_its_own_that_a_file_system_takes(tmp_path):
-    made = points({"data.name": ["a/b.npz", "a_b.npz"], "model.arguments": ["{" + "long" * 99 + "}"]}, tmp_path)
-    assert len({point.folder for point in made}) == 2
-    for point in made:
-        point.folder.mkdir(parents=True)
-    wide, = points({"seed": ["0"], "x": ["\N{GREEK SMALL LETTER PHI}" * 150]}, tmp_path)
+    made = runs_of({"data.name": ["a/b.npz", "a_b.npz"], "model.arguments": ["{" + "long" * 99 + "}"]}, tmp_path)
+    assert len({run.folder for run in made}) == 2
+    for run in made:
+        run.folder.mkdir(parents=True)
+    wide, = runs_of({"seed": ["0"], "x": ["\N{GREEK SMALL LETTER PHI}" * 150]}, tmp_path)
     assert wide.folder.name.startswith("seed=0,x=")
     wide.folder.mkdir()
 
 
-def test_confidence_is_students():
-    """Five numbers by hand: mean 3, s = sqrt(2.5), t = 2.776445 (4 degrees of freedom)."""
-    got = confidence([1, 2, 3, 4, 5])
-    assert got["mean"] == 3.0
-    assert got["ci95"] == pytest.approx(2.7764451 * math.sqrt(2.5) / math.sqrt(5), rel=1e-7)
-    assert confidence([7.0]) == {"mean": 7.0, "ci95": None}
-    assert confidence([]) == {"mean": None, "ci95": None}
+def of(seed, scheme, accuracy, **more):
+    values = {"seed": str(seed), "scheme": scheme}
+    return values, {"summary": {"test_accuracy": accuracy, "theta": None, **more}}
+
+
+HAND_WORKED = [of(0, "proposed", 0.80), of(0, "all_clients", 0.70), of(1, "proposed", 0.90),
+               of(1, "all_clients", 0.78), of(2, "proposed", 0.85), of(2, "all_clients", 0.77)]
+"""Differences 0.10, 0.12 and 0.08: mean 0.10, s = 0.02; Student's t with two degrees of freedom is 4.302653."""
+
+
+def test_means_and_paired_differences_by_hand(tmp_path):
+    result = summarise(HAND_WORKED, tmp_path)
+    proposed, others = result.rows
+    assert (proposed.values, proposed.runs, proposed.failed) == ({"scheme": "proposed"}, 3, None)
+    assert proposed.measures["test_accuracy"].mean == pytest.approx(0.85)
+    assert proposed.measures["test_accuracy"].half == pytest.approx(4.302653 * 0.05 / math.sqrt(3), rel=1e-6)
+    assert others.measures["test_accuracy"].mean == pytest.approx(0.75)
+    assert proposed.measures["theta"] is None
+    assert set(proposed.measures) == set(MEASURES)
+    difference, = result.differences
+    assert (difference.first, difference.second) == ("proposed", "all_clients")
+    assert difference.comparison.difference.mean == pytest.approx(0.10)
+    assert difference.comparison.difference.half == pytest.approx(4.302653 * 0.02 / math.sqrt(3), rel=1e-6)
+    assert difference.comparison.verdict == "higher"
+    row = result.to_dict()["rows"][0]
+    assert row["theta"] == {"mean": None, "ci95": None}
+    assert json.loads(json.dumps(result.to_dict()))["differences"][0]["seeds"] == 3
+
+
+def test_several_differences_are_corrected_together(tmp_path):
+    """Holm: the smallest of two p is doubled. The third scheme has one seed in common only, which tests nothing."""
+    alone, = summarise(HAND_WORKED, tmp_path).differences
+    more = [*HAND_WORKED, of(0, "no_pruning", 0.80), of(1, "no_pruning", 0.88), of(2, "no_pruning", 0.87),
+            of(1, "fixed_power", 0.5)]
+    result = summarise(more, tmp_path)
+    assert [d.second for d in result.differences] == ["all_clients", "no_pruning", "fixed_power"]
+    assert result.differences[0].comparison.adjusted == pytest.approx(2 * alone.comparison.p)
+    assert result.differences[2].comparison.verdict == "too few seeds"
+
+
+def test_a_result_prints_and_draws_itself(tmp_path):
+    result = summarise([*HAND_WORKED, ({"seed": "0", "scheme": "fixed_power"}, {"error": "no plan", "exit_code": 3})],
+                       tmp_path)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(result)
+    text = console.export_text()
+    assert "85.00 ± 12.42 %" in text
+    assert "proposed − all_clients" in text
+    assert "+10.00 ± 4.97" in text
+    html = result._repr_html_()
+    assert html.count("<table>") == 2
+    assert "85.00 ± 12.42 %" in html
+    figure = result.plot(tmp_path / "deep" / "sweep.png")
+    assert (tmp_path / "deep" / "sweep.png").stat().st_size > 5000
+    axes, = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["proposed", "all_clients", "fixed_power"]
+    means = [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1 and line.get_marker() == "o"]
+    assert means == pytest.approx([85.0, 75.0])
 
 
 def test_rows_average_over_seeds_only(tmp_path):
-    made = points(parse_grid(["seed=0,1", "budget.delay_s=1,2"]), tmp_path)
-    for number, point in enumerate(made[:3]):
-        (point.folder / "job").mkdir(parents=True)
-        (point.folder / "job" / "job.json").write_text("{}")
-        (point.folder / "summary.json").write_text(json.dumps({"test_accuracy": 0.5 + 0.1 * number, "theta": None}))
-    first, second = summarise(made)
-    assert (first["values"]["budget.delay_s"], first["runs"], first["failed"]) == ("1", 2, None)
-    assert first["test_accuracy"]["mean"] == pytest.approx(0.6)
-    assert first["theta"] == {"mean": None, "ci95": None}
-    assert (second["runs"], second["failed"]) == (1, "has not run yet")
+    outcomes = [{"summary": {"test_accuracy": 0.5}}, {"summary": {"test_accuracy": 0.6}},
+                {"summary": {"test_accuracy": 0.7}}, {"error": "no plan fits", "exit_code": 3}]
+    made = runs_of(parse_grid(["seed=0,1", "budget.delay_s=1,2"]), tmp_path)
+    first, second = summarise([(run.values, found) for run, found in zip(made, outcomes, strict=True)], tmp_path).rows
+    assert (first.values, first.runs, first.failed) == ({"budget.delay_s": "1"}, 2, None)
+    assert first.measures["test_accuracy"].mean == pytest.approx(0.6)
+    assert (second.runs, second.failed, second.exit_code) == (1, "no plan fits", 3)
 
 
 def test_a_swept_key_keeps_its_column(small, tmp_path):
     """``rounds`` is both a key and something a run tells."""
-    rows = sweep(small(), parse_grid(["rounds=2,3"]), tmp_path / "sweep", stacked=True)
-    assert [(row["values"]["rounds"], row["rounds_trained"]["mean"]) for row in rows] == [("2", 2.0), ("3", 3.0)]
+    rows = sweep(small(), parse_grid(["rounds=2,3"]), tmp_path / "sweep", stacked=True).rows
+    assert [(row.values["rounds"], row.measures["rounds_trained"].mean) for row in rows] == [("2", 2.0), ("3", 3.0)]
     table = list(csv.DictReader((tmp_path / "sweep" / "summary.csv").open()))
     assert [(row["rounds"], row["rounds_trained"]) for row in table] == [("2", "2.0"), ("3", "3.0")]
 
@@ -78,8 +144,10 @@ def test_a_sweep_runs_resumes_extends_and_summarises(small, tmp_path, stacked):
     experiment, seen = small("rounds=4"), []
     out = tmp_path / "sweep"
     grid = parse_grid(["seed=0", "budget.delay_s=1e-6,100"])
-    rows = sweep(experiment, grid, out, workers=2, stacked=stacked, report=lambda p, o: seen.append((p, o)))
+    result = sweep(experiment, grid, out, workers=2, stacked=stacked, report=lambda p, o: seen.append((p, o)))
     assert len(seen) == 2
+    rows = json.loads((out / "summary.json").read_text())["rows"]
+    assert rows == result.to_dict()["rows"]
     assert [row["runs"] for row in rows] == [0, 1]
     assert rows[0]["failed"]  # no plan fits a microsecond; the sweep went on
     assert rows[1]["failed"] is None
@@ -89,9 +157,9 @@ def test_a_sweep_runs_resumes_extends_and_summarises(small, tmp_path, stacked):
     assert float(table[1]["test_accuracy"]) == rows[1]["test_accuracy"]["mean"]
     stamps = {path: path.stat().st_mtime_ns for path in out.rglob("model.safetensors")}
     assert len(stamps) == 1
-    more = sweep(experiment, parse_grid(["seed=0,1", "budget.delay_s=100"]), out, workers=2, stacked=stacked)
-    assert more[0]["runs"] == 2
-    assert more[0]["rounds_trained"] == {"mean": 4.0, "ci95": 0.0}
+    more, = sweep(experiment, {"seed": [0, 1], "budget.delay_s": [100]}, out, workers=2, stacked=stacked).rows
+    assert more.runs == 2
+    assert (more.measures["rounds_trained"].mean, more.measures["rounds_trained"].half) == (4.0, 0.0)
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())  # nothing was trained twice
     with pytest.raises(InputError, match="a sweep of another experiment"):
         sweep(small("rounds=5"), grid, out)
@@ -108,21 +176,21 @@ def test_a_run_comes_back_from_a_node_whole(tmp_path):
     (tmp_path / "there" / "job" / "job.json").write_text("{}")
     (tmp_path / "there" / "summary.json").write_text('{"rounds": 3}')
     unpack(pack(tmp_path / "there"), tmp_path / "here")
-    assert outcome(Point((), tmp_path / "here")) == {"summary": {"rounds": 3}}
+    assert outcome(SweepRun((), tmp_path / "here")) == {"summary": {"rounds": 3}}
 
 
 def test_what_was_missing_is_looked_for_again(small, tmp_path):
     """A run that failed for its input is tried again by the same call; one without a feasible plan is not."""
     experiment, out = small("rounds=2", f"data.name={tmp_path / 'mine.npz'}"), tmp_path / "sweep"
     grid = parse_grid(["seed=0", "budget.delay_s=1e-6,100"])
-    rows = sweep(experiment, grid, out, stacked=True)
-    assert [row["runs"] for row in rows] == [0, 0]
-    assert "mine.npz" in rows[1]["failed"]
+    rows = sweep(experiment, grid, out, stacked=True).rows
+    assert [row.runs for row in rows] == [0, 0]
+    assert "mine.npz" in rows[1].failed
     draw = np.random.default_rng(0)
     np.savez(tmp_path / "mine.npz", train_x=draw.normal(size=(800, 9)), train_y=np.arange(800) % 3,
              test_x=draw.normal(size=(200, 9)), test_y=np.arange(200) % 3)
-    rows = sweep(experiment, grid, out, stacked=True)
-    assert [row["runs"] for row in rows] == [0, 1]
+    rows = sweep(experiment, grid, out, stacked=True).rows
+    assert [row.runs for row in rows] == [0, 1]
     failed = next(out.rglob("failed.json"))
     stamp = failed.stat().st_mtime_ns
     sweep(experiment, grid, out, stacked=True)
@@ -134,8 +202,22 @@ def test_a_run_whose_process_died_is_told_from_one_that_did_not_start(small, tmp
     (tmp_path / "deadly.py").write_text("import os\n\ndef data():\n    os._exit(7)\n")
     experiment = small("rounds=2", "data.name=deadly:data")
     monkeypatch.syspath_prepend(str(tmp_path))  # a spawned process inherits it
-    rows = sweep(experiment, {"seed": ["0"]}, tmp_path / "sweep")
-    assert (rows[0]["failed"], rows[0]["exit_code"]) == ("the process ended with code 7; see above", 1)
+    rows = sweep(experiment, {"seed": ["0"]}, tmp_path / "sweep").rows
+    assert (rows[0].failed, rows[0].exit_code) == ("the process ended with code 7; see above", 1)
+
+
+def _work(task):
+    """In a worker's process: tell who did it, or die."""
+    if task == "die":
+        os._exit(7)
+    return os.getpid(), task
+
+
+def test_processes_stay_for_the_next_task_and_one_that_dies_takes_one_task_with_it():
+    results = dict(in_processes(_work, ["a", "die", "b", "c"], 1))
+    assert results["die"] == Died("the process ended with code 7; see above")
+    assert [results[task][1] for task in "abc"] == ["a", "b", "c"]
+    assert results["b"][0] == results["c"][0] != results["a"][0]
 
 
 @pytest.mark.parametrize("stop", ["ctrl-c", "terminate"])
@@ -167,8 +249,8 @@ def test_stopping_a_sweep_lets_every_process_write_its_run(tmp_path, stop):
 @pytest.mark.skipif(os.environ.get("FEDGAP_FULL") != "1", reason="starting Ray takes long; `make test-all` does")
 def test_on_a_ray_cluster(small, tmp_path):
     pytest.importorskip("ray")
-    rows = sweep(small("rounds=4"), parse_grid(["seed=0,1"]), tmp_path / "sweep", ray="local")
-    assert rows[0]["runs"] == 2
+    rows = sweep(small("rounds=4"), parse_grid(["seed=0,1"]), tmp_path / "sweep", ray="local").rows
+    assert rows[0].runs == 2
 
 
 @pytest.mark.parametrize(("address", "says"), [

@@ -143,17 +143,17 @@ def node(
     from fedgap.config.yaml_files import write_document
     from fedgap.deploy.flower_processes import NodeProcesses
     from fedgap.deploy.keys import private_folder
-    from fedgap.deploy.node_data import FileSource, NodeFile
+    from fedgap.deploy.node_data import LocalNodeData, NodeSettings
     from fedgap.errors import InputError
 
-    described = NodeFile.load(file)
+    described = NodeSettings.load(file)
     for path in (ca, key):
         if not path.is_file():
             raise InputError(f"{path}: is no file")
     name, _, port = superlink.rpartition(":")
     if not name or not port.isdigit() or not 0 < int(port) < 65536:
         raise InputError(f"--superlink: must be host:port, such as server.example:8000, not {superlink!r}")
-    _, labels = FileSource(described).samples()  # a wrong path is named here, not in a log
+    _, labels = LocalNodeData(described).samples()  # a wrong path is named here, not in a log
     values = described.node.model_dump(mode="json", exclude_none=True)
     for name in ("data", "experiment"):
         beside = described.path.parent / str(values.get(name, ""))

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,8 @@ from fedgap.errors import FedgapError, InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from fedgap.cli.uncut_table import Sheet
-    from fedgap.running.sweep import Outcome, Point
+    from fedgap.running.sweep import SweepRun
+    from fedgap.running.sweep_result import Outcome, TextTable
 
 
 def sweep(
@@ -30,64 +31,52 @@ def sweep(
                                             "ray://host:port).")] = None,
     stacked: Annotated[bool, typer.Option("--stacked", help="Train the runs together in one computation; pays on a "
                                           "GPU.")] = False,
+    picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the accuracies with their intervals "
+                                                 "(.png, .pdf, .svg).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train every combination of some keys' values, and summarise over seeds with 95 % confidence intervals."""
+    from fedgap.cli.planning_pictures import check
     from fedgap.config import Experiment
     from fedgap.running.sweep import parse_grid
     from fedgap.running.sweep import sweep as run_sweep
 
+    check(picture)
     if ray is not None and stacked:
         raise InputError("--stacked: not together with --ray; it trains in this process")
     chosen, values = Experiment.load(experiment), parse_grid(grid)
     total, done = math.prod(map(len, values.values())), 0
 
-    def report(point: Point, outcome: Outcome) -> None:
+    def report(run: SweepRun, outcome: Outcome) -> None:
         nonlocal done
         done += 1
         accuracy = outcome.get("summary", {}).get("test_accuracy")
         text = outcome.get("error") or (f"accuracy {accuracy:.2%}" if accuracy is not None else "done")
-        typer.echo(f"{done}/{total} {' '.join(point.overrides)}: {text}", err=True)
+        typer.echo(f"{done}/{total} {' '.join(run.overrides)}: {text}", err=True)
 
-    with resumable("sweep", experiment, *grid, out=out, workers=workers, ray=ray, stacked=stacked):
-        rows = run_sweep(chosen, values, out, workers=workers or os.cpu_count() or 1, ray=ray, stacked=stacked,
-                         report=report)
+    with resumable("sweep", experiment, *grid, out=out, workers=workers, ray=ray, stacked=stacked, picture=picture):
+        result = run_sweep(chosen, values, out, workers=workers or os.cpu_count() or 1, ray=ray, stacked=stacked,
+                           report=report)
+    if picture is not None:
+        result.plot(picture)
     if as_json:
-        typer.echo(json.dumps({"folder": str(out), "rows": rows}))
+        typer.echo(json.dumps({"folder": str(out), **result.to_dict()}))
     else:
-        failed = dict.fromkeys(row["failed"] for row in rows if row["failed"])
-        show(_table(rows), *failed, f"The runs are in {out / 'runs'}, the table in {out / 'summary.csv'}.")
+        failed = dict.fromkeys(row.failed for row in result.rows if row.failed)
+        show(*map(_sheet, result.tables()), *failed,
+             f"The runs are in {out / 'runs'}, the table in {out / 'summary.csv'}.")
     for kind in (InputError, FedgapError):
-        for row in rows:
-            if row["exit_code"] == kind.exit_code:
-                raise kind(row["failed"])
-    if not any(row["runs"] for row in rows):
-        raise InfeasibleError(rows[0]["failed"])
+        for row in result.rows:
+            if row.exit_code == kind.exit_code:
+                raise kind(row.failed or "")
+    if not any(row.runs for row in result.rows):
+        raise InfeasibleError(result.rows[0].failed or "")
 
 
-def _table(rows: list[dict[str, Any]]) -> Sheet:
+def _sheet(table: TextTable) -> Sheet:
     from fedgap.cli.uncut_table import Sheet
 
-    values = {key: list(dict.fromkeys(row["values"][key] for row in rows)) for key in rows[0]["values"]}
-    keys = [key for key, own in values.items() if len(own) > 1]
-    short = [key.rpartition(".")[2] for key in keys]
-    heads = [last if short.count(last) == 1 else key for key, last in zip(keys, short, strict=True)]
-    same = ", ".join(f"{key} = {own[0]}" for key, own in values.items() if len(own) == 1)
-    table = Sheet("Mean ± half of the 95 % confidence interval over seeds", *heads, "runs", "accuracy", "test loss",
-                  "gap", "trained rounds", "energy J", "delay s", caption=f"All with {same}" if same else None)
-    for row in rows:
-        measures = [_cell(row[key]) for key in ("test_loss", "generalization_gap", "rounds_trained", "energy_j",
-                                                "delay_s")]
-        accuracy = _cell(row["test_accuracy"], 100, "{:.2f}", " %")
-        table.add_row(*(row["values"][key] for key in keys), str(row["runs"]), accuracy, *measures)
-    return table
-
-
-def _cell(value: dict[str, float | None], scale: float = 1.0, form: str = "{:.4g}", unit: str = "") -> str:
-    if value["mean"] is None:
-        return "–"
-    text, half = form.format(scale * value["mean"]), value["ci95"]
-    if half is not None:
-        half = 0.0 if half < 1e-12 * abs(value["mean"]) else half  # equal but for the last digit of a sum
-        text += f" ± {form.format(scale * half)}"
-    return text + unit
+    sheet = Sheet(table.title, *table.columns, caption=table.caption, left=("schemes", "verdict"))
+    for row in table.rows:
+        sheet.add_row(*row)
+    return sheet

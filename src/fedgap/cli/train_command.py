@@ -100,12 +100,12 @@ def partition(
     from fedgap.errors import InputError
     from fedgap.running.partition_picture import draw_partitions
     from fedgap.running.prepare import divide
-    from fedgap.running.sweep import parse_grid, points
+    from fedgap.running.sweep import parse_grid, runs_of
 
     base = Experiment.load(experiment)
     check(picture)
     panels, tables, rows = [], [], []
-    chosen = points(parse_grid(overrides or []), Path())
+    chosen = runs_of(parse_grid(overrides or []), Path())
     if scenario is not None and len(chosen) > 1:
         raise InputError("--scenario: needs a single value for every key; there is one scenario for each")
     for point in chosen:

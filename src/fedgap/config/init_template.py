@@ -4,8 +4,8 @@ from importlib import resources
 from pathlib import Path
 
 from fedgap.config.error_messages import shown
-from fedgap.config.yaml_files import write_text
 from fedgap.errors import InputError
+from fedgap.files import write_text
 
 FILES = ("scenario.yaml", "fleet.csv", "experiment.yaml")
 """The files in ``template/``."""

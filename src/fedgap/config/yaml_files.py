@@ -1,10 +1,8 @@
 """Read YAML or JSON into plain Python values, and write documents."""
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import yaml
 
 from fedgap.config.error_messages import shown
 from fedgap.errors import InputError
+from fedgap.files import write_text
 
 Value = Any
 """What a document may hold: None, bool, int, float, str, list and dict of these."""
@@ -222,18 +221,6 @@ def write_checked(path: Path, text: str) -> Path:
     except OSError as error:
         raise InputError(f"{shown(path)}: cannot be written ({error.strerror})") from None
     return path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write the whole text or nothing: when the disk is full, no partial file is left."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError:
-        with suppress(OSError):
-            partial.unlink()
-        raise
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:

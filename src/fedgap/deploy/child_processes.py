@@ -28,12 +28,6 @@ TASK_POLL_S = "0.1"
 """How often a SuperExec asks for tasks; Flower's default is one second."""
 
 
-PULL: dict[str, Any] = {"initial_backoff": 0.03, "backoff_cap": 0.3, "max_tries_per_object": None}
-"""Of ``flwr``'s ``pull_objects``: a message is announced before its parts are there, and whoever asks for one that is
-not asks again after a second, then two, four, eight and ten, 500 times at most. Who polls often meets that every
-time."""
-
-
 class DeployError(FedgapError):
     """Something of the deployment did not start or did not go on; the message names it and its log."""
 
@@ -88,14 +82,6 @@ def die_with_parent() -> None:
     """On Linux, this process gets SIGTERM when the thread that started it dies."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-
-
-def pull_soon() -> None:
-    """In this process, asks sooner again for a part of a message that is not there yet."""
-    from flwr.supercore.inflatable.inflatable_utils import pull_objects
-
-    assert pull_objects.__kwdefaults__ is not None
-    pull_objects.__kwdefaults__.update(PULL)
 
 
 def last_words(log: Path) -> str:

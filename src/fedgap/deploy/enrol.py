@@ -11,7 +11,7 @@ import numpy as np
 
 from fedgap.config import Experiment
 from fedgap.deploy.packet import Packet, PacketError
-from fedgap.deploy.rounds import most_answer_bytes
+from fedgap.deploy.round_messages import most_answer_bytes
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.models.layout import Layout

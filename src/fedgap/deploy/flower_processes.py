@@ -24,6 +24,7 @@ from fedgap.deploy.child_processes import (
     listening,
     wait_until,
 )
+from fedgap.deploy.flower_patches import check_version
 from fedgap.deploy.keys import private_folder
 from fedgap.deploy.worker_socket import SOCKET
 from fedgap.errors import FedgapError, InfeasibleError, InputError
@@ -97,6 +98,7 @@ class SuperLink:
 
     def start(self) -> None:
         """Starts it and waits until it listens; one that was killed finds its nodes and runs in its database again."""
+        check_version()
         keys, reach = self.keys, "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         if listening(reach, self.port):
             raise InputError(f"--port: somebody listens on {reach}:{self.port} already; choose another port")
@@ -148,6 +150,8 @@ class NodeProcesses:
 
     def start(self) -> None:
         """Starts all three; returns without waiting for the SuperLink."""
+        if self.warm:
+            check_version()
         (self.folder / SOCKET).unlink(missing_ok=True)
         python, folder = sys.executable, self.folder
         self.processes = [Process("the worker", [python, "-m", "fedgap.deploy.node_worker", str(folder)],

@@ -67,10 +67,10 @@ def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts |
         port = superlink.port if through is None else through(superlink.port)
         for n, name in enumerate(names):
             superlink.register(superlink.keys / f"{name}.pub")
-            own = private_folder(folder / name)
+            node_folder = private_folder(folder / name)
             settings = {"experiment": str(file.resolve()), "client": n}
-            write_document(settings if epsilon is None else {**settings, "epsilon": epsilon}, own / "node.yaml")
-            node = NodeProcesses(own, superlink=f"127.0.0.1:{port}", ca=superlink.keys / "ca.crt",
+            write_document(settings if epsilon is None else {**settings, "epsilon": epsilon}, node_folder / "node.yaml")
+            node = NodeProcesses(node_folder, superlink=f"127.0.0.1:{port}", ca=superlink.keys / "ca.crt",
                                  key=superlink.keys / name, warm=warm)
             nodes.append(node)
             node.start()

@@ -24,14 +24,16 @@ from fedgap.learning import reference
 from fedgap.learning.codec import MaskMismatchError, decode, encode
 from fedgap.learning.contract import RoundInput
 from fedgap.learning.data import batch_indices, batch_keys
-from fedgap.learning.importance import Importance
-from fedgap.learning.masks import digest, keep_count, ranks
+from fedgap.learning.global_model import GlobalModel
+from fedgap.learning.masks import digest, keep_count
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
+from fedgap.learning.stacked_importance import Importances
+from fedgap.learning.update import GradientStep
 from fedgap.streams import stream_seed
 
 
-class Source(Protocol):
+class NodeData(Protocol):
     """What a node has: its samples, and what it tells about itself."""
 
     def profile(self) -> dict[str, Any]:
@@ -42,29 +44,14 @@ class Source(Protocol):
 
 
 @dataclass
-class _Copy:
-    """The node's copy of the model, for one run. ``round`` s: ``weights`` are ω^(s)."""
+class _ModelCopy:
+    """The node's copy of the global model, for one run; ``key`` draws its mini-batches."""
 
     run: str
-    task: dict[str, Any]
     module: torch.nn.Module
     layout: Layout
-    importance: Importance
     key: NDArray[np.uint64]
-    weights: Tensor
-    buffers: Tensor
-    round: int = -1
-
-    def ranking(self) -> Tensor:
-        """The ranks of the copy's round, (1, M)."""
-        return ranks(self.importance.scores(self.weights, self.round))
-
-    def cut(self, keep: int) -> Tensor:
-        """The mask (M,) of the ``keep`` most important weights."""
-        size = self.layout.size
-        if keep == size:  # where nobody prunes the ranking decides nothing
-            return torch.ones(size, dtype=torch.bool)
-        return self.ranking()[0] < keep
+    model: GlobalModel
 
 
 class _BehindError(Exception):
@@ -74,10 +61,10 @@ class _BehindError(Exception):
 class Node:
     """Answers the server's requests."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, data: NodeData) -> None:
+        self._data = data
         self._samples: tuple[Tensor, Tensor] | None = None
-        self._copy: _Copy | None = None
+        self._copy: _ModelCopy | None = None
 
     def answer(self, request: Packet) -> Packet:
         """The reply; a request that makes no sense is answered with the reason."""
@@ -92,7 +79,7 @@ class Node:
             return Packet({"status": "refused", "reason": str(error)})
 
     def _enrol(self, request: Packet) -> Packet:
-        return Packet({"status": "enrolled", **self._source.profile()})
+        return Packet({"status": "enrolled", **self._data.profile()})
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
@@ -101,23 +88,22 @@ class Node:
         try:
             copy = self._follow(request, number, plan)
         except _BehindError:
-            return Packet({"status": "behind", "round": self._copy.round if self._copy else -1})
+            return Packet({"status": "behind", "round": self._copy.model.round if self._copy else -1})
         if request.fields.get("ratio") is None:
             return Packet({"status": "updated", "round": number})
         began = time.perf_counter()
         ratio = request.number("ratio")
         if not 0.0 <= ratio <= 1.0:
             raise PacketError(f"ratio: must lie in [0, 1], not {ratio}")
-        keep = keep_count(ratio, copy.layout.size)
-        own_ranks = (copy.ranking() if keep < copy.layout.size
-                     else torch.arange(keep, dtype=torch.int32)[None])
+        keep, model = keep_count(ratio, copy.layout.size), copy.model
+        ranks = model.rank(keep < copy.layout.size)
         inputs, labels = self._batch(copy, number, int(request.whole("batch")))
-        out = reference.gradients(copy.module, RoundInput(copy.weights, own_ranks, copy.buffers, (0,), (ratio,),
+        out = reference.gradients(copy.module, RoundInput(model.weights, ranks, model.buffers, (0,), (ratio,),
                                                           inputs[None], labels[None]))
         if not bool(out.finite[0]):
             return Packet({"status": "not finite", "round": number})
         assert out.client_gradients is not None
-        mask = own_ranks[0] < keep
+        mask = ranks[0] < keep
         nested = digest(mask).hex() == request.text("mask")
         upload = encode(out.client_gradients[0], mask, round=number, plan=plan, nested=nested)
         blobs = {"upload": upload}
@@ -126,36 +112,34 @@ class Node:
         return Packet({"status": "done", "round": number, "loss": float(out.losses[0]),
                        "seconds": time.perf_counter() - began}, blobs)
 
-    def _follow(self, request: Packet, number: int, plan: str) -> _Copy:
-        """Brings the copy to ω^(number): by the state, where it came along, else by the last round's gradient."""
+    def _follow(self, request: Packet, number: int, plan: str) -> _ModelCopy:
+        """Bring the copy to ω^(number): by the state, where it came along, else by the last round's direction."""
         run = request.text("run")
         if "state" in request.blobs:
-            self._copy = copy = self._fresh(run, request.fields.get("task"))
-            _load_state(copy, request.blobs["state"])
-            copy.round = number
-            return copy
-        if self._copy is None or self._copy.run != run or self._copy.round not in (number - 1, number):
+            self._copy = self._fresh(run, request.fields.get("task"), request.blobs["state"], number)
+            return self._copy
+        if self._copy is None or self._copy.run != run or self._copy.model.round not in (number - 1, number):
             raise _BehindError
-        copy = self._copy
-        if copy.round == number:  # the same request again: the gradient is in already
+        copy, model = self._copy, self._copy.model
+        if model.round == number:  # the same request again: the direction is in already
             return copy
-        if "gradient" in request.blobs:
-            known = copy.cut(request.whole("known"))
-            try:
-                global_gradient = decode(request.blobs["gradient"], size=copy.layout.size, round=number - 1, plan=plan,
-                                         mask=known)
-            except MaskMismatchError:
-                raise _BehindError from None
-            gradient = global_gradient.gradient[None]
-            copy.importance.observe(copy.weights, gradient, global_gradient.mask[None])
-            rate = torch.tensor([[float(copy.task["learning_rate"])]])
-            copy.weights = copy.weights - rate * gradient
-            if copy.layout.buffer_size:
-                copy.buffers = floats_from_bytes(request.blob("buffers"), copy.layout.buffer_size)[None]
-        copy.round = number
+        if "gradient" not in request.blobs:
+            model.skip()
+            return copy
+        kept = request.whole("known")
+        try:
+            update = decode(request.blobs["gradient"], size=copy.layout.size, round=number - 1, plan=plan,
+                            mask=model.rank(kept < copy.layout.size)[0] < kept)
+        except MaskMismatchError:
+            raise _BehindError from None
+        buffers = model.buffers
+        if copy.layout.buffer_size:
+            buffers = floats_from_bytes(request.blob("buffers"), copy.layout.buffer_size)[None]
+        model.advance(update.gradient[None], update.mask[None], buffers, (0,))
         return copy
 
-    def _fresh(self, run: str, task: Any) -> _Copy:
+    def _fresh(self, run: str, task: Any, state: bytes, number: int) -> _ModelCopy:
+        """A new copy at round ``number``: the model that the task describes, with the server's state."""
         if not isinstance(task, dict):
             raise PacketError("task: is missing")
         inputs, _ = self._read()
@@ -166,13 +150,17 @@ class Node:
             seed = int(task["seed"])
             module = build(**task["model"], input_shape=task["input_shape"], classes=int(task["classes"]),
                            seed=stream_seed(seed, "model"))
-            return _Copy(run, task, module, Layout.of(module),
-                         Importance(**task["importance"], seeds=(stream_seed(seed, "selection"),)),
-                         batch_keys(seed, [int(task["client"])]), torch.empty(0), torch.empty(0))
+            layout = Layout.of(module)
+            importance = Importances([task["importance"]], [stream_seed(seed, "selection")], torch.device("cpu"))
+            step = GradientStep(torch.tensor([[float(task["learning_rate"])]]))
+            key = batch_keys(seed, [int(task["client"])])
         except (KeyError, TypeError, ValueError) as error:
             raise PacketError(f"task: cannot be understood ({error})") from None
+        model = GlobalModel(torch.zeros(1, layout.size), torch.zeros(1, layout.buffer_size), importance, step)
+        model.load([_read_state(state, layout)], number)
+        return _ModelCopy(run, module, layout, key, model)
 
-    def _batch(self, copy: _Copy, number: int, size: int) -> tuple[Tensor, Tensor]:
+    def _batch(self, copy: _ModelCopy, number: int, size: int) -> tuple[Tensor, Tensor]:
         """The mini-batch of this client and round: the simulator's, if the node's samples are."""
         inputs, labels = self._read()
         if not 1 <= size <= 2**20:
@@ -183,27 +171,25 @@ class Node:
 
     def _read(self) -> tuple[Tensor, Tensor]:
         if self._samples is None:
-            self._samples = self._source.samples()
+            self._samples = self._data.samples()
         return self._samples
 
 
-def _load_state(copy: _Copy, data: bytes) -> None:
+def _read_state(data: bytes, layout: Layout) -> dict[str, Tensor]:
+    """The server's state as :meth:`GlobalModel.load` takes it, checked."""
     try:
         tensors = load_tensors(data)
     except SafetensorError as error:
         raise PacketError(f"state: cannot be read ({error})") from None
-    size, buffers = copy.layout.size, copy.layout.buffer_size
-    shapes = {"weights": size, "buffers": buffers, "importance.gradient": size, "importance.weights": size}
     for name, tensor in tensors.items():
-        if name not in shapes or tensor.shape != (shapes[name],) or tensor.dtype != torch.float32:
+        size = layout.buffer_size if name == "buffers" else layout.size
+        known = name in ("weights", "buffers") or name.startswith("importance.")
+        if not known or tensor.shape != (size,) or tensor.dtype != torch.float32:
             raise PacketError(f"state: {name} does not fit the model")
     if "weights" not in tensors:
         raise PacketError("state: has no weights")
-    copy.weights = tensors["weights"][None]
-    copy.buffers = tensors.get("buffers", torch.zeros(0))[None]
-    prefix = "importance."
-    copy.importance.load({name.removeprefix(prefix): tensor[None] for name, tensor in tensors.items()
-                          if name.startswith(prefix)})
+    return {"buffers": torch.zeros(0), **{name: tensor[None] if name.startswith("importance.") else tensor
+                                          for name, tensor in tensors.items()}}
 
 
 def floats_to_bytes(values: Tensor) -> bytes:

@@ -31,38 +31,39 @@ FILES = ("node.yaml", "node.yml", "node.json")
 
 
 @dataclass(frozen=True)
-class NodeFile:
+class NodeSettings:
     """A node's file, checked; paths in it are relative to its folder."""
 
     path: Path
     node: ShareNode | OwnNode
 
     @staticmethod
-    def load(path: str | Path) -> NodeFile:
+    def load(path: str | Path) -> NodeSettings:
         """Reads a node's file; what is wrong with it is said in one line."""
         written = parse(read_file(Path(path)), str(path), as_json=Path(path).suffix.lower() == ".json")
-        return NodeFile(Path(path).resolve(), read_node(written, str(path)))
+        return NodeSettings(Path(path).resolve(), read_node(written, str(path)))
 
     @staticmethod
-    def of(folder: Path) -> NodeFile:
+    def of(folder: Path) -> NodeSettings:
         """The file in a node's folder."""
-        return NodeFile.load(next((folder / name for name in FILES if (folder / name).is_file()), folder / FILES[0]))
+        there = (folder / name for name in FILES if (folder / name).is_file())
+        return NodeSettings.load(next(there, folder / FILES[0]))
 
 
-class FileSource:
-    """What a node's file describes."""
+class LocalNodeData:
+    """The samples and the profile of the node that its file describes."""
 
-    def __init__(self, file: NodeFile) -> None:
-        self.file = file
+    def __init__(self, settings: NodeSettings) -> None:
+        self.settings = settings
 
     @cached_property
     def _share(self) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """Samples and exact profile."""
-        node = self.file.node
+        node = self.settings.node
         return self._of_experiment(node) if isinstance(node, ShareNode) else self._own(node)
 
     def _of_experiment(self, node: ShareNode) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        beside = self.file.path.parent / node.experiment
+        beside = self.settings.path.parent / node.experiment
         experiment = Experiment.load(beside if beside.is_file() else node.experiment)
         client = node.client
         if client >= experiment.size:
@@ -74,7 +75,7 @@ class FileSource:
             "target_counts": parts.target_counts[client].tolist(), "device": _figures(scenario.clients[client])}
 
     def _own(self, node: OwnNode) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        path = self.file.path.parent / node.data
+        path = self.settings.path.parent / node.data
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 inputs, labels = arrays["train_x"].astype(np.float32), np.asarray(arrays["train_y"])
@@ -101,7 +102,7 @@ class FileSource:
     def profile(self) -> dict[str, Any]:
         """Name, device figures and histograms; where ``epsilon`` says so the training histogram alone, noised."""
         profile = dict(self._share[2])
-        epsilon = self.file.node.epsilon
+        epsilon = self.settings.node.epsilon
         if epsilon is not None:
             profile["label_counts"] = noised_counts(profile["label_counts"], epsilon, self._secret()).tolist()
             profile["epsilon"] = epsilon
@@ -114,7 +115,7 @@ class FileSource:
 
     def _secret(self) -> bytes:
         """What the noise is drawn from, made once and kept beside the node's file, so that it never changes."""
-        path = self.file.path.with_name(self.file.path.stem + ".secret")
+        path = self.settings.path.with_name(self.settings.path.stem + ".secret")
         if not path.is_file():
             path.touch(mode=0o600)
             path.write_bytes(secrets.token_bytes(32))

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from fedgap.deploy.node import Node
-from fedgap.deploy.node_data import FileSource, NodeFile
+from fedgap.deploy.node_data import LocalNodeData, NodeSettings
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.worker_socket import MOST_BYTES, SOCKET, WorkerError, receive_frame, send_frame
 from fedgap.errors import FedgapError
@@ -50,10 +50,10 @@ class Worker:
         """The node that is meant, made at its first use."""
         key = which.decode("utf-8", "replace")
         if key not in self._nodes:
-            self._nodes[key] = Node(FileSource(self._file(which)))
+            self._nodes[key] = Node(LocalNodeData(self._file(which)))
         return self._nodes[key]
 
-    def _file(self, which: bytes) -> NodeFile:
+    def _file(self, which: bytes) -> NodeSettings:
         try:
             spec: Any = json.loads(which)
         except ValueError:
@@ -61,9 +61,9 @@ class Worker:
         if isinstance(spec, dict) and "experiment" in spec:
             path = Path(tempfile.mkstemp(".json", "node-", self.folder)[1])
             path.write_text(json.dumps(spec), encoding="utf-8")
-            file = NodeFile.load(path)
+            file = NodeSettings.load(path)
         else:
-            file = NodeFile.of(self.folder)
+            file = NodeSettings.of(self.folder)
         torch.set_num_threads(file.node.threads)
         return file
 

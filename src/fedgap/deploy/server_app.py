@@ -8,21 +8,20 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore.inflatable.inflatable_utils import pull_objects
-from flwr.superlink.grid import http_grid
 
 from fedgap.config import Experiment
-from fedgap.deploy.child_processes import PULL
+from fedgap.deploy.flower_patches import pull_for
 from fedgap.deploy.flower_processes import LOCK
 from fedgap.deploy.packet import Packet
-from fedgap.deploy.session import Answer, Patience, Session
+from fedgap.deploy.session import Session
+from fedgap.deploy.transport import Answer, Patience
 from fedgap.errors import FedgapError
-from fedgap.running.checkpoint import write_json
+from fedgap.files import write_json
 from fedgap.running.events import Event
 from fedgap.running.job import Job
 from fedgap.running.live_progress import describe
@@ -40,13 +39,7 @@ class GridTransport:
 
     def __init__(self, grid: Grid) -> None:
         self.grid, self._until = grid, 0.0
-        vars(http_grid)["pull_objects"] = self._pull
-
-    def _pull(self, object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> dict[str, bytes]:
-        """An answer's parts. A node may announce one and never send it, which must not hold up a round: whatever is not
-        there when the last messages are void is given up."""
-        left = max(LEAST_PULL_S, self._until - time.monotonic())
-        return pull_objects(object_ids, pull_object_fn, max_time=left, **PULL)
+        pull_for(lambda: max(LEAST_PULL_S, self._until - time.monotonic()))  # until the last messages are void
 
     def online(self) -> set[int]:
         """The SuperNodes that the SuperLink sees."""

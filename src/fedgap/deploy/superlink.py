@@ -12,12 +12,13 @@ import ipaddress
 import sys
 from typing import Any
 
-from flwr.superlink import extensions
 from flwr.superlink.cli.flower_superlink import flower_superlink
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fedgap.deploy.flower_patches import put_before_superlink
 
 FLEET = "/v1/fleet/"
 
@@ -77,12 +78,6 @@ def _announced(scope: Scope) -> int:
     return int(value) if value.isdigit() else 0
 
 
-def main() -> None:
-    """The command line."""
-    most_bytes = int(sys.argv.pop(1))
-    vars(extensions)["get_middleware"] = lambda: (Middleware(Gate, most_bytes=most_bytes),)
-    flower_superlink()
-
-
 if __name__ == "__main__":
-    main()
+    put_before_superlink(Middleware(Gate, most_bytes=int(sys.argv.pop(1))))
+    flower_superlink()

@@ -80,17 +80,17 @@ def connect(folder: Path, timeout_s: float, *, passing: bool = False) -> socket.
     owner = folder.stat()
     if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
         raise WorkerError(f"{folder}: must be this user's, with permissions 0700")
-    if (found := _try(folder)) is not None:
-        return found
+    if (connection := _try(folder)) is not None:
+        return connection
     deadline = time.monotonic() + timeout_s
     with open(folder / "worker.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if (found := _try(folder)) is not None:
-            return found
+        if (connection := _try(folder)) is not None:
+            return connection
         process = _start_worker(folder, passing)
         while time.monotonic() < deadline:
-            if (found := _try(folder)) is not None:
-                return found
+            if (connection := _try(folder)) is not None:
+                return connection
             if process.poll() is not None:
                 raise WorkerError(f"the worker ended with code {process.returncode}; see {folder / 'worker.log'}")
             time.sleep(0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from fedgap.config import Experiment, Scenario
 from fedgap.errors import FedgapError, InfeasibleError
 from fedgap.evidence.definition import Panel
 from fedgap.evidence.training import training_key
+from fedgap.files import write_text
 from fedgap.learning.data import Dataset, load
 from fedgap.planning import SCHEMES, Plan
 from fedgap.planning import plan as make_plan
@@ -154,16 +154,14 @@ def _plan(scenario: Scenario, scheme: str, plans: Path) -> Plan:
         return Plan.load(path)
     plan = make_plan(scenario, scheme=scheme)
     plans.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    plan.save(partial)
-    os.replace(partial, path)
+    plan.save(path)
     return plan
 
 
 def _most_rounds(scenario: Scenario, scheme: str, plans: Path) -> int:
     path = plans / f"{scenario.hash()}-{scheme}.rounds"
     if not path.is_file():
-        path.write_text(str(most_rounds(Problem.of(scenario), SCHEMES[scheme])), encoding="utf-8")
+        write_text(path, str(most_rounds(Problem.of(scenario), SCHEMES[scheme])))
     return int(path.read_text(encoding="utf-8"))
 
 

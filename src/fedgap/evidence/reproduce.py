@@ -21,6 +21,7 @@ from fedgap.evidence.results import panel_results, provenance
 from fedgap.evidence.store import Store
 from fedgap.evidence.training import Record
 from fedgap.evidence.training_workers import train_all
+from fedgap.files import write_text
 from fedgap.learning.data import Dataset
 from fedgap.running.job import Job
 
@@ -154,5 +155,5 @@ def write(results: dict[str, Any], path: Path) -> None:
     text = json.dumps(results, indent=1, ensure_ascii=False)
     for innermost in (r"\[[^{}\[\]]*\]", r"\{[^{}]*\}"):
         text = re.sub(innermost, lambda match: re.sub(r"\s*\n\s*", " ", match.group()), text)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_text(path, text + "\n")
 

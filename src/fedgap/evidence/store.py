@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fedgap.files import parse_json_lines, whole_lines, write_bytes
+
 
 class Store:
     """Records in a ``.jsonl`` file. A record is on disk as soon as it is added, and a torn last line is dropped."""
@@ -15,11 +17,11 @@ class Store:
         self.path = path
         self._records: dict[str, dict[str, Any]] = {}
         if path.is_file():
-            text = path.read_text(encoding="utf-8")
-            whole = text[: text.rfind("\n") + 1]
-            self._records = {entry["key"]: entry for entry in map(json.loads, whole.splitlines())}
-            if len(whole) < len(text):
-                path.write_text(whole, encoding="utf-8")
+            data = path.read_bytes()
+            whole = whole_lines(data)
+            self._records = {entry["key"]: entry for entry in parse_json_lines(whole, path)}
+            if len(whole) < len(data):
+                write_bytes(path, whole)
 
     def __contains__(self, key: str) -> bool:
         return key in self._records

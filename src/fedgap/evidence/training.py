@@ -103,14 +103,14 @@ def _train_stack(keys: list[str], jobs: list[Job], dataset: Dataset,
             events[key] += [event for event in new if "test_accuracy" in event]
 
     while running:
-        ended = [row for row, member in enumerate(rounds.members) if rounds.round >= member.job.rounds]
+        ended = [row for row, account in enumerate(rounds.accounts) if rounds.round >= account.job.rounds]
         if ended:
             read()
             left = [row for row in range(len(running)) if row not in ended]
             running = [running[row] for row in left]
             rounds.keep(left)
             continue
-        stopped = [member.stopped(rounds.round) for member in rounds.members]
+        stopped = [account.stopped(rounds.round) for account in rounds.accounts]
         if any(stopped):
             raise FedgapError(f"a plan does not keep its budgets: {next(filter(None, stopped))} "
                               f"before round {rounds.round}")

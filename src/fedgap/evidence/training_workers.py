@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import torch
 
+from fedgap.errors import FedgapError
 from fedgap.evidence.bundle import pack, unpack
 from fedgap.evidence.training import Record, train
 from fedgap.learning.data import Dataset
 from fedgap.running.job import Job
+from fedgap.running.worker_pool import Died, in_processes
 
 AT_ONCE = 64
 """Runs stacked in one computation on a GPU."""
-_HERE: tuple[dict[str, Job], Dataset] | None = None
 
 
 def train_all(jobs: Mapping[str, Job], dataset: Dataset, *, workers: int) -> Iterator[Record]:
@@ -34,18 +36,21 @@ def train_all(jobs: Mapping[str, Job], dataset: Dataset, *, workers: int) -> Ite
         dataset.save(Path(folder) / "data.npz")
         # The longest first, so that the processes end together.
         keys = sorted(local, key=lambda key: -local[key].rounds * int(local[key].selected[-1].sum()))
-        with multiprocessing.get_context("spawn").Pool(workers, _open, (folder,)) as pool:
-            yield from pool.imap_unordered(_train_one, keys)
+        with closing(in_processes(_train_one, [(folder, key) for key in keys], workers)) as results:
+            for (_, key), record in results:
+                if isinstance(record, Died):
+                    raise FedgapError(f"run {key}: {record.reason}")
+                yield record
 
 
-def _open(folder: str) -> None:
-    global _HERE
-    torch.set_num_threads(1)
-    _HERE = unpack(Path(folder)), Dataset.open(Path(folder) / "data.npz")
+@cache
+def _open(folder: str) -> tuple[dict[str, Job], Dataset]:
+    """The jobs and the data in a worker's process, read once."""
+    return unpack(Path(folder)), Dataset.open(Path(folder) / "data.npz")
 
 
-def _train_one(key: str) -> Record:
-    assert _HERE is not None
-    jobs, dataset = _HERE
+def _train_one(task: tuple[str, str]) -> Record:
+    folder, key = task
+    jobs, dataset = _open(folder)
     (record,) = train({key: jobs[key]}, dataset)
     return record

@@ -1,11 +1,23 @@
-"""Importance of a weight: Q = (v·ρ)², the first-order estimate of the squared loss change when it is removed."""
+"""Importance of a weight: Q = (v·ρ)², the first-order estimate of the squared loss change when it is removed.
+
+A rule from outside is an object with the two methods of :class:`ImportanceRule`, named in an experiment
+(``pruning.importance: package.module:NAME``) or added to the entry-point group ``fedgap.importance``.
+"""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from fedgap.errors import InputError
+from fedgap.registry import IMPORTANCE
+
+KEY = "pruning.importance"
+"""The experiment's key, for error messages."""
 
 _SILENT = 1e-30
 """Stands for a known gradient of 0: below every real one, above that of a weight nobody kept."""
@@ -13,9 +25,88 @@ RULES = ("taylor", "magnitude", "random")
 """``taylor`` is the paper's; ``magnitude`` and ``random`` are comparisons."""
 
 
+class ImportanceRule(Protocol):
+    """How important each of a run's M weights is. Clients keep the most important ones.
+
+    What a rule learns from the rounds is its memory: named float32 tensors of shape (M,). fedgap holds them, writes
+    them into checkpoints and sends them to nodes that must catch up. The memory is empty at first.
+    """
+
+    def scores(self, weights: Tensor, memory: Mapping[str, Tensor], *, round: int, seed: int) -> Tensor:
+        """The score of every weight ω^(s), shape (M,), in round s = ``round``; the highest scores are kept."""
+
+    def observe(self, memory: Mapping[str, Tensor], weights: Tensor, gradient: Tensor, known: Tensor
+                ) -> dict[str, Tensor]:
+        """The memory after a round: its weights before the update, its global gradient, and where that is known."""
+
+
+class RunsImportance(Protocol):
+    """The same for R runs at once, with their memory; tensors are (R, M)."""
+
+    def scores(self, weights: Tensor, round: int) -> Tensor:
+        """The score of every weight."""
+
+    def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int] | None = None) -> None:
+        """Take in a round of which the runs ``heard`` have learned something."""
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Continue with these runs only."""
+
+    def state(self, row: int = 0) -> dict[str, Tensor]:
+        """What a checkpoint of one run must hold, (1, M) each."""
+
+    def load(self, *states: dict[str, Tensor]) -> None:
+        """Restore :meth:`state`, one for each run."""
+
+
+def make_importance(rule: str, seeds: Sequence[int], **settings: Any) -> RunsImportance:
+    """The importance of as many runs as there are ``seeds``; ``settings`` are those of :class:`Importance`."""
+    loaded = IMPORTANCE.load(rule, KEY)
+    if rule in IMPORTANCE.built_in:
+        made: RunsImportance = loaded(seeds=seeds, **settings)
+        return made
+    missing = [name for name in ("scores", "observe") if not callable(getattr(loaded, name, None))]
+    if missing:
+        raise InputError(f"{KEY}: {rule} must have the methods scores and observe; it has no {missing[0]}")
+    return RuleImportance(loaded, seeds)
+
+
+class RuleImportance:
+    """An :class:`ImportanceRule` from outside, applied to each of R runs."""
+
+    def __init__(self, rule: ImportanceRule, seeds: Sequence[int]) -> None:
+        self._rule, self._seeds = rule, list(seeds)
+        self._memory: list[dict[str, Tensor]] = [{} for _ in seeds]
+
+    def scores(self, weights: Tensor, round: int) -> Tensor:
+        """The score of every weight, (R, M)."""
+        scores = [self._rule.scores(run_weights, memory, round=round, seed=seed)
+                  for run_weights, memory, seed in zip(weights, self._memory, self._seeds, strict=True)]
+        if any(run_scores.shape != weights.shape[1:] or bool(run_scores.isnan().any()) for run_scores in scores):
+            raise InputError(f"{KEY}: must give a score, not NaN, for each of the {weights.shape[1]} weights")
+        return torch.stack(scores)
+
+    def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int] | None = None) -> None:
+        """Take in a round of which the runs ``heard`` (all, unless given) have learned something."""
+        for row in range(len(weights)) if heard is None else heard:
+            self._memory[row] = self._rule.observe(self._memory[row], weights[row], gradient[row], known[row])
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Continue with these runs only."""
+        self._memory, self._seeds = [self._memory[row] for row in rows], [self._seeds[row] for row in rows]
+
+    def state(self, row: int = 0) -> dict[str, Tensor]:
+        """What a checkpoint of one run must hold, (1, M) each."""
+        return {name: tensor[None] for name, tensor in self._memory[row].items()}
+
+    def load(self, *states: dict[str, Tensor]) -> None:
+        """Restore :meth:`state`, one for each run."""
+        self._memory = [{name: tensor[0] for name, tensor in state.items()} for state in states]
+
+
 @dataclass
 class Importance:
-    """What a round's ranking needs from earlier rounds, for R runs at once.
+    """The rules that come with fedgap: what a ranking needs from earlier rounds, for R runs at once.
 
     ``taylor``: Q_m = (v_m·ρ_m)² with v the previous round's global gradient. ``current_weights`` False, as printed,
     takes the previous round's weight ρ^(s−1) too; True, the repair, the current ρ^(s). Before any gradient is known
@@ -60,7 +151,7 @@ class Importance:
         rows = range(len(weights)) if heard is None else heard
         if self.rule != "taylor" or not len(rows):
             return
-        gradient, before, own = gradient.detach(), self._gradient, None
+        gradient, before, factor = gradient.detach(), self._gradient, None
         waiting = frozenset(range(len(weights))) if before is None else self._waiting
         if not self.remember:
             # A kept weight whose unit was silent in this round's batches has v = 0 too. It must not lose its place to
@@ -73,16 +164,16 @@ class Importance:
             for row in waiting.intersection(rows):
                 new[row] = gradient[row]
         if not self.current_weights:
-            own = weights.detach().clone()
+            factor = weights.detach().clone()
         if before is not None and len(rows) < len(weights):
             for row in set(range(len(weights))).difference(rows):
                 new[row] = before[row]
-                if own is not None and self._weights is not None:
-                    own[row] = self._weights[row]
-        self._gradient, self._weights, self._waiting = new, own, waiting.difference(rows)
+                if factor is not None and self._weights is not None:
+                    factor[row] = self._weights[row]
+        self._gradient, self._weights, self._waiting = new, factor, waiting.difference(rows)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Goes on with these runs only."""
+        """Continue with these runs only."""
         self.seeds = [self.seeds[row] for row in rows] if self.seeds else ()
         if self._gradient is None:
             return
@@ -109,6 +200,9 @@ class Importance:
         self._gradient, self._weights = stacked("gradient"), stacked("weights")
         self._waiting = (frozenset() if self._gradient is None else
                          frozenset(row for row, state in enumerate(states) if "gradient" not in state))
+
+
+taylor, magnitude, random = (partial(Importance, rule) for rule in RULES)
 
 
 def _uniform(seed: int, round: int, like: Tensor) -> Tensor:

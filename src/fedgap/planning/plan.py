@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgap.errors import InputError
+from fedgap.files import write_json
 
 Array = npt.NDArray[np.float64]
 Status = Literal["optimal", "feasible", "infeasible"]
@@ -209,7 +210,7 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         """Write the JSON object to a file."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        write_json(Path(path), self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> "Plan":

@@ -1,11 +1,9 @@
-"""Files that are whole or absent, and the state a run can be resumed from: safetensors and JSON, never pickle."""
+"""The state that a run can be resumed from: safetensors and JSON, never pickle."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +12,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from fedgap.errors import InputError
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file so that a crash at any moment leaves the old file or the new one: temporary file, fsync, rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:  # a full disk: the half is not left to fill it further
-        with suppress(OSError):
-            temporary.unlink()
-        if error.errno is not None:
-            error.filename = str(path)  # a write has none
-        raise
-    sync_folder(path.parent)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """The same for a JSON document."""
-    write_whole(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a rename in ``folder`` durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+from fedgap.files import write_bytes, write_json
 
 
 class Checkpoints:
@@ -62,7 +29,7 @@ class Checkpoints:
         self.folder.mkdir(exist_ok=True)
         data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
         name = f"round-{rounds:06d}.safetensors"
-        write_whole(self.folder / name, data)
+        write_bytes(self.folder / name, data)
         write_json(self.folder / "latest.json", {"format": 1, "rounds": rounds, "file": name,
                                                  "sha256": hashlib.sha256(data).hexdigest(), "state": state})
         for other in self.folder.iterdir():

@@ -1,19 +1,43 @@
-"""``rounds.jsonl``: one line a round, and its reader."""
+"""A round's event: the line of ``rounds.jsonl`` that tells who took part, what it cost and what was learned."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fedgap.errors import InputError
+import numpy as np
+
+from fedgap.files import read_json_lines
+from fedgap.running.job import Job
+from fedgap.running.ledger import Charge
 
 Event = dict[str, Any]
 """A round: ``round, clients, pruning_ratio, energy_j, delay_s, energy_total_j, delay_total_s, train_loss`` and, where
 evaluated, ``test_loss, test_accuracy, generalization_gap``; see docs/reference/run-folder.md for the rest."""
+OnEvents = Callable[[int, Job, list[Event]], None]
+"""Called with the run's position in the list, its job and its new rounds."""
+
+
+def round_event(job: Job, segment: int, charge: Charge) -> Event:
+    """The event of a round of the plan's ``segment`` that cost ``charge``. Its number, totals and loss are filled in
+    later; rounds that go alike may share its lists."""
+    selected = np.flatnonzero(job.selected[segment])
+    attendance = charge.went
+    event: Event = {
+        "round": None, "clients": selected.tolist(), "pruning_ratio": job.ratio[segment, selected].tolist(),
+        "energy_j": charge.energy_j, "delay_s": charge.delay_s, "energy_total_j": None,
+        "delay_total_s": None, "train_loss": None,
+        "client_energy_j": charge.client_j[selected].tolist(), "client_delay_s": charge.client_s[selected].tolist(),
+        "broadcast_j": charge.broadcast_j, "uploaded_bits": charge.uploaded_bits,
+        "statement": finite_or_none(job.statement[segment])}
+    for name, missing in (("dropped", attendance.dropped), ("late", attendance.late)):
+        if missing.any():
+            event[name] = np.flatnonzero(missing).tolist()
+    return event
 
 
 def finite_or_none(value: float) -> float | None:
@@ -23,33 +47,21 @@ def finite_or_none(value: float) -> float | None:
 
 def read_rounds(path: str | Path) -> list[Event]:
     """The rounds in the file; a torn last line (the writer was killed) is dropped."""
-    try:
-        lines = Path(path).read_bytes().split(b"\n")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    whole = lines[:-1]  # what follows the last newline is torn, even where it happens to be JSON
-    events: list[Event] = []
-    for number, line in enumerate(whole, start=1):
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            if number < len(whole):
-                raise InputError(f"{path}: line {number} is not JSON") from None
-    return events
+    return read_json_lines(path)
 
 
 class RoundLog:
     """Appends rounds to ``rounds.jsonl``."""
 
     def __init__(self, path: Path, position: int = 0) -> None:
-        """Goes on at byte ``position``; what was written after it (rounds after the last checkpoint) is cut off."""
+        """Continue at byte ``position``; what was written after it (rounds after the last checkpoint) is cut off."""
         self._path = path
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115  (it lives as long as the run)
         self._file.truncate(position)
         self._file.seek(position)
 
     def write(self, events: Iterable[Event]) -> None:
-        """Appends one line each; the lines reach the operating system before this returns."""
+        """Append one line per event; the lines reach the operating system before this returns."""
         left = memoryview(b"".join(json.dumps(event, allow_nan=False, separators=(",", ":")).encode() + b"\n"
                                    for event in events))
         try:
@@ -60,10 +72,10 @@ class RoundLog:
             raise
 
     def sync(self) -> int:
-        """Makes the lines durable and says at which byte the log stands."""
+        """Make the lines durable and return the byte at which the log stands."""
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
-        """No more rounds."""
+        """Close the file; no more rounds follow."""
         self._file.close()

@@ -19,7 +19,7 @@ except ImportError:  # not a POSIX system
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Turns the first SIGINT or SIGTERM into a flag that the loop reads between rounds; a second one acts at once."""
+    """Turn the first SIGINT or SIGTERM into a flag that the loop reads between rounds; a second one acts at once."""
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag.is_set
@@ -28,8 +28,8 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
     def note(number: int, frame: Any) -> None:
         flag.set()
-        for own, handler in before.items():
-            signal.signal(own, handler)
+        for noted, handler in before.items():
+            signal.signal(noted, handler)
 
     try:
         for number in before:
@@ -42,7 +42,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def alone(folders: Sequence[Path]) -> Iterator[None]:
-    """Holds these runs' folders for this process: two that trained one run would garble its log.
+    """Hold these runs' folders for this process: two that trained one run would garble its log.
 
     The lock is on ``job/job.json`` and goes with the process, however that ends.
     """

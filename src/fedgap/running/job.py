@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedgap.errors import InputError
-from fedgap.running.checkpoint import write_json, write_whole
+from fedgap.files import write_bytes, write_json
 from fedgap.running.faults import Faults, Work
 
 Array = NDArray[np.float64]
@@ -90,6 +90,8 @@ class Job:
     """D̂_n, (N,)."""
     label_counts: NDArray[np.int64]
     target_counts: NDArray[np.int64]
+    aggregator: str = "mean"
+    """How the clients' updates become one direction; runs of 0.1 have no such key."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything the summary should repeat, such as the plan's θ."""
 
@@ -107,15 +109,15 @@ class Job:
         """A round of ``segment`` as planned or, where bits are given, with uploads (N,) and a broadcast of so many."""
         chosen = self.selected[segment]
 
-        def own(values: Array) -> Array:
+        def of_chosen(values: Array) -> Array:
             return np.where(chosen, values, 0.0)
 
         upload_s, upload_j = self.upload_s[segment], self.upload_j[segment]
         if upload_bits is not None:
             upload_s, upload_j = (upload_bits * per_bit[segment] for per_bit in (self.upload_s_bit, self.upload_j_bit))
         download_s = self.download_s if download_bits is None else download_bits * self.download_s_bit
-        return Work(chosen, self.compute_s[segment], own(upload_s), own(download_s), self.compute_j[segment],
-                    own(upload_j))
+        return Work(chosen, self.compute_s[segment], of_chosen(upload_s), of_chosen(download_s),
+                    self.compute_j[segment], of_chosen(upload_j))
 
     def broadcast_j(self, download_bits: float | None = None) -> float:
         """p̂·max over ALL clients of the download's seconds, in J."""
@@ -124,9 +126,10 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """Jobs of one kind can be trained together: one model, data set, device, number format and accounting."""
+        """Jobs of one kind can be trained together: one model, data set, device, number format, accounting and
+        aggregator."""
         return json.dumps([self.model, self.data_sha256, self.engine, self.device, self.precision, self.threads,
-                           self.accounting, self.checkpoint_every], sort_keys=True)
+                           self.accounting, self.checkpoint_every, self.aggregator], sort_keys=True)
 
     def save(self, folder: Path) -> None:
         """Writes ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""
@@ -135,7 +138,7 @@ class Job:
         buffer = io.BytesIO()
         arrays: dict[str, Any] = {k: v for k, v in values.items() if isinstance(v, np.ndarray)}
         np.savez_compressed(buffer, **arrays)
-        write_whole(folder / "arrays.npz", buffer.getvalue())
+        write_bytes(folder / "arrays.npz", buffer.getvalue())
         plain = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
         plain["faults"] = self.faults.to_dict()
         write_json(folder / "job.json", {"format": 1, **plain})

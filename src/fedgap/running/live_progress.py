@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from fedgap.running.events import Event
+from fedgap.running.events import Event, OnEvents
 from fedgap.running.job import Job
-from fedgap.running.run import OnEvents
 
 
 @contextmanager

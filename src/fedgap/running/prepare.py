@@ -12,6 +12,7 @@ import torch
 
 from fedgap.config import Experiment, Scenario
 from fedgap.errors import InfeasibleError, InputError
+from fedgap.learning.aggregators import load_aggregator
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
@@ -51,12 +52,11 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
     A ``dataset`` of one's own takes the place of the experiment's. The ``gradient_bits`` and ``flops_per_sample``
     are the scenario's too: Table I's where a preset has them.
     """
-    own = experiment.partition
+    wanted = experiment.partition
     dataset = dataset or load(progress=progress, **data_arguments(experiment))
     parts = partition(dataset.train_y.numpy(), dataset.test_y.numpy(), experiment.size, dataset.classes,
-                      experiment.seed, kind=own.kind, concentration=own.concentration, sizes=own.sizes,
-                      shards=own.shards, file=own.file, target=own.target,
-                      target_size=own.target_size)
+                      experiment.seed, kind=wanted.kind, concentration=wanted.concentration, sizes=wanted.sizes,
+                      shards=wanted.shards, file=wanted.file, target=wanted.target, target_size=wanted.target_size)
     scenario = experiment.planning_scenario(parts.label_counts, dataset.label_counts()[1], parts.target_counts)
     return dataset, parts, scenario
 
@@ -100,9 +100,9 @@ def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
         raise InputError(f"model: {name} cannot take inputs of shape {tuple(samples.shape)} ({error})") from error
     wanted = (len(samples), dataset.classes)
     if not isinstance(logits, torch.Tensor) or logits.shape != wanted:
-        found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        given = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InputError(f"model: {name} must give a logit for each of {dataset.classes} classes, shape {wanted} for "
-                         f"{len(samples)} samples; it gives {found}")
+                         f"{len(samples)} samples; it gives {given}")
     return module
 
 
@@ -133,7 +133,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                     "current_weights": readings["importance_weights"] == "current"},
         energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
         accounting=experiment.pruning.accounting, faults=Faults(**faults.model_dump()),
-        engine=engine.kind, device=device, precision=engine.precision,
+        aggregator=_aggregator(experiment), engine=engine.kind, device=device, precision=engine.precision,
         threads=engine.threads or torch.get_num_threads(), checkpoint_every=experiment.checkpoint_every,
         names=tuple(scenario.names), scheme=plan.scheme, schedule=schedule_of(plan, scenario, experiment.interleave),
         selected=rows([s.selected for s in segments]), ratio=rows([_zeroed(s, s.pruning_ratio) for s in segments]),
@@ -163,6 +163,13 @@ def _model_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments of ``build`` beside the data's shape and the seed."""
     model = experiment.model
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}
+
+
+def _aggregator(experiment: Experiment) -> str:
+    """The aggregator's name; it is loaded, so that what is wrong with it is said before anything is written."""
+    name = str(getattr(getattr(experiment, "learning", None), "aggregator", "mean"))
+    load_aggregator(name)
+    return name
 
 
 def _remembers(experiment: Experiment) -> bool:

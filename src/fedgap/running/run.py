@@ -24,10 +24,11 @@ from safetensors.torch import save as save_tensors
 from torch import nn
 
 from fedgap.errors import InputError
+from fedgap.files import remove_torn, write_bytes, write_json
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.models import build
-from fedgap.running.checkpoint import Checkpoints, write_json, write_whole
-from fedgap.running.events import Event, RoundLog, read_rounds
+from fedgap.running.checkpoint import Checkpoints
+from fedgap.running.events import Event, OnEvents, RoundLog, read_rounds
 from fedgap.running.interrupts import alone, interruptible
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 DEPLOY_COMMAND = Path("deployment") / "command.txt"
 """In a deployed run's folder."""
-OnEvents = Callable[[int, Job, list[Event]], None]
-"""Called with the run's position in the list, its job and its new rounds."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ def has_run(folder: Path) -> bool:
 
 
 def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_events: OnEvents | None = None) -> list[Run]:
-    """Trains the jobs in these run folders together until each has ended, going on where a checkpoint stands.
+    """Train the jobs in these run folders together until each has ended, resuming from checkpoints.
 
     The jobs share model, data, device and precision. Ctrl-C (or SIGTERM) lets the current round end, writes everything
     to disk and raises KeyboardInterrupt.
@@ -124,8 +123,7 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
                          "data, device or precision differ; give them one by one")
     with alone([runs[i].folder for i in waiting]), interruptible() as interrupted:
         for i in waiting:
-            for torn in runs[i].folder.rglob(".*.part"):
-                torn.unlink()  # a crash amid a write left it
+            remove_torn(runs[i].folder)
         states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
         at = {i: state[1]["round"] if state else 0 for i, state in states.items()}
         for start in sorted(set(at.values())):  # runs that a crash left at different rounds are not stacked
@@ -144,12 +142,12 @@ def by_kind(folders: Iterable[Path]) -> list[list[Path]]:
 
 def open_data(run: Run) -> Dataset:
     """The run's data set: the copy in its folder where there is one, else as its job names it."""
-    own = run.folder / "job" / "data.npz"
-    return Dataset.open(own) if own.is_file() else load(**run.job.data)
+    copy = run.folder / "job" / "data.npz"
+    return Dataset.open(copy) if copy.is_file() else load(**run.job.data)
 
 
 def deploy_command(run: Run) -> str:
-    """What goes on with a deployed run: the command that began it, as it was typed."""
+    """The command that resumes a deployed run: the one that began it, as it was typed."""
     typed = run.folder / DEPLOY_COMMAND
     if typed.is_file():
         return typed.read_text(encoding="utf-8").strip()
@@ -180,7 +178,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
             Checkpoints(runs[i].folder / "checkpoint").save(rounds.round, tensors, state)
 
     while positions:
-        ended = [row for row, member in enumerate(rounds.members) if member.stopped(rounds.round)]
+        ended = [row for row, account in enumerate(rounds.accounts) if account.stopped(rounds.round)]
         if ended or interrupted():
             checkpoint()
             for row in ended:
@@ -194,7 +192,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
         rounds.step()
         if rounds.ready():
             write()
-        if rounds.round % rounds.members[0].job.checkpoint_every == 0:
+        if rounds.round % rounds.accounts[0].job.checkpoint_every == 0:
             checkpoint()
     for log in logs.values():
         log.close()
@@ -202,17 +200,17 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
 
 def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     """``model.safetensors``, then ``summary.json``, whose presence says that the run has ended."""
-    member, layout = rounds.members[row], rounds.engine.layout
-    weights, buffers = rounds.model(row), rounds.buffers[row]
+    account, layout = rounds.accounts[row], rounds.engine.layout
+    weights, buffers = rounds.shipped(row), rounds.model.buffers[row]
     frozen = {name: p for name, p in rounds.engine.module.named_parameters() if not p.requires_grad}
     tensors = {**frozen, **layout.split(weights), **layout.split_buffers(buffers)}
-    write_whole(run.folder / "model.safetensors",
+    write_bytes(run.folder / "model.safetensors",
                 save_tensors({name: t.detach().cpu().float().contiguous().clone() for name, t in tensors.items()}))
-    history, ledger, job = run.history, member.ledger, member.job
+    history, ledger, job = run.history, account.ledger, account.job
     last = next((event for event in reversed(history) if "test_accuracy" in event), {})
     best = max((event["test_accuracy"] for event in history if "test_accuracy" in event), default=None)
     write_json(run.folder / "summary.json", {
-        "format": 1, "ended": member.stopped(rounds.round), "scheme": job.scheme, "seed": job.seed,
+        "format": 1, "ended": account.stopped(rounds.round), "scheme": job.scheme, "seed": job.seed,
         "rounds": rounds.round, "rounds_planned": job.rounds,
         "test_accuracy": last.get("test_accuracy"), "best_test_accuracy": best, "test_loss": last.get("test_loss"),
         "train_loss": history[-1]["train_loss"] if history else None,

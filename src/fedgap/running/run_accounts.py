@@ -1,7 +1,8 @@
-"""One run's own part of the loop: its ledger, who takes part in each of its rounds, and what the round costs."""
+"""One run's part of the loop: its ledger, who takes part in each of its rounds, and what the round costs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from fedgap.learning.codec import upload_bytes
 from fedgap.learning.data import batch_keys
 from fedgap.learning.masks import keep_count, prunes
-from fedgap.running.events import Event, finite_or_none
-from fedgap.running.faults import attend
+from fedgap.running.events import Event, round_event
+from fedgap.running.faults import Attendance, attend
 from fedgap.running.job import Job
 from fedgap.running.ledger import Charge, Ledger
 from fedgap.streams import stream
@@ -22,28 +23,27 @@ TRAINING_SAMPLE = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class RoundOutline:
     """A round of one run as far as it does not depend on the rounds before it. Without faults all rounds of a segment
-    are one turn."""
+    share one outline."""
 
     arrived: NDArray[np.int64]
-    """The clients whose gradients arrive."""
+    """The clients whose updates arrive."""
     ratios: tuple[float, ...]
-    """Theirs."""
-    pruned: bool
-    """Whether any selected client prunes."""
+    """Their pruning ratios."""
     charge: Charge
     event: Event
     """The round's event, its number and totals still to be filled in. Rounds share its lists."""
 
 
-class Member:
-    """One run's own part of the loop: its job, its ledger, and what a round of each segment is and costs."""
+class RunAccounts:
+    """A run's job and ledger, and what a round of each segment is and costs."""
 
     def __init__(self, job: Job, device: torch.device, size: int) -> None:
         self.job, self.ledger = job, Ledger(job)
         sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:TRAINING_SAMPLE]
         self.sample = torch.from_numpy(job.indices[np.sort(sample)]).to(device)
+        """The training samples on which the model is evaluated; none where the nodes of a deployment have them."""
         segments = range(len(job.selected))
         if job.accounting == "measured":
             self.bits = np.array([[8.0 * upload_bytes(keep_count(ratio, size)) for ratio in row] for row in job.ratio])
@@ -56,51 +56,55 @@ class Member:
         self.planned = [(float((w.compute_j + w.upload_j).sum()) + self.broadcast_j, float(w.client_s.max()))
                         for w in self.work]
         self.table = np.stack([np.zeros_like(job.sizes), job.sizes, job.offsets, job.batch_size])
-        """For each client the key of its mini-batches (of those that are ever selected), D̂_n, where its samples begin,
-        Z_n: (4, N)."""
+        """For each client the key of its mini-batches (if it is ever selected), D̂_n, where its samples begin, Z_n:
+        (4, N)."""
         ever = np.flatnonzero(job.selected.any(axis=0))
         self.table[0, ever] = batch_keys(job.seed, ever.tolist()).view(np.int64)
-        self._size, self._schedule, self.faulty = size, job.schedule.tolist(), job.faults.any
-        self._turns: dict[int, Turn] = {}  # by segment; with faults by round, until it is booked
+        self._schedule, self.faulty = job.schedule.tolist(), job.faults.any
+        self._prunes = [prunes(job.ratio[g, job.selected[g]].tolist(), size) for g in segments]
+        self._outlines: dict[int, RoundOutline] = {}  # by segment; with faults by round, until it is booked
 
     def stopped(self, round_number: int) -> str:
-        """"" while the run goes on, else why it ends before round ``round_number``."""
+        """"" while the run continues, else why it ends before round ``round_number``."""
         if round_number >= len(self._schedule):
             return "all rounds are done"
         return self.ledger.affords(*self.planned[self._schedule[round_number]])
 
-    def turn(self, round_number: int) -> Turn:
-        """What happens in a round; it may lie ahead."""
+    def segment(self, round_number: int) -> int:
+        """The plan's segment of a round."""
+        return int(self._schedule[round_number])
+
+    def prunes(self, round_number: int) -> bool:
+        """Whether any selected client prunes in this round; the pruned model is theirs, even if they vanish."""
+        return self._prunes[self.segment(round_number)]
+
+    def outline(self, round_number: int) -> RoundOutline:
+        """What happens in a simulated round; it may lie ahead."""
         segment = self._schedule[round_number]
         key = round_number if self.faulty else segment
-        if key not in self._turns:
-            self._turns[key] = self._turn(round_number, segment)
-        return self._turns[key]
+        if key not in self._outlines:
+            attendance = attend(self.work[segment], self.job.faults, self.job.seed, round_number)
+            self._outlines[key] = self.outline_of(segment, attendance)
+        return self._outlines[key]
 
-    def book(self, round_number: int) -> tuple[Event, Turn]:
-        """Books a round; returns its event so far."""
-        turn, ledger = self.turn(round_number), self.ledger
-        ledger.book(turn.charge)
-        event = turn.event | {"round": round_number, "energy_total_j": ledger.energy_j,
-                              "delay_total_s": ledger.delay_s}
+    def outline_of(self, segment: int, attendance: Attendance) -> RoundOutline:
+        """A round of this segment with this attendance."""
+        bits = float(self.bits[segment, attendance.arrived].sum())
+        charge = Charge.of(attendance, self.broadcast_j, bits)
+        arrived = np.flatnonzero(attendance.arrived)
+        return RoundOutline(arrived, tuple(self.job.ratio[segment, arrived].tolist()), charge,
+                            round_event(self.job, segment, charge))
+
+    def book(self, round_number: int, outline: RoundOutline) -> Event:
+        """Charge the ledger with a round; returns its event, complete but for what was learned."""
+        self.ledger.book(outline.charge)
         if self.faulty:
-            del self._turns[round_number]
-        return event, turn
+            self._outlines.pop(round_number, None)
+        return outline.event | {"round": round_number, "energy_total_j": self.ledger.energy_j,
+                                "delay_total_s": self.ledger.delay_s}
 
-    def _turn(self, round_number: int, segment: int) -> Turn:
-        job = self.job
-        went = attend(self.work[segment], job.faults, job.seed, round_number)
-        charge = Charge.of(went, self.broadcast_j, float(self.bits[segment, went.arrived].sum()))
-        chosen, arrived = np.flatnonzero(job.selected[segment]), np.flatnonzero(went.arrived)
-        ratios = job.ratio[segment, chosen].tolist()
-        event: Event = {
-            "round": None, "clients": chosen.tolist(), "pruning_ratio": ratios,
-            "energy_j": charge.energy_j, "delay_s": charge.delay_s, "energy_total_j": None,
-            "delay_total_s": None, "train_loss": None,
-            "client_energy_j": charge.client_j[chosen].tolist(), "client_delay_s": went.client_s[chosen].tolist(),
-            "broadcast_j": charge.broadcast_j, "uploaded_bits": charge.uploaded_bits,
-            "statement": finite_or_none(job.statement[segment])}
-        for name, missing in (("dropped", went.dropped), ("late", went.late)):
-            if missing.any():
-                event[name] = np.flatnonzero(missing).tolist()
-        return Turn(arrived, tuple(job.ratio[segment, arrived].tolist()), prunes(ratios, self._size), charge, event)
+    def reject(self, event: Event, clients: Sequence[int]) -> None:
+        """Note the clients whose updates of a round were not accepted, if any."""
+        if clients:
+            event["rejected"] = list(clients)
+            self.ledger.rejected[list(clients)] += 1

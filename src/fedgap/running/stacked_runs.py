@@ -10,14 +10,15 @@ from fedgap.config import Experiment
 from fedgap.errors import FedgapError
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
+from fedgap.running.events import OnEvents
 from fedgap.running.prepare import prepare
-from fedgap.running.run import OnEvents, Run, by_kind, execute, has_run
+from fedgap.running.run import Run, by_kind, execute, has_run
 from fedgap.running.train_and_resume import write_run
 
 
 def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
                 failed: Callable[[int, FedgapError], None] | None = None) -> list[Path]:
-    """Plans every experiment into its run folder; returns the folders that hold a run. Data is loaded once a data set.
+    """Plan every experiment into its run folder; returns the folders that hold a run. Data is loaded once a data set.
 
     ``failed`` is called for an experiment without a feasible plan; without it, the error is raised.
     """
@@ -40,7 +41,7 @@ def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
 
 
 def train_together(folders: Sequence[Path], *, at_once: int = 64, on_events: OnEvents | None = None) -> Iterator[Run]:
-    """Trains prepared runs (or goes on with them), up to ``at_once`` of one kind in one computation.
+    """Train prepared runs (or resume them), up to ``at_once`` of one kind in one computation.
 
     Each run's results equal, up to the floating-point sums of the stacked kernels, those of the run on its own.
     """

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
 import itertools
 import json
-import math
+import tarfile
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedgap.config import Experiment
 from fedgap.errors import FedgapError, InputError
-from fedgap.running.checkpoint import write_json, write_whole
+from fedgap.files import write_json, write_text
 from fedgap.running.run import Run, has_run
-
-MEASURES = {"test_accuracy": "test_accuracy", "test_loss": "test_loss", "train_loss": "train_loss",
-            "generalization_gap": "generalization_gap", "rounds_trained": "rounds", "energy_j": "energy_j",
-            "delay_s": "delay_s", "theta": "theta"}
-"""The numbers that a sweep averages over seeds: column → key of a run's summary. No column is a key of an experiment,
-so that one which is swept keeps its name beside them."""
+from fedgap.running.stacked_runs import prepare_all, train_together
+from fedgap.running.sweep_result import Outcome, SweepResult, summarise
+from fedgap.running.train_and_resume import resume, train
+from fedgap.running.worker_pool import Died, in_processes, on_ray
 
 _LONGEST = 200  # bytes of a folder's name; file systems take 255
-
-Outcome = dict[str, Any]
-"""``{"summary": ...}`` of a finished run, or ``{"error": line, "exit_code": code}`` of one that has no plan (3), bad
-input (2) or whose process died (1)."""
+Portable = tuple[dict[str, Any], str]
+"""An experiment that can be sent to another process: its document, and the folder that its paths are relative to."""
 
 
 @dataclass(frozen=True)
-class Point:
-    """One run of a sweep: its overrides, and the folder it lives in."""
+class SweepRun:
+    """One run of a sweep: its overrides, and its folder."""
 
     overrides: tuple[str, ...]
     folder: Path
@@ -47,6 +44,9 @@ class Point:
     def values(self) -> dict[str, str]:
         """The overridden keys and their values."""
         return dict(override.split("=", 1) for override in self.overrides)
+
+
+Report = Callable[[SweepRun, Outcome], None]
 
 
 def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
@@ -69,18 +69,35 @@ def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
                 values.append("")
             else:
                 values[-1] += letter
-        if "" in values or len(set(values)) < len(values):
-            raise InputError(f"{argument}: has an empty or repeated value")
+        if "" in values:
+            raise InputError(f"{key}: has an empty value in {text!r}")
         grid[key] = values
+    _refuse_repeated(grid)
     return grid
 
 
-def points(grid: Mapping[str, Sequence[str]], out: Path) -> list[Point]:
+def _refuse_repeated(grid: Mapping[str, Sequence[str]]) -> None:
+    """Two copies of one seed would count as two independent runs."""
+    for key, values in grid.items():
+        if twice := next((value for value, times in Counter(values).items() if times > 1), None):
+            raise InputError(f"{key}: has the value {twice} twice; list each value once")
+
+
+def _texts(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
+    """A grid of Python values as the command line has it."""
+    for key, values in grid.items():
+        if isinstance(values, str):
+            raise InputError(f"{key}: must be a list of values; got the text {values!r}")
+    return {key: [value if isinstance(value, str) else json.dumps(value) for value in values]
+            for key, values in grid.items()}
+
+
+def runs_of(grid: Mapping[str, Sequence[str]], out: Path) -> list[SweepRun]:
     """Every combination of the grid's values, the last key varying fastest."""
     combinations = list(itertools.product(*([f"{key}={value}" for value in values] for key, values in grid.items())))
     names = [_folder_name(combination) for combination in combinations]
     clash = {name for name, times in Counter(names).items() if times > 1}
-    return [Point(combination, out / "runs" / (_numbered(name, combination) if name in clash else name))
+    return [SweepRun(combination, out / "runs" / (_numbered(name, combination) if name in clash else name))
             for combination, name in zip(combinations, names, strict=True)]
 
 
@@ -91,56 +108,139 @@ def _folder_name(overrides: Sequence[str]) -> str:
 
 
 def _numbered(name: str, overrides: Sequence[str]) -> str:
-    """Short enough for a file system, and told apart by a digest of what was overridden."""
+    """A name that is short enough for a file system, made unique by a digest of what was overridden."""
     digest = hashlib.sha256("\0".join(overrides).encode()).hexdigest()[:12]
     return name.encode()[:_LONGEST - 20].decode(errors="ignore") + "-" + digest
 
 
-def sweep(experiment: Experiment, grid: Mapping[str, Sequence[str]], out: str | Path, *,
+def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | Path, *,
           workers: int = 1, ray: str | None = None, stacked: bool = False,
-          report: Callable[[Point, Outcome], None] | None = None) -> list[dict[str, Any]]:
-    """Trains every combination of the grid into ``out/runs/``; returns the summary's rows (see :func:`summarise`).
+          report: Report | None = None) -> SweepResult:
+    """Train every combination of the grid into ``out/runs/``, and summarise over seeds.
 
-    Finished runs are kept, interrupted ones go on, so that the same call resumes a sweep; a larger grid extends it. One
-    that failed for its input (a missing file) is tried again, one without a feasible plan is not.
-    ``workers`` local processes at a time; with ``ray`` the runs go to that cluster's address instead; with ``stacked``
-    runs of one model and data set are trained together in this process, which pays on a GPU. A run without a feasible
-    plan is noted and the sweep goes on. ``report`` is called with each run as it ends.
+    Finished runs are kept and interrupted ones resumed, so that the same call resumes a sweep; a larger grid extends
+    it. A run that failed for its input (a missing file) is tried again, one without a feasible plan is not.
+
+    :param grid: values by key, for example ``{"seed": [0, 1, 2], "scheme": ["proposed", "all_clients"]}``.
+    :param workers: local processes at a time. :param ray: the address of a Ray cluster to train on instead.
+    :param stacked: train runs of one model and data set together in this process, which pays on a GPU.
+    :param report: called with each run as it ends, and with its outcome.
     """
-    from fedgap.running import worker_pool as work
-
-    out, todo = Path(out), points(grid, Path(out))
-    for point in todo:
-        point.experiment(experiment)  # a bad value is named before anything starts
+    values = _texts(grid)
+    _refuse_repeated(values)
+    out, todo = Path(out), runs_of(values, Path(out))
+    _refuse_copies(todo, experiment)  # and a bad value is named before anything starts
     _claim(experiment, out)
-    ended: dict[Point, Outcome] = {}
+    outcomes: dict[SweepRun, Outcome] = {}
 
-    def note(point: Point, done: Outcome) -> None:
-        ended[point] = done
+    def note(run: SweepRun, result: Outcome) -> None:
+        outcomes[run] = result
         if report is not None:
-            report(point, done)
+            report(run, result)
 
     waiting = []
-    for point in todo:
-        if (done := outcome(point)) is None or done.get("exit_code") == InputError.exit_code:
-            (point.folder / "failed.json").unlink(missing_ok=True)  # what was missing may be there now
-            waiting.append(point)
+    for run in todo:
+        if (known := outcome(run)) is None or known.get("exit_code") == InputError.exit_code:
+            (run.folder / "failed.json").unlink(missing_ok=True)  # what was missing may be there now
+            waiting.append(run)
         else:
-            note(point, done)
+            note(run, known)
+    with closing(_train_all(experiment, waiting, workers, ray, stacked)) as outcomes_to_come:
+        for run, ended in outcomes_to_come:
+            note(run, ended)
+    result = summarise([(run.values, outcomes[run]) for run in todo], out)
+    write_json(out / "summary.json", {"format": 2, "experiment": experiment.hash(), **result.to_dict()})
+    write_text(out / "summary.csv", result.to_csv())
+    return result
+
+
+def _refuse_copies(todo: Sequence[SweepRun], base: Experiment) -> None:
+    """Values that are written differently may mean the same (0 and 00), and one run must not count twice."""
+    seen: dict[str, SweepRun] = {}
+    for run in todo:
+        first = seen.setdefault(run.experiment(base).hash(), run)
+        if first is not run:
+            key = next(key for key, value in run.values.items() if first.values[key] != value)
+            raise InputError(f"{key}: {first.values[key]} and {run.values[key]} mean the same run; list each value "
+                             "once")
+
+
+def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray: str | None,
+               stacked: bool) -> Generator[tuple[SweepRun, Outcome], None, None]:
+    """Every run's outcome, as it ends."""
     if stacked:
-        work.train_stacked(experiment, waiting, note)
-    elif ray is not None:
-        work.train_on_ray(experiment, waiting, ray, note)
-    else:
-        work.train_in_processes(experiment, waiting, workers, note)
-    rows = summarise(todo, ended)
-    write_json(out / "summary.json", {"format": 2, "experiment": experiment.hash(), "rows": rows})
-    write_whole(out / "summary.csv", _csv(rows).encode())
-    return rows
+        yield from _train_stacked(base, waiting)
+        return
+    portable = base.to_dict(), str(base.folder.resolve())
+    tasks = [(portable, run) for run in waiting]
+    if ray is None:
+        for (_, run), ended in in_processes(_train_here, tasks, workers):
+            yield run, outcome(run) or _died(ended)
+        return
+    for (_, run), archive in on_ray(_train_elsewhere, tasks, ray, cpus=base.engine.threads or 1,
+                                    gpus=1 if base.engine.device == "cuda" else 0):
+        if isinstance(archive, bytes):
+            unpack(archive, run.folder)
+        yield run, outcome(run) or _died(archive)
+
+
+def _died(ended: object) -> Outcome:
+    return {"error": ended.reason if isinstance(ended, Died) else "came back unfinished",
+            "exit_code": FedgapError.exit_code}
+
+
+def _train_here(task: tuple[Portable, SweepRun]) -> None:
+    """In a worker's process: train one run in its folder, or resume it."""
+    (document, folder), run = task
+    try:
+        if has_run(run.folder):
+            resume(run.folder)
+        else:
+            train(run.experiment(Experiment.from_dict(document, folder=folder)), run.folder)
+    except FedgapError as error:
+        _fail(run, error)
+
+
+def _train_elsewhere(task: tuple[Portable, SweepRun]) -> bytes:
+    """On a node of a Ray cluster: train in a folder that is sent back whole, so that no shared disk is needed."""
+    portable, run = task
+    with tempfile.TemporaryDirectory() as folder:
+        there = SweepRun(run.overrides, Path(folder) / "run")
+        _train_here((portable, there))
+        return pack(there.folder)
+
+
+def _train_stacked(base: Experiment, waiting: Sequence[SweepRun]) -> Iterator[tuple[SweepRun, Outcome]]:
+    """All runs in this process, those of one model and data set in one computation."""
+    failures: list[tuple[SweepRun, Outcome]] = []
+
+    def failed(position: int, error: FedgapError) -> None:
+        failures.append((waiting[position], _fail(waiting[position], error)))
+
+    ready = prepare_all([run.experiment(base) for run in waiting], [run.folder for run in waiting], failed)
+    yield from failures
+    by_folder = {run.folder: run for run in waiting}
+    for trained in train_together(ready):
+        yield by_folder[trained.folder], {"summary": trained.summary}
+
+
+def pack(folder: Path) -> bytes:
+    """A folder as a tar archive."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        archive.add(folder, ".")
+    return buffer.getvalue()
+
+
+def unpack(data: bytes, folder: Path) -> None:
+    """The folder again; nothing is written outside it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        archive.extractall(folder, filter="data")
 
 
 def _claim(experiment: Experiment, out: Path) -> None:
-    """Marks the folder as this experiment's sweep, or makes sure that it is."""
+    """Mark the folder as this experiment's sweep, or make sure that it is."""
     mark = out / "sweep.json"
     if has_run(out):
         raise InputError(f"{out}: holds a single run; choose another folder for a sweep")
@@ -153,90 +253,24 @@ def _claim(experiment: Experiment, out: Path) -> None:
     except OSError as error:
         raise InputError(f"{out}: cannot be made ({error.strerror}); choose another folder") from None
     except (ValueError, AttributeError):
-        raise InputError(f"{mark}: is no sweep's mark; choose another folder") from None
+        raise InputError(f"{mark}: is not the mark of a sweep; choose another folder") from None
     experiment.save(out / "config.yaml")
     write_json(mark, {"format": 1, "experiment": experiment.hash()})
 
 
-def outcome(point: Point) -> Outcome | None:
+def outcome(run: SweepRun) -> Outcome | None:
     """What came of a run, or None where it has not ended."""
-    failed = point.folder / "failed.json"
+    failed = run.folder / "failed.json"
     if failed.is_file():
         result: Outcome = json.loads(failed.read_bytes())
         return result
-    run = Run(point.folder)
-    return {"summary": run.summary} if has_run(point.folder) and run.finished else None
+    trained = Run(run.folder)
+    return {"summary": trained.summary} if has_run(run.folder) and trained.finished else None
 
 
-def train_point(base: Experiment, point: Point) -> Outcome:
-    """Trains one run of a sweep, or goes on with it; an error with a message becomes its outcome."""
-    from fedgap.running.train_and_resume import resume, train
-
-    try:
-        run = resume(point.folder) if has_run(point.folder) else train(point.experiment(base), point.folder)
-    except FedgapError as error:
-        return fail(point, error)
-    return {"summary": run.summary}
-
-
-def fail(point: Point, error: FedgapError) -> Outcome:
-    """Notes why a run cannot be, in ``failed.json``."""
-    point.folder.mkdir(parents=True, exist_ok=True)
+def _fail(run: SweepRun, error: FedgapError) -> Outcome:
+    """Note in ``failed.json`` why a run cannot be trained."""
+    run.folder.mkdir(parents=True, exist_ok=True)
     failed = {"error": str(error), "exit_code": error.exit_code}
-    write_json(point.folder / "failed.json", failed)
+    write_json(run.folder / "failed.json", failed)
     return failed
-
-
-def summarise(todo: Sequence[Point], ended: Mapping[Point, Outcome] | None = None) -> list[dict[str, Any]]:
-    """One row for each combination of the keys other than ``seed``.
-
-    ``ended`` are outcomes known already, also of runs that left nothing on disk; the others are read from there.
-
-    A row has ``values`` (those keys and their values), ``runs`` (finished), ``failed`` and ``exit_code`` (of the first
-    run that failed, where one did), and for each of :data:`MEASURES` ``mean`` and ``ci95``: the half-width of Student's
-    95 % confidence interval over seeds (null for a single run).
-    """
-    groups: dict[tuple[tuple[str, str], ...], list[Outcome]] = {}
-    for point in todo:
-        key = tuple((k, v) for k, v in point.values.items() if k != "seed")
-        done = (ended or {}).get(point) or outcome(point) or {"error": "has not run yet", "exit_code": None}
-        groups.setdefault(key, []).append(done)
-    rows = []
-    for values, outcomes in groups.items():
-        summaries = [o["summary"] for o in outcomes if "summary" in o]
-        failed = next((o for o in outcomes if "error" in o), {})
-        row: dict[str, Any] = {"values": dict(values), "runs": len(summaries), "failed": failed.get("error"),
-                               "exit_code": failed.get("exit_code")}
-        for measure, name in MEASURES.items():
-            numbers = [s[name] for s in summaries if s.get(name) is not None]
-            row[measure] = confidence(numbers) if len(numbers) == len(summaries) else confidence([])
-        rows.append(row)
-    return rows
-
-
-def confidence(numbers: Sequence[float]) -> dict[str, float | None]:
-    """Mean and half-width t₀.₉₇₅(n − 1)·s/√n of the 95 % confidence interval, s the sample standard deviation."""
-    from scipy.special import stdtrit
-
-    n = len(numbers)
-    if n == 0:
-        return {"mean": None, "ci95": None}
-    mean = math.fsum(numbers) / n
-    if n == 1:
-        return {"mean": mean, "ci95": None}
-    deviation = math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (n - 1))
-    return {"mean": mean, "ci95": float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n)}
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    flat = []
-    for row in rows:
-        columns = row["values"] | {key: row[key] for key in ("runs", "failed", "exit_code")}
-        for measure in MEASURES:
-            columns |= {measure: row[measure]["mean"], f"{measure}_ci95": row[measure]["ci95"]}
-        flat.append(columns)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(name for row in flat for name in row)))
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()

@@ -9,13 +9,14 @@ from fedgap.errors import InputError
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
 from fedgap.planning.plan import Plan
+from fedgap.running.events import OnEvents
 from fedgap.running.prepare import Prepared, Progress, prepare
-from fedgap.running.run import OnEvents, Run, execute, has_run
+from fedgap.running.run import Run, execute, has_run
 
 
 def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan | None = None,
           dataset: Dataset | None = None, on_events: OnEvents | None = None, progress: Progress | None = None) -> Run:
-    """Plans (unless a ``plan`` is given) and trains an experiment into the folder ``out``; returns the run.
+    """Plan (unless a ``plan`` is given) and train an experiment into the folder ``out``; returns the run.
 
     Without ``out`` the folder is ``runs/DATA-SCHEME-seedN``, numbered where that is taken. ``dataset`` replaces the
     experiment's data by your own; a copy is kept in the run's folder, so that it can be resumed.
@@ -28,12 +29,12 @@ def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan |
 
 
 def resume(folder: str | Path, *, on_events: OnEvents | None = None) -> Run:
-    """Goes on with an interrupted run from its last checkpoint; a finished run is returned as it is."""
+    """Resume an interrupted run from its last checkpoint; a finished run is returned as it is."""
     return execute([Path(folder)], on_events=on_events)[0]
 
 
 def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path:
-    """Writes a run's folder up to the job, which any box with torch can execute (``python -m fedgap.running.run``)."""
+    """Write a run's folder up to the job, which any box with torch can execute (``python -m fedgap.running.run``)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -57,7 +58,7 @@ def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
     if out is not None:
         folder = Path(out)
         if folder == Path():
-            raise InputError("--out: names no folder of its own; for example runs/first")
+            raise InputError("--out: must be a new folder, not the current one; for example runs/first")
         if has_run(folder):
             raise InputError(f"{folder}: holds a run already; go on with `fedgap resume {folder}`, or choose another "
                              "folder")

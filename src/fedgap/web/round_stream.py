@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from fedgap.errors import InputError
+from fedgap.files import parse_json_lines, whole_lines
 from fedgap.web.runs import Runs, slim
 
 _EVERY_S = 0.25
@@ -49,13 +51,10 @@ def _new(path: Path, position: int) -> tuple[list[dict[str, Any]], int]:
     with open(path, "rb") as file:
         file.seek(position)
         text = file.read(_MOST)
-    whole = text[: text.rfind(b"\n") + 1]
-    events = []
-    for line in whole.splitlines():
-        try:
-            events.append(slim(json.loads(line)))
-        except (ValueError, AttributeError):
-            continue
+    whole, events = whole_lines(text), []
+    with suppress(InputError):  # of a damaged log, show what stands before the damage
+        for event in parse_json_lines(whole, path):
+            events.append(slim(event))
     return events, position + len(whole)
 
 

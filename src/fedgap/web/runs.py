@@ -21,6 +21,7 @@ from typing import Any, Literal
 from fedgap.config import Experiment
 from fedgap.config.yaml_files import parse, read_file, write_document
 from fedgap.errors import FedgapError, InputError
+from fedgap.files import write_json
 from fedgap.running.events import Event, read_rounds
 from fedgap.web.run_processes import Writers, command
 
@@ -168,7 +169,7 @@ class Runs:
         mark = _json(folder / _MARK)
         if self._alive(folder, mark):
             os.kill(mark["pid"], signal.SIGTERM)
-            _write(folder / _MARK, mark | {"stopping": True})
+            write_json(folder / _MARK, mark | {"stopping": True})
             return
         pid = self._writer(folder, mark)
         if pid is None:
@@ -188,7 +189,7 @@ class Runs:
             process = subprocess.Popen([sys.executable, "-m", "fedgap", *arguments], stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=log, start_new_session=True)
         self._started[process.pid] = process
-        _write(folder / _MARK, {"pid": process.pid, "started": time.time()})
+        write_json(folder / _MARK, {"pid": process.pid, "started": time.time()})
 
     def _alive(self, folder: Path, mark: dict[str, Any]) -> bool:
         """Whether the process that was started on this folder still works on it, and not another by its number."""
@@ -245,9 +246,3 @@ def _document(path: Path) -> dict[str, Any]:
 def _inner(document: dict[str, Any], section: str, key: str) -> Any:
     written = document.get(section)
     return written.get(key) if isinstance(written, dict) else None
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(value), encoding="utf-8")
-    os.replace(partial, path)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from fedgap.statistics import interval
 from fedgap.web.runs import Runs
 
 MEASURES = ("test_accuracy", "test_loss", "energy_j", "delay_s")
@@ -14,23 +15,24 @@ MEASURES = ("test_accuracy", "test_loss", "energy_j", "delay_s")
 def over_seeds(runs: Runs, names: Sequence[str]) -> list[dict[str, Any]]:
     """One row for the runs of equal configuration: who they are, and each measure's mean and 95 % interval.
 
-    Only finished runs count, for a run half-way is not comparable.
+    Only finished runs count, for a run half-way is not comparable; of several runs with one seed only the first does.
     """
-    groups: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
+    groups: dict[str, dict[Any, str]] = {}
+    for name in names:
         if runs.state(name)[0] == "finished":
-            config = {key: value for key, value in runs.config(name).items() if key != "seed"}
-            groups.setdefault(json.dumps(config, sort_keys=True), []).append(name)
-    return [_row(runs, members) for members in groups.values()]
+            config = dict(runs.config(name))
+            seed = config.pop("seed", None)
+            groups.setdefault(json.dumps(config, sort_keys=True), {}).setdefault(seed, name)
+    return [_row(runs, list(by_seed.values())) for by_seed in groups.values()]
 
 
-def _row(runs: Runs, members: list[str]) -> dict[str, Any]:
-    rows = [runs.overview(name) for name in members]
-    row: dict[str, Any] = {"runs": members, "scheme": rows[0]["scheme"]}
-    if len(members) < 2:
+def _row(runs: Runs, names: list[str]) -> dict[str, Any]:
+    rows = [runs.overview(name) for name in names]
+    row: dict[str, Any] = {"runs": names, "scheme": rows[0]["scheme"]}
+    if len(names) < 2:
         return row
-    from fedgap.running.sweep import confidence  # brings torch along, so only where there is something to average
-
     for measure in MEASURES:
-        row[measure] = confidence([one[measure] for one in rows if one[measure] is not None])
+        numbers = [overview[measure] for overview in rows if overview[measure] is not None]
+        mean = interval(numbers) if numbers else None
+        row[measure] = {"mean": mean and mean.mean, "ci95": mean and mean.half}
     return row

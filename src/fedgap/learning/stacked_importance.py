@@ -1,39 +1,38 @@
-"""The importance of every run's weights: runs of equal settings share one computation."""
+"""The importance of the weights of many runs: runs of equal settings share one computation."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedgap.learning.importance import Importance
-from fedgap.running.job import Job
-from fedgap.streams import stream_seed
+from fedgap.learning.importance import RunsImportance, make_importance
 
 
 @dataclass
 class _Group:
     """Runs of equal settings: their rows among all, also on the device."""
 
-    importance: Importance
+    importance: RunsImportance
     rows: list[int]
     index: Tensor
 
 
 class Importances:
-    """:class:`~fedgap.learning.importance.Importance` of R runs, whose settings may differ."""
+    """The importance of R runs' weights; each run has its own settings and its own seed."""
 
-    def __init__(self, jobs: Sequence[Job], device: torch.device) -> None:
+    def __init__(self, settings: Sequence[Mapping[str, Any]], seeds: Sequence[int], device: torch.device) -> None:
+        """``settings``: the arguments of :func:`~fedgap.learning.importance.make_importance`, beside the seeds."""
         by_settings: dict[str, list[int]] = {}
-        for row, job in enumerate(jobs):
-            by_settings.setdefault(json.dumps(job.importance, sort_keys=True), []).append(row)
+        for row, wanted in enumerate(settings):
+            by_settings.setdefault(json.dumps(wanted, sort_keys=True), []).append(row)
         self._device = device
-        self._groups = [_Group(Importance(**jobs[rows[0]].importance,
-                                          seeds=[stream_seed(jobs[row].seed, "selection") for row in rows]),
-                               rows, torch.tensor(rows, device=device)) for rows in by_settings.values()]
+        self._groups = [_Group(make_importance(seeds=[seeds[row] for row in rows], **settings[rows[0]]), rows,
+                               torch.tensor(rows, device=device)) for rows in by_settings.values()]
 
     def scores(self, weights: Tensor, round: int) -> Tensor:
         """√Q of every weight, (R, M)."""
@@ -45,22 +44,22 @@ class Importances:
         return scores
 
     def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int]) -> None:
-        """Takes in a round of which the runs ``heard`` have learned something."""
+        """Take in a round of which the runs ``heard`` have learned something."""
         if len(self._groups) == 1:
             self._groups[0].importance.observe(weights, gradient, known, heard)
             return
         for group in self._groups:
-            own = [place for place, row in enumerate(group.rows) if row in heard]
-            group.importance.observe(weights[group.index], gradient[group.index], known[group.index], own)
+            places = [place for place, row in enumerate(group.rows) if row in heard]
+            group.importance.observe(weights[group.index], gradient[group.index], known[group.index], places)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Goes on with these runs only."""
+        """Continue with these runs only."""
         groups = []
         for group in self._groups:
-            own = [row for row in rows if row in group.rows]
-            if own:
-                group.importance.keep([group.rows.index(row) for row in own])
-                places = [rows.index(row) for row in own]
+            staying = [row for row in rows if row in group.rows]
+            if staying:
+                group.importance.keep([group.rows.index(row) for row in staying])
+                places = [rows.index(row) for row in staying]
                 groups.append(_Group(group.importance, places, torch.tensor(places, device=self._device)))
         self._groups = groups
 
@@ -70,6 +69,6 @@ class Importances:
         return group.importance.state(group.rows.index(row))
 
     def load(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Restores :meth:`state`, one for each run."""
+        """Restore :meth:`state`, one for each run."""
         for group in self._groups:
             group.importance.load(*(states[row] for row in group.rows))

@@ -1,0 +1,131 @@
+"""Every change that fedgap makes to Flower's internals, each in the calling process only.
+
+Flower has no options for these things. Its internals may move with every release, so each patch first checks that the
+installed version is one that it was written for.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from importlib import metadata
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from fedgap.deploy.child_processes import die_with_parent
+from fedgap.errors import InputError
+
+if TYPE_CHECKING:
+    from starlette.middleware import Middleware
+
+KNOWN = "1.41."
+"""The versions of Flower that these patches were written for and tested with."""
+PULL: dict[str, Any] = {"initial_backoff": 0.03, "backoff_cap": 0.3, "max_tries_per_object": None}
+"""Arguments of Flower's ``pull_objects``. A message is announced before its parts are there, and whoever asks for a
+part too early asks again after a second, then two, four, eight and ten, 500 times at most. Who polls often meets that
+every time."""
+APP_POLL_S = 0.05
+"""How often a SuperNode looks whether its client app has answered: in its own memory, so that looking costs nothing."""
+
+
+def check_version() -> None:
+    """Refuse a version of Flower whose internals are not known."""
+    installed = metadata.version("flwr")
+    if not installed.startswith(KNOWN):
+        raise InputError(f"flwr: version {installed} is installed, and fedgap knows {KNOWN}x only; install that with: "
+                         f"pip install 'flwr=={KNOWN}*'")
+
+
+def pull_soon() -> None:
+    """Ask sooner again for a part of a message that is not there yet."""
+    from flwr.supercore.inflatable.inflatable_utils import pull_objects
+
+    check_version()
+    assert pull_objects.__kwdefaults__ is not None
+    pull_objects.__kwdefaults__.update(PULL)
+
+
+def pull_for(seconds_left: Callable[[], float]) -> None:
+    """Make the server's grid give up a part of an answer after so many seconds.
+
+    A node may announce an answer and never send it. Flower would ask for its parts for two hours, and all other nodes'
+    answers would wait behind it.
+    """
+    from flwr.supercore.inflatable.inflatable_utils import pull_objects
+    from flwr.superlink.grid import http_grid
+
+    def pull(object_ids: list[str], pull_object_fn: Callable[[str], bytes]) -> dict[str, bytes]:
+        return pull_objects(object_ids, pull_object_fn, max_time=seconds_left(), **PULL)
+
+    check_version()
+    vars(http_grid)["pull_objects"] = pull
+
+
+def put_before_superlink(middleware: Middleware) -> None:
+    """Make a SuperLink hand every request to this middleware first."""
+    from flwr.superlink import extensions
+
+    check_version()
+    vars(extensions)["get_middleware"] = lambda: (middleware,)
+
+
+def shorten_waits(poll_s: float) -> None:
+    """Shorten a SuperNode's waits, which are most of a round's overhead.
+
+    One that finds no message sleeps three seconds (here ``poll_s``), and one that waits for its client app half a
+    second; these numbers stand in Flower's code.
+    """
+    from flwr.supernode import start_client_internal
+
+    def sleep(seconds: float) -> None:
+        time.sleep(min(seconds, poll_s if seconds > 1.0 else APP_POLL_S))
+
+    pull_soon()
+    vars(start_client_internal)["time"] = SimpleNamespace(**{**vars(time), "sleep": sleep})
+
+
+def serve_by_forking(address: str, secret: bytes, parent_pid: int) -> None:
+    """Run Flower's SuperExec, but start client apps as forks of this process, where everything is imported already.
+
+    Flower's own starts a new Python for every message, and importing flwr alone takes a second or more.
+    """
+    from flwr.supercore.superexec import run_superexec as loop
+    from flwr.supercore.superexec.executor import LaunchResult
+    from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
+    from flwr.supercore.superexec.executor.types import ExecutionSpec
+    from flwr.supernode.runtime.run_clientapp import run_clientapp
+
+    class ForkingExecutor(SubprocessExecutor):
+        def launch(self, spec: ExecutionSpec) -> LaunchResult:
+            if os.fork() == 0:
+                self._run_in_child(spec)
+            return LaunchResult.accepted()
+
+        @staticmethod
+        def _run_in_child(spec: ExecutionSpec) -> None:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            die_with_parent()  # which a fork does not inherit
+            try:
+                run_clientapp(runtime_api_address=spec.runtime_api_address, token=spec.token, insecure=spec.insecure,
+                              certificates=None, parent_pid=spec.parent_pid, runtime_dependency_install=False)
+            except SystemExit:
+                pass
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(0)
+
+    def forking(*arguments: Any, **options: Any) -> ForkingExecutor:
+        return ForkingExecutor()
+
+    pull_soon()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
+    vars(loop)["get_executor"] = forking
+    loop.run_superexec(address, insecure=True, superexec_auth_secret=secret, parent_pid=parent_pid)

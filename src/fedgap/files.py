@@ -1,0 +1,86 @@
+"""Files that are whole or absent, and JSON Lines that a killed writer may have left torn."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from fedgap.errors import InputError
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file so that a crash at any moment leaves the old file or the new one, never a part of it.
+
+    The data goes to a temporary file beside ``path``, reaches the disk (fsync), and then takes the file's name.
+    """
+    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced
+        path.write_bytes(data)
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:  # a full disk: do not leave the part there, which would fill it further
+        with suppress(OSError):
+            temporary.unlink()
+        if error.errno is not None:
+            error.filename = str(path)  # an error of ``write`` names no file
+        raise
+    _sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, as :func:`write_bytes` does."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
+    """Write a JSON document, as :func:`write_bytes` does."""
+    write_text(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
+
+
+def remove_torn(folder: Path) -> None:
+    """Remove what writers that were killed left behind anywhere in ``folder``."""
+    for part in folder.rglob(".*.part"):
+        part.unlink()
+
+
+def whole_lines(data: bytes) -> bytes:
+    """``data`` up to its last newline. What follows is torn, even where it happens to be valid JSON."""
+    return data[:data.rfind(b"\n") + 1]
+
+
+def read_json_lines(path: str | Path) -> list[Any]:
+    """Read one JSON value per line; a torn last line, which a killed writer leaves, is dropped."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    return list(parse_json_lines(whole_lines(data), path))
+
+
+def parse_json_lines(whole: bytes, path: str | Path) -> Iterator[Any]:
+    """The values of whole lines; the last line may be damaged (a crash can leave zeros there) and is then dropped."""
+    lines = whole.split(b"\n")[:-1]
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except ValueError:
+            if number < len(lines):
+                raise InputError(f"{path}: line {number} is not JSON") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename in ``folder`` durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,59 @@
+"""Aggregators: from the clients' updates of a round to the one direction in which the server moves the model.
+
+An aggregator is any function or callable object with the signature of :class:`Aggregator`. One from outside is named in
+an experiment (``learning.aggregator: package.module:NAME``) or added to the entry-point group ``fedgap.aggregators``::
+
+    def median(updates, kept):
+        return updates.median(dim=0).values
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedgap.errors import InputError
+from fedgap.registry import AGGREGATORS
+
+KEY = "learning.aggregator"
+"""The experiment's key, for error messages."""
+
+
+class Aggregator(Protocol):
+    """What a round's k clients delivered, turned into one direction."""
+
+    def __call__(self, updates: Tensor, kept: Tensor, /) -> Tensor:
+        """The direction, shape (M,). The server then subtracts the learning rate times this from the weights.
+
+        :param updates: the masked gradient of each client whose update was accepted, shape (k, M); 0 where the client
+            pruned the weight. :param kept: whether the client kept the weight, boolean, shape (k, M).
+        """
+
+
+def mean(updates: Tensor, kept: Tensor) -> Tensor:
+    """(1/k)·Σ_n G̃_n, as the paper prints it: a weight that a client pruned counts as 0."""
+    return updates.sum(0) / len(updates)
+
+
+def load_aggregator(name: str) -> Aggregator:
+    """The aggregator with this name; one that cannot be called is an :class:`InputError`."""
+    aggregator: Aggregator = AGGREGATORS.load(name, KEY)
+    if not callable(aggregator):
+        raise InputError(f"{KEY}: {name} must be a function of the clients' updates and masks; it is a "
+                         f"{type(aggregator).__name__}")
+    return aggregator
+
+
+def aggregate(aggregator: Aggregator, updates: Tensor, kept: Tensor) -> Tensor:
+    """Call an aggregator and check what it gives. A weight that no client kept does not move.
+
+    (Nodes learn of a round only the weights that some client kept, so moving others would let their copies diverge.)
+    """
+    direction = aggregator(updates, kept)
+    if not isinstance(direction, Tensor) or direction.shape != updates.shape[1:]:
+        shape = tuple(direction.shape) if isinstance(direction, Tensor) else type(direction).__name__
+        raise InputError(f"{KEY}: must give one direction of {updates.shape[1]} numbers; it gives {shape}")
+    direction = torch.where(kept.any(0), direction, 0).to(updates.dtype)
+    if not bool(direction.isfinite().all()):
+        raise InputError(f"{KEY}: must give finite numbers for finite updates; it gives infinity or NaN")
+    return direction

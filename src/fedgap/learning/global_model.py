@@ -1,0 +1,76 @@
+"""The global model of a training, and the one place where a round changes it.
+
+The simulator and the deployed server hold one, and every deployed node holds a copy; all of them call
+:meth:`GlobalModel.advance`, so that they stay equal bit by bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedgap.learning.masks import ranks
+from fedgap.learning.stacked_importance import Importances
+from fedgap.learning.update import GradientStep
+
+_IMPORTANCE = "importance."  # the prefix of its tensors' names in a checkpoint
+
+
+class GlobalModel:
+    """R runs' weights ω (R, M), BatchNorm buffers (R, B), ranking of the weights, and what importance remembers.
+
+    ``round`` s is the next round: ``weights`` are ω^(s). ``rank`` computes a ranking from scores.
+    """
+
+    def __init__(self, weights: Tensor, buffers: Tensor, importance: Importances, step: GradientStep,
+                 rank: Callable[[Tensor], Tensor] = ranks) -> None:
+        self.round, self.weights, self.buffers = 0, weights, buffers
+        self.importance, self._step, self._rank = importance, step, rank
+        runs, size = weights.shape
+        self.ranks = self._unranked = torch.arange(size, dtype=torch.int32, device=weights.device).repeat(runs, 1)
+
+    def rank(self, pruned: bool) -> Tensor:
+        """Rank the weights for the current round, (R, M). Where nobody prunes the ranking decides nothing and is not
+        computed."""
+        self.ranks = self._rank(self.importance.scores(self.weights, self.round)) if pruned else self._unranked
+        return self.ranks
+
+    def advance(self, direction: Tensor, known: Tensor, buffers: Tensor, heard: Sequence[int]) -> None:
+        """End the current round with the aggregated ``direction`` (R, M) and the clients' mean ``buffers`` (R, B).
+
+        ``known`` (R, M) is True where at least one accepted client kept the weight; ``heard`` are the runs of which
+        any client delivered. The other runs' direction is 0.
+        """
+        self.importance.observe(self.weights, direction, known, heard)
+        self.weights = self._step(self.weights, direction)
+        self.buffers = buffers
+        self.round += 1
+
+    def skip(self) -> None:
+        """End the current round without any update: nobody delivered, so the model stays as it is."""
+        self.round += 1
+
+    def keep(self, rows: list[int]) -> None:
+        """Continue with these runs only."""
+        self.weights, self.buffers = self.weights[rows], self.buffers[rows]
+        self.ranks, self._unranked = self.ranks[rows], self._unranked[rows]
+        self.importance.keep(rows)
+        self._step.keep(rows)
+
+    def state(self, row: int) -> dict[str, Tensor]:
+        """The tensors that a checkpoint of one run must hold."""
+        return {"weights": self.weights[row], "buffers": self.buffers[row], "ranks": self.ranks[row],
+                **{f"{_IMPORTANCE}{name}": tensor for name, tensor in self.importance.state(row).items()}}
+
+    def load(self, states: Sequence[dict[str, Tensor]], round: int) -> None:
+        """Restore each run's :meth:`state`; all are at the same ``round``. Rankings may be missing."""
+        device = self.weights.device
+        self.round = round
+        self.weights, self.buffers = (torch.stack([state[name] for state in states]).to(device)
+                                      for name in ("weights", "buffers"))
+        if all("ranks" in state for state in states):
+            self.ranks = torch.stack([state["ranks"] for state in states]).to(device)
+        self.importance.load([{name.removeprefix(_IMPORTANCE): tensor.to(device) for name, tensor in state.items()
+                               if name.startswith(_IMPORTANCE)} for state in states])

@@ -1,0 +1,49 @@
+"""Who computes a round's updates: the interface that simulated clients and deployed nodes share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from fedgap.learning.global_model import GlobalModel
+from fedgap.running.events import Event
+from fedgap.running.run_accounts import RunAccounts
+
+
+class Update(NamedTuple):
+    """A round's aggregated update of R runs: the arguments of :meth:`GlobalModel.advance`."""
+
+    direction: Tensor
+    known: Tensor
+    buffers: Tensor
+    heard: Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Delivery:
+    """What the clients of R runs delivered in a round, K clients in all."""
+
+    events: list[Event]
+    """One per run, booked; losses and evaluations are still missing."""
+    senders: Sequence[ArrayLike]
+    """The clients of each run that delivered, in the order of ``losses``."""
+    losses: Tensor
+    """Their training losses, (K,)."""
+    accepted: Tensor
+    """Whether each loss and gradient is finite, (K,) bool; the others are rejected."""
+    update: Update | None
+    """None where nobody delivered, so that the model stays as it is."""
+
+
+class Clients(Protocol):
+    """All clients of the runs that train together."""
+
+    def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery:
+        """Round ``model.round``, whose ranking is in ``model.ranks``: book it with every run and compute its update."""
+
+    def keep(self, accounts: Sequence[RunAccounts]) -> None:
+        """Continue with these runs only."""

@@ -1,0 +1,245 @@
+"""What came out of a sweep: means over seeds, and differences between schemes seed by seed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedgap.errors import InputError
+from fedgap.statistics import Comparison, Interval, holm, interval, paired
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import Group
+
+MEASURES = {"test_accuracy": "test_accuracy", "test_loss": "test_loss", "train_loss": "train_loss",
+            "generalization_gap": "generalization_gap", "rounds_trained": "rounds", "energy_j": "energy_j",
+            "delay_s": "delay_s", "theta": "theta"}
+"""The numbers that a sweep averages over seeds: column → key of a run's summary. No column is a key of an experiment,
+so that one which is swept keeps its name beside them."""
+SHOWN = {"test_accuracy": "accuracy", "test_loss": "test loss", "generalization_gap": "gap",
+         "rounds_trained": "trained rounds", "energy_j": "energy J", "delay_s": "delay s"}
+"""The measures of the printed table, and their headings."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
+"""Okabe and Ito's colours, which colour-blind people can tell apart."""
+
+Outcome = dict[str, Any]
+"""``{"summary": ...}`` of a finished run, or ``{"error": line, "exit_code": code}`` of one that has no plan (3), bad
+input (2) or whose process died (1)."""
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One combination of the swept keys other than ``seed``."""
+
+    values: Mapping[str, str]
+    runs: int
+    """Finished runs, one per seed."""
+    failed: str | None
+    """Why the first run that failed did, where one did."""
+    exit_code: int | None
+    measures: Mapping[str, Interval | None]
+    """The mean over seeds of each of :data:`MEASURES`; None where a run does not have it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row of ``summary.json``; ``ci95`` is half of the 95 % confidence interval (null for a single run)."""
+        return {"values": dict(self.values), "runs": self.runs, "failed": self.failed, "exit_code": self.exit_code,
+                **{name: {"mean": mean and mean.mean, "ci95": mean and mean.half}
+                   for name, mean in self.measures.items()}}
+
+
+@dataclass(frozen=True)
+class SchemeDifference:
+    """The test accuracy of one scheme minus that of another, over the seeds that both have."""
+
+    values: Mapping[str, str]
+    """The other swept keys."""
+    first: str
+    second: str
+    comparison: Comparison
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; ``p`` is after Holm's correction over all differences of the sweep."""
+        compared = self.comparison
+        return {"values": dict(self.values), "first": self.first, "second": self.second,
+                "mean": compared.difference.mean, "ci95": compared.difference.half, "seeds": compared.difference.n,
+                "p": compared.adjusted, "verdict": compared.verdict}
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table as text: numbers are formatted already."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str | None = None
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """A sweep's rows, and its differences between schemes. It prints itself, and ``plot`` draws it."""
+
+    folder: Path
+    rows: tuple[SweepRow, ...]
+    differences: tuple[SchemeDifference, ...]
+    """The first scheme of the grid minus each other one; none unless ``scheme`` is swept."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """``rows`` and ``differences``, for JSON."""
+        return {"rows": [row.to_dict() for row in self.rows],
+                "differences": [difference.to_dict() for difference in self.differences]}
+
+    def to_csv(self) -> str:
+        """The rows as CSV: one column per key, and two per measure."""
+        flat = []
+        for row in self.rows:
+            columns: dict[str, Any] = {**row.values, "runs": row.runs, "failed": row.failed,
+                                       "exit_code": row.exit_code}
+            for name, mean in row.measures.items():
+                columns |= {name: mean and mean.mean, f"{name}_ci95": mean and mean.half}
+            flat.append(columns)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(name for row in flat for name in row)))
+        writer.writeheader()
+        writer.writerows(flat)
+        return text.getvalue()
+
+    def varied(self) -> dict[str, str]:
+        """The keys, other than ``seed``, that have several values, each with a heading as short as possible."""
+        keys = [key for key in self.rows[0].values if len({row.values[key] for row in self.rows}) > 1]
+        last = [key.rpartition(".")[2] for key in keys]
+        return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}
+
+    def tables(self) -> list[TextTable]:
+        """The means over seeds, and the differences between schemes where there are any."""
+        varied, first = self.varied(), self.rows[0].values
+        same = ", ".join(f"{key} = {value}" for key, value in first.items() if key not in varied)
+        means = TextTable(
+            "Mean ± half of the 95 % confidence interval over seeds", (*varied.values(), "runs", *SHOWN.values()),
+            tuple((*(row.values[key] for key in varied), str(row.runs),
+                   *(_cell(row.measures[name], percent=name == "test_accuracy") for name in SHOWN))
+                  for row in self.rows), f"All with {same}" if same else None)
+        if not self.differences:
+            return [means]
+        others = {key: name for key, name in varied.items() if key != "scheme"}
+        pairs = TextTable(
+            "Differences of the accuracy in percentage points, paired seed by seed",
+            (*others.values(), "schemes", "seeds", "difference", "p (Holm)", "verdict"),
+            tuple((*(d.values[key] for key in others), f"{d.first} − {d.second}", str(d.comparison.difference.n),
+                   d.comparison.difference.signed(100), f"{d.comparison.adjusted:.2g}", d.comparison.verdict)
+                  for d in self.differences))
+        return [means, pairs]
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+        from rich.table import Table
+
+        parts = []
+        for table in self.tables():
+            shown = Table(title=table.title, caption=table.caption, title_justify="left")
+            for column in table.columns:
+                shown.add_column(column, overflow="fold")  # a number is folded rather than cut
+            for row in table.rows:
+                shown.add_row(*row)
+            parts.append(shown)
+        return Group(*parts)
+
+    def _repr_html_(self) -> str:
+        """The tables in a notebook."""
+        def line(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        return "".join(f"<table><caption>{escape(table.title)}</caption>{line(table.columns, 'th')}"
+                       f"{''.join(line(row, 'td') for row in table.rows)}</table>" for table in self.tables())
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the test accuracy of every combination with its 95 % interval; ``path`` (.png, .pdf, .svg) saves it."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        varied = self.varied()
+        schemes = list(dict.fromkeys(row.values.get("scheme", "") for row in self.rows))
+        figure = Figure(figsize=(7.5, 0.42 * len(self.rows) + 1.4), layout="constrained")
+        FigureCanvasAgg(figure)
+        ax = figure.subplots()
+        for place, row in enumerate(self.rows):
+            accuracy = row.measures["test_accuracy"]
+            if accuracy is None:
+                ax.text(0.5, place, "no finished run", transform=ax.get_yaxis_transform(), ha="center", va="center",
+                        fontsize=9, color="#777777")
+                continue
+            ax.errorbar(100 * accuracy.mean, place, xerr=None if accuracy.half is None else 100 * accuracy.half,
+                        fmt="o", markersize=6, capsize=4,
+                        color=COLOURS[schemes.index(row.values.get("scheme", "")) % len(COLOURS)])
+        labels = [", ".join(row.values[key] if key == "scheme" else f"{name} = {row.values[key]}"
+                            for key, name in varied.items()) or "all runs" for row in self.rows]
+        ax.set_yticks(range(len(self.rows)), labels)
+        ax.set_ylim(len(self.rows) - 0.5, -0.5)
+        most = max(row.runs for row in self.rows)
+        seeds = "one seed" if most <= 1 else f"mean and 95 % confidence interval over {most} seeds"
+        ax.set_xlabel(f"test accuracy in % ({seeds})")
+        ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+        if path is not None:
+            try:
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+                figure.savefig(path, dpi=150)
+            except OSError as error:
+                raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+        return figure
+
+
+def _cell(mean: Interval | None, percent: bool) -> str:
+    if mean is None:
+        return "–"
+    scale, form = (100.0, "{:.2f}") if percent else (1.0, "{:.4g}")
+    text = form.format(scale * mean.mean)
+    if mean.half is not None:
+        half = 0.0 if mean.half < 1e-12 * abs(mean.mean) else mean.half  # equal but for the last digit of a sum
+        text += f" ± {form.format(scale * half)}"
+    return text + (" %" if percent else "")
+
+
+def summarise(runs: Sequence[tuple[Mapping[str, str], Outcome]], folder: Path) -> SweepResult:
+    """Summarise runs, given by their values of the swept keys (no combination twice) and their outcomes."""
+    seeds = {text: number for number, text in enumerate(dict.fromkeys(values.get("seed", "") for values, _ in runs))}
+    groups: dict[tuple[tuple[str, str], ...], dict[int, Outcome]] = {}
+    for values, outcome in runs:
+        key = tuple((name, value) for name, value in values.items() if name != "seed")
+        groups.setdefault(key, {})[seeds[values.get("seed", "")]] = outcome
+    rows, accuracies = [], {}
+    for key, outcomes in groups.items():
+        summaries = {seed: outcome["summary"] for seed, outcome in outcomes.items() if "summary" in outcome}
+        failed = next((outcome for outcome in outcomes.values() if "error" in outcome), {})
+        measures: dict[str, Interval | None] = {}
+        for measure, name in MEASURES.items():
+            numbers = [summary.get(name) for summary in summaries.values()]
+            measures[measure] = None if not numbers or None in numbers else interval(numbers)
+        rows.append(SweepRow(dict(key), len(summaries), failed.get("error"), failed.get("exit_code"), measures))
+        accuracies[key] = {seed: float(summary["test_accuracy"]) for seed, summary in summaries.items()
+                           if summary.get("test_accuracy") is not None}
+    return SweepResult(folder, tuple(rows), tuple(_differences(accuracies)))
+
+
+def _differences(accuracies: Mapping[tuple[tuple[str, str], ...], Mapping[int, float]]) -> list[SchemeDifference]:
+    """The first scheme minus each other one, for every combination of the other keys."""
+    by_others: dict[tuple[tuple[str, str], ...], dict[str, Mapping[int, float]]] = {}
+    for key, by_seed in accuracies.items():
+        if "scheme" in dict(key):
+            others = tuple((name, value) for name, value in key if name != "scheme")
+            by_others.setdefault(others, {})[dict(key)["scheme"]] = by_seed
+    pairs = []
+    for others, by_scheme in by_others.items():
+        (first, of_first), *rest = by_scheme.items()
+        pairs += [(others, first, second, paired(of_first, of_second)) for second, of_second in rest
+                  if of_first.keys() & of_second.keys()]
+    corrected = holm([comparison for *_, comparison in pairs])
+    return [SchemeDifference(dict(others), first, second, comparison)
+            for (others, first, second, _), comparison in zip(pairs, corrected, strict=True)]
