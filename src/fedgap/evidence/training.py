@@ -57,6 +57,7 @@ def training_key(job: Job) -> str:
         job.data_sha256, job.model, job.seed, job.learning_rate, job.evaluate_every, job.precision, job.engine,
         job.accounting, job.faults.to_dict(), digest(keeps[job.schedule]), digest(job.batch_size), digest(job.indices),
         digest(job.sizes), [job.importance, *ties, job.evaluate_pruned] if pruned else None,
+        *([job.aggregator] if job.aggregator != "mean" else []),  # keys of stored records stay as they are
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
 
