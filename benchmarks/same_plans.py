@@ -81,8 +81,9 @@ def main() -> None:
     parser.add_argument("--only", help="a part of the names of the cases to compare")
     chosen = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    from fedgap.config import Scenario
     from tests.planning.plan_cases import cases, searched_at_random
+
+    from fedgap.config import Scenario
 
     tasks = [case for case in cases() if chosen.only is None or chosen.only in case[0]]
     with tempfile.TemporaryDirectory() as name:

@@ -86,3 +86,14 @@ SCHEMES = Registry("schemes", "scheme", {
                  "measured")
 })
 """Restrictions of P1: :class:`fedgap.Scheme` objects."""
+
+OBJECTIVES = Registry("objectives", "objective", {
+    "theta": "fedgap.planning.objectives.theta:Theta",
+    "measured": "fedgap.planning.objectives.measured:measured",
+})
+"""What plans minimise: functions from a :class:`fedgap.planning.problem.Problem` to a :class:`fedgap.Objective`."""
+
+SELECTION = Registry("selection", "selection", {
+    name: f"fedgap.planning.selection.{name}:{name}" for name in ("everybody", "fastest_half")
+})
+"""Static selection rules: functions from a :class:`fedgap.Scenario` to the selected clients."""

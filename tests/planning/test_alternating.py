@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgap.errors import InputError
+from fedgap.planning import PAPER_SCHEMES
 from fedgap.planning.alternating import AlternatingOptions, selection_step, solve
 from fedgap.planning.alternating.iterate import Point, Repeated
 from fedgap.planning.alternating.pruning_step import pruning_step
@@ -21,11 +22,12 @@ from fedgap.planning.alternating.resource_step import (
 )
 from fedgap.planning.alternating.selection_step import SelectionStep
 from fedgap.planning.alternating.starting_point import everybody
-from fedgap.planning.schemes import SCHEMES
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from fedgap.system import upload_energy
 from tests.oracle.scenarios import FEASIBLE_CASES, case, pencil_problem, random_fleet, random_problem
 
-PROPOSED = SCHEMES["proposed"]
+PROPOSED = SCHEMES.load("proposed")
 SAMPLE = 60 if os.environ.get("FEDGAP_FULL") == "1" else 12
 VARIANTS = [
     AlternatingOptions(),
@@ -129,8 +131,7 @@ def test_a_single_client_short_of_time_ends_at_its_maxima():
 def check(problem, scheme, result):
     assert (np.diff(result.trace) <= 0.0).all()
     assert problem.violation(result.segments) <= 1e-6
-    seen = problem if scheme.generalization else problem.without_generalization()
-    assert seen.objective(result.segments).theta == pytest.approx(result.trace[-1], rel=1e-12)
+    assert problem.objective(result.segments).theta == pytest.approx(result.trace[-1], rel=1e-12)
     for segment in result.segments:
         chosen, fleet = segment.selected, problem.fleet
         assert scheme.select or chosen.all()
@@ -155,11 +156,12 @@ def test_random_problems_under_every_scheme(seed):
     aggregation = ("mean", "sum", "mixture")[seed % 3]
     problem = random_problem(rng, 2 + seed % 5, 1 + seed % 7, aggregation=aggregation, dense_first=seed % 4 == 3)
     options = [o for o in VARIANTS if aggregation != "mixture" or o.selection != "relaxed"]
-    for number, scheme in enumerate(SCHEMES.values()):
-        result = solve(problem, scheme, options[(seed + number) % len(options)])
+    for number, scheme in enumerate(PAPER_SCHEMES.values()):
+        seen = Task.of(problem, scheme).objective.problem
+        result = solve(seen, scheme, options[(seed + number) % len(options)])
         assert result.feasible or ("budget" in result.message and not result.feasible_start)
         if result.feasible:
-            check(problem, scheme, result)
+            check(seen, scheme, result)
 
 
 @settings(max_examples=SAMPLE, deadline=None)
@@ -219,7 +221,7 @@ def test_start_that_is_too_hungry_is_reported_and_dropping_clients_helps():
     fewer = solve(problem, PROPOSED, AlternatingOptions(start="feasible"))
     assert fewer.feasible
     assert fewer.segments[0].selected.tolist() == [False, True]
-    assert not solve(problem, SCHEMES["all_clients"], AlternatingOptions(start="feasible")).feasible
+    assert not solve(problem, SCHEMES.load("all_clients"), AlternatingOptions(start="feasible")).feasible
 
 
 def test_broadcasts_beyond_the_budget_are_named():
@@ -231,7 +233,7 @@ def test_mixture_beyond_enumeration_is_refused_in_one_line():
     problem = random_problem(np.random.default_rng(0), 13, 5, aggregation="mixture")
     with pytest.raises(InputError, match=r"^bound\.aggregation: mixture .* up to 12 clients"):
         solve(problem, PROPOSED)
-    assert solve(problem, SCHEMES["all_clients"]).iterations >= 0
+    assert solve(problem, SCHEMES.load("all_clients")).iterations >= 0
 
 
 def test_progress_and_interruption_leave_the_best_point_so_far():

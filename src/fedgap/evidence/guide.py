@@ -25,8 +25,8 @@ from fedgap.evidence.statistics import Interval, interval
 from fedgap.evidence.training import training_key
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
+from fedgap.planning.objectives.measured import DIVERGENCE, FEW_CLIENTS, PRUNING
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes.measured import DIVERGENCE, FEW_CLIENTS, PRUNING
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, prepare
 from fedgap.streams import stream
