@@ -12,8 +12,8 @@ from fedgap.planning import exact, plan
 from fedgap.planning.diagnosis import Cheapest, feasible, least_budget, most_rounds
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import PAPER_SCHEMES, Scheme
-from fedgap.registry import SCHEMES
 from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from tests.oracle.brute_force import brute_force
 from tests.oracle.scenarios import pencil_problem
 from tests.planning.regimes import random_scenario
@@ -68,8 +68,9 @@ def test_brute_force_agrees_on_the_least_energy(seed):
     chosen = {"spread": 10.0, "weights": "both", "loud": 1e-5, "dense_first": seed % 2 == 1}
     problem = Problem.of(random_scenario(rng, 2 + seed % 2, 2, near=1.5, **chosen))
     least = least_budget(Task.of(problem, SCHEMES.load("proposed")))["energy_j"]
-    assert np.isfinite(brute_force(replace(problem, energy_j=1.001 * least)).theta)
-    assert not np.isfinite(brute_force(replace(problem, energy_j=0.999 * least)).theta)
+    for share, enough in ((1.001, True), (0.999, False)):
+        task = Task.of(replace(problem, energy_j=share * least), SCHEMES.load("proposed"))
+        assert np.isfinite(brute_force(task).value) == enough
 
 
 def test_least_budgets_by_hand():

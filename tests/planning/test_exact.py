@@ -6,16 +6,16 @@ from itertools import product
 
 import numpy as np
 import pytest
-from fedgap.planning.round_kinds import all_selections
 
 from fedgap.config import Scenario
 from fedgap.planning import exact, plan
 from fedgap.planning.composition import Composition, Part
 from fedgap.planning.fixed_composition import compose, compose_single
+from fedgap.planning.oracles.enumerate import all_selections
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import PAPER_SCHEMES
-from fedgap.registry import SCHEMES
 from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from tests.oracle.brute_force import brute_force
 from tests.oracle.scenarios import CASES, FEASIBLE_CASES, case
 from tests.planning import literal
@@ -90,12 +90,12 @@ def test_agreement_with_all_selection_sequences(seed):
         rng, clients, rounds, near=near, spread=float(rng.choice([1.5, 10.0])), weights="both", loud=1e-5
     )
     problem = Problem.of(scenario)
-    oracle = brute_force(problem)
+    oracle = brute_force(Task.of(problem, PROPOSED))
     answer = plan(scenario)
-    assert answer.feasible == np.isfinite(oracle.theta)
+    assert answer.feasible == np.isfinite(oracle.value)
     if answer.feasible:
         check(scenario, answer)
-        best = oracle.theta - problem.constants.alpha
+        best = oracle.value - problem.constants.alpha
         assert cost(answer) == pytest.approx(best, rel=1e-6)
         assert answer.lower_bound - problem.constants.alpha <= best * (1 + 1e-6)
         assert answer.status == "optimal"

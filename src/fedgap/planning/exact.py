@@ -134,7 +134,7 @@ class _Search:
         def report(what: str, step: int, objective: float, bound: float) -> None:
             # The program's value is of fractions of rounds: no plan yet.
             if self.progress is not None:
-                self.progress(what, step, self.incumbent.best.cost if self.incumbent.best else np.inf, bound)
+                self.progress(what, step, self.incumbent.cost, bound)
 
         self.master.run(report, self.incumbent.best_prices)
 
@@ -168,14 +168,10 @@ class _Search:
             ]
             incumbent.try_all([*everywhere, *mixed])
             promising |= value < best.cost * (1.0 - _PROMISING)
-            if incumbent.best is best or best.cost * (1.0 - _BETTER) <= _cost(incumbent):
+            if incumbent.cost >= best.cost * (1.0 - _BETTER):
                 break
         incumbent.hand_over()
         return promising
-
-
-def _cost(incumbent: Incumbent) -> float:
-    return incumbent.best.cost if incumbent.best is not None else np.inf
 
 
 def _cheapest(task: Task) -> Composed | None:

@@ -52,6 +52,11 @@ class Incumbent:
             self.master.add(part.kind, Columns(segment.selected[None], cost, energy, deadline[None]))
 
     @property
+    def cost(self) -> float:
+        """The best plan's value without the constant; infinite where there is none."""
+        return self.best.cost if self.best is not None else np.inf
+
+    @property
     def best_prices(self) -> tuple[float, float] | None:
         """(μ, ν) of the best plan so far."""
         return None if self.best is None else self.prices_of(self.best)
@@ -81,4 +86,4 @@ class Incumbent:
     def report(self, what: str, step: int = 0) -> None:
         """Tell where the search stands."""
         if self.progress is not None:
-            self.progress(what, step, self.best.cost if self.best else np.inf, self.lower_bound)
+            self.progress(what, step, self.cost, self.lower_bound)

@@ -64,9 +64,10 @@ def scheme_of(
     chosen = SCHEMES.load(scheme) if isinstance(scheme, str) else scheme
     if not isinstance(chosen, Scheme):
         raise InputError(f"scheme: must be a fedgap.Scheme, or the name of one; got {chosen!r:.80}")
-    for key, value in (("objective", objective), ("selection", selection)):
-        if value is not None:
-            chosen = replace(chosen, name=f"{chosen.name}+{_name_of(value)}", **{key: value})
+    if objective is not None:
+        chosen = replace(chosen, name=f"{chosen.name}+{_name_of(objective)}", objective=objective)
+    if selection is not None:
+        chosen = replace(chosen, name=f"{chosen.name}+{_name_of(selection)}", selection=selection)
     return chosen
 
 

@@ -198,7 +198,7 @@ class WholeRounds:
                 for i in np.argsort(cost)[:3]
                 if cost[i] < best.cost
             )
-            if self.incumbent.best is best or self.incumbent.best.cost >= best.cost * (1.0 - NO_GAIN):
+            if self.incumbent.cost >= best.cost * (1.0 - NO_GAIN):
                 return
 
 
