@@ -25,11 +25,13 @@ from typing import Any
 import clarabel
 import cvxpy
 import numpy as np
-from tests.oracle.convex_model import FixedSelectionModel
 
 from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.resources import Allocation, allocate
 from fedgap.system import Fleet
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.oracle.convex_model import FixedSelectionModel
 
 RESULT = Path(__file__).parent / "results" / "fixed_selection.json"
 BATCH = 100
