@@ -82,3 +82,10 @@ def test_an_unknown_rule_and_an_object_that_is_no_scheme_are_named(scenario):
         plan(scenario, selection="fastest_halve")
     with pytest.raises(InputError, match=r"^scheme: must be a fedgap\.Scheme"):
         plan(scenario, scheme=two_and_five)
+    with pytest.raises(InputError, match=r"^scheme: power and frequency"):
+        Scheme("slow", "Slow", power=False, frequency=False)
+
+
+def test_too_many_rounds_are_refused_at_once(scenario):
+    with pytest.raises(InputError, match=r"^rounds: must be at most 1,000,000"):
+        plan(scenario.with_overrides(["rounds=1000000000"]))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fedgap.arrays import Bools, Ints
 from fedgap.config import Scenario
+from fedgap.errors import InputError
 from fedgap.planning.objective import ObjectiveFactory
 
 SelectionRule = Callable[[Scenario], Bools | Ints | Sequence[bool] | Sequence[int] | Sequence[str]]
@@ -31,3 +32,7 @@ class Scheme:
     selection: str | SelectionRule | None = None
     """A rule that fixes who takes part: a name in ``fedgap.registry.SELECTION``, ``package.module:NAME``, or a
     function."""
+
+    def __post_init__(self) -> None:
+        if not (self.power or self.frequency):
+            raise InputError("scheme: power and frequency must not both be False; one of them has to be decided")
