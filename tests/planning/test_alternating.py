@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedgap.errors import InputError
 from fedgap.planning import PAPER_SCHEMES
 from fedgap.planning.alternating import AlternatingOptions, selection_step, solve
-from fedgap.planning.alternating.iterate import Point, Repeated
+from fedgap.planning.alternating.iterate import Iterate, Repeated
 from fedgap.planning.alternating.pruning_step import pruning_step
 from fedgap.planning.alternating.resource_step import (
     ResourceStep,
@@ -73,19 +73,19 @@ def test_slope_by_hand():
 
 
 def pencil_point(selected=(True, True), ratio=(0.5, 0.5)):
-    return Point(np.array(selected), np.array(ratio), np.ones(2), np.ones(2))
+    return Iterate(np.array(selected), np.array(ratio), np.ones(2), np.ones(2))
 
 
 def test_pruning_step_by_hand():
     """ε = (5, 3) J and 7 s unpruned. 6.5 s want λ ≥ 0.1; 6 J want 2 J saved: 0.1·3 by client 1, 0.34·5 by client 0."""
-    repeated = Repeated.of(pencil_problem(2.0 + 6.0, 6.5), PROPOSED)
+    repeated = Repeated(pencil_problem(2.0 + 6.0, 6.5), PROPOSED)
     assert pruning_step(repeated, pencil_point()).ratio == pytest.approx([0.34, 0.1])
 
 
 def test_pruning_step_with_an_unpruned_first_round_by_hand():
     """The first of 3 rounds takes 7 s and 8 J; two have 6 s and 6.4 J each: λ ≥ 0.2, which saves the 1.6 J."""
     problem = replace(pencil_problem(3 * 2.0 + 8.0 + 2 * 6.4, 7.0 + 2 * 6.0, rounds=3), dense_first=True)
-    assert pruning_step(Repeated.of(problem, PROPOSED), pencil_point()).ratio == pytest.approx([0.2, 0.2])
+    assert pruning_step(Repeated(problem, PROPOSED), pencil_point()).ratio == pytest.approx([0.2, 0.2])
 
 
 def test_selection_steps_by_hand():
@@ -95,21 +95,21 @@ def test_selection_steps_by_hand():
     best.
     """
     problem = pencil_problem(2.0 + 6.0, 6.5)
-    repeated = Repeated.of(problem, PROPOSED)
+    repeated = Repeated(problem, PROPOSED)
     start = pencil_point((True, False), (0.34, 0.1))
     assert SelectionStep(repeated, "printed")(start).selected.tolist() == [False, True]
     assert SelectionStep(repeated, "exact")(start).selected.tolist() == [True, True]
     assert SelectionStep(repeated, "relaxed")(start).selected.tolist() == [True, True]
-    poor = Repeated.of(pencil_problem(2.0 + 5.9, 6.5), PROPOSED)  # both would need 3.3 + 2.7 = 6 J
+    poor = Repeated(pencil_problem(2.0 + 5.9, 6.5), PROPOSED)  # both would need 3.3 + 2.7 = 6 J
     assert SelectionStep(poor, "exact")(start).selected.tolist() == [False, True]
-    fast = Repeated.of(pencil_problem(2.0 + 6.0, 6.0), PROPOSED)  # client 1 needs 4.5 + 2 s
+    fast = Repeated(pencil_problem(2.0 + 6.0, 6.0), PROPOSED)  # client 1 needs 4.5 + 2 s
     assert SelectionStep(fast, "exact")(start).selected.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("rule", ["centre", "slack"])
 def test_resource_step_keeps_the_budgets(rule):
     problem, _ = case("n10_cifar_mean")
-    repeated = Repeated.of(problem, PROPOSED)
+    repeated = Repeated(problem, PROPOSED)
     start = everybody(repeated)
     point = successive_approximation(ResourceStep(repeated, 10, rule), repeated, start, "printed")
     assert repeated.feasible(point)
@@ -173,8 +173,8 @@ def test_printed_alternation_never_lowers_the_number_of_clients(seed):
     selected = rng.random(6) < 0.5
     selected[0] = True
     power = rng.uniform(0.1, 1.0, 6) * fleet.max_power_w
-    point = Point(selected, rng.uniform(0.0, 0.7, 6), power, fleet.max_frequency_hz)
-    repeated = Repeated.of(problem, PROPOSED)
+    point = Iterate(selected, rng.uniform(0.0, 0.7, 6), power, fleet.max_frequency_hz)
+    repeated = Repeated(problem, PROPOSED)
     assert SelectionStep(repeated, "printed")(point).selected.sum() >= selected.sum()
 
 
@@ -182,9 +182,9 @@ def test_printed_alternation_never_lowers_the_number_of_clients(seed):
 def test_mixed_integer_selection_finds_what_enumeration_finds(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, 7, 5, aggregation=("mean", "sum")[seed % 2], dense_first=seed % 3 == 2)
-    repeated, fleet = Repeated.of(problem, PROPOSED), problem.fleet
+    repeated, fleet = Repeated(problem, PROPOSED), problem.fleet
     power = rng.uniform(0.1, 1.0, 7) * fleet.max_power_w
-    point = Point(np.ones(7, dtype=bool), rng.uniform(0.0, 0.7, 7), power, fleet.max_frequency_hz)
+    point = Iterate(np.ones(7, dtype=bool), rng.uniform(0.0, 0.7, 7), power, fleet.max_frequency_hz)
     enumerated = [SelectionStep(repeated, variant)(point).selected for variant in ("printed", "exact")]
     monkeypatch.setattr(selection_step, "ENUMERATED", 3)
     mixed = [SelectionStep(repeated, variant)(point).selected for variant in ("printed", "exact")]
