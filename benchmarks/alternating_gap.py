@@ -21,7 +21,8 @@ from fedgap.config import Scenario
 from fedgap.planning import exact
 from fedgap.planning.alternating import AlternatingOptions, solve
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import SCHEMES
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 
 HERE = Path(__file__).parent
 RESULT = HERE / "results" / "alternating_gap.json"
@@ -82,9 +83,9 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def measure(where: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
     """One scenario: the exact cost θ − α, and each variant's, or why it has none."""
-    problem, scheme = Problem.of(scenario), SCHEMES["proposed"]
+    problem, scheme = Problem.of(scenario), SCHEMES.load("proposed")
     alpha = problem.constants.alpha
-    seconds, best = timed(lambda: exact.solve(problem, scheme))
+    seconds, best = timed(lambda: exact.solve(Task.of(problem, scheme)))
     row: dict[str, Any] = where | {"exact": None, "lower_bound": best.lower_bound, "exact_s": seconds, "variants": {}}
     if best.segments:
         row["exact"] = problem.objective(best.segments).theta - alpha

@@ -26,10 +26,12 @@ import clarabel
 import cvxpy
 import numpy as np
 
-from fedgap.planning.convex_model import FixedSelectionModel
-from fedgap.planning.energy_time_curve import Units
+from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.resources import Allocation, allocate
 from fedgap.system import Fleet
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.oracle.convex_model import FixedSelectionModel
 
 RESULT = Path(__file__).parent / "results" / "fixed_selection.json"
 BATCH = 100
@@ -70,7 +72,7 @@ def structured(
     fleet: Fleet, energy_j: float, delay_s: float, batch: int = 1
 ) -> tuple[Allocation, np.ndarray, np.ndarray]:
     """Our solver, from the fleet to m, f and p; in a batch, as the search over selections calls it, energies differ."""
-    units = Units.of(fleet)
+    units = ClientCurves.of(fleet)
     shape = (batch, fleet.size)
     share, ones = np.full(shape, 1.0 / fleet.size), np.ones(shape)
     time_left = np.broadcast_to(delay_s - units.overhead, shape)
@@ -80,7 +82,7 @@ def structured(
 
 def budgets_of(fleet: Fleet) -> list[tuple[float, float]]:
     """(J, s) a round where both budgets bind: between what most pruning needs and what no pruning would use."""
-    units = Units.of(fleet)
+    units = ClientCurves.of(fleet)
     floor = float((units.overhead + units.keep_min * units.u_min).max())
     budgets = []
     for stretch, share in ((1.2, 0.3), (1.3, 0.5), (1.5, 0.4), (1.25, 0.6), (1.4, 0.2)):

@@ -30,8 +30,9 @@ def room(knows: str = "", needs: str = "", lazily: str = "") -> Room:
     return Room(frozenset(knows.split()), frozenset(needs.split()), frozenset(lazily.split()))
 
 
-BASE = "errors streams registry files statistics"
+BASE = "arrays errors streams registry files statistics"
 ROOMS = {
+    "arrays": room(needs="numpy"),
     "errors": room(),
     "streams": room(needs="numpy"),
     "registry": room("errors"),

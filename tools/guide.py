@@ -23,8 +23,8 @@ from fedgap.evidence.reproduce import Workshop, train_new, write
 from fedgap.evidence.training import training_key
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
+from fedgap.planning.objectives.measured import DIVERGENCE, FEW_CLIENTS, PRUNING
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes.measured import DIVERGENCE, FEW_CLIENTS, PRUNING
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, prepare
 from fedgap.statistics import Interval, interval

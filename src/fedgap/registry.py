@@ -114,3 +114,14 @@ IMPORTANCE = Registry("importance", "importance rule", {
 
 AGGREGATORS = Registry("aggregators", "aggregator", {"mean": "fedgap.learning.aggregators:mean"})
 """How the server combines the clients' gradients."""
+
+OBJECTIVES = Registry("objectives", "objective", {
+    "theta": "fedgap.planning.objectives.theta:Theta",
+    "measured": "fedgap.planning.objectives.measured:measured",
+})
+"""What plans minimise: functions from a :class:`fedgap.planning.problem.Problem` to a :class:`fedgap.Objective`."""
+
+SELECTION = Registry("selection", "selection", {
+    name: f"fedgap.planning.selection.{name}:{name}" for name in ("everybody", "fastest_half")
+})
+"""Static selection rules: functions from a :class:`fedgap.Scenario` to the selected clients."""

@@ -5,20 +5,21 @@ import os
 import numpy as np
 import pytest
 
-from fedgap.planning.convex_model import FixedSelectionModel, solve_fixed_selection
-from fedgap.planning.energy_time_curve import Units
+from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.problem import Problem
 from fedgap.planning.resources import allocate
-from fedgap.planning.schemes import SCHEMES, Scheme
+from fedgap.planning.schemes import Scheme
+from fedgap.registry import SCHEMES
 from fedgap.system import round_cost
+from tests.oracle.convex_model import FixedSelectionModel, solve_fixed_selection
 from tests.oracle.scenarios import FEASIBLE_CASES, case, pencil_problem, random_problem
 
 COUNT = 200 if os.environ.get("FEDGAP_FULL") == "1" else 30
-FREE = [scheme for scheme in SCHEMES.values() if scheme.generalization and scheme.select]
+FREE = [scheme for scheme in map(SCHEMES.load, SCHEMES.built_in) if scheme.objective == "theta" and scheme.select]
 
 
 def structured(problem: Problem, selected: np.ndarray, energy_j: float, delay_s: float, scheme: Scheme):
-    units = Units.of(
+    units = ClientCurves.of(
         problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency
     ).take(np.flatnonzero(selected))
     shape = (1, int(selected.sum()))

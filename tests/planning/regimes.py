@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from fedgap.config import Scenario
+from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.diagnosis import Cheapest
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import SCHEMES
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 
-PROPOSED = SCHEMES["proposed"]
+PROPOSED = SCHEMES.load("proposed")
 NEAR = (1.0001, 1.01, 1.1)
 """Multiples of the least energy at which almost nothing is left to decide."""
 
@@ -113,13 +115,13 @@ def random_scenario(
     """
     document = random_document(rng, clients, rounds, **chosen)
     problem = Problem.of(with_budgets(document, 1e30, 1e30))
-    units = Cheapest(problem, PROPOSED).units
-    need = np.sort(units.overhead + units.keep_min * units.u_min)
+    curves = ClientCurves.of(problem.fleet)
+    need = np.sort(curves.overhead + curves.keep_min * curves.u_min)
     place = need[int(rng.integers(clients))]  # a deadline that some clients can meet
     delay_s = rounds * float(place * rng.choice([1.02, 1.3, 2.0, 5.0, 100.0]))
     if problem.dense_first:
-        delay_s += float((units.overhead + units.u_min).min())
-    least = Cheapest(problem, PROPOSED).least_energy(delay_s)
+        delay_s += float((curves.overhead + curves.u_min).min())
+    least = Cheapest(Task.of(problem, PROPOSED)).least_energy(delay_s)
     factor = near if near is not None else float(rng.choice([*NEAR, 1.5, 3.0, 10.0, 1e3, 1e9]))
     energy_j = 1.0 if least is None else least.energy_j * factor
     return with_budgets(document, energy_j, delay_s)

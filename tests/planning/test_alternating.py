@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgap.errors import InputError
+from fedgap.planning import PAPER_SCHEMES
 from fedgap.planning.alternating import AlternatingOptions, selection_step, solve
-from fedgap.planning.alternating.iterate import Point, Repeated
+from fedgap.planning.alternating.iterate import Iterate, Repeated
 from fedgap.planning.alternating.pruning_step import pruning_step
 from fedgap.planning.alternating.resource_step import (
     ResourceStep,
@@ -21,11 +22,12 @@ from fedgap.planning.alternating.resource_step import (
 )
 from fedgap.planning.alternating.selection_step import SelectionStep
 from fedgap.planning.alternating.starting_point import everybody
-from fedgap.planning.schemes import SCHEMES
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from fedgap.system import upload_energy
 from tests.oracle.scenarios import FEASIBLE_CASES, case, pencil_problem, random_fleet, random_problem
 
-PROPOSED = SCHEMES["proposed"]
+PROPOSED = SCHEMES.load("proposed")
 SAMPLE = 60 if os.environ.get("FEDGAP_FULL") == "1" else 12
 VARIANTS = [
     AlternatingOptions(),
@@ -71,19 +73,19 @@ def test_slope_by_hand():
 
 
 def pencil_point(selected=(True, True), ratio=(0.5, 0.5)):
-    return Point(np.array(selected), np.array(ratio), np.ones(2), np.ones(2))
+    return Iterate(np.array(selected), np.array(ratio), np.ones(2), np.ones(2))
 
 
 def test_pruning_step_by_hand():
     """ε = (5, 3) J and 7 s unpruned. 6.5 s want λ ≥ 0.1; 6 J want 2 J saved: 0.1·3 by client 1, 0.34·5 by client 0."""
-    repeated = Repeated.of(pencil_problem(2.0 + 6.0, 6.5), PROPOSED)
+    repeated = Repeated(pencil_problem(2.0 + 6.0, 6.5), PROPOSED)
     assert pruning_step(repeated, pencil_point()).ratio == pytest.approx([0.34, 0.1])
 
 
 def test_pruning_step_with_an_unpruned_first_round_by_hand():
     """The first of 3 rounds takes 7 s and 8 J; two have 6 s and 6.4 J each: λ ≥ 0.2, which saves the 1.6 J."""
     problem = replace(pencil_problem(3 * 2.0 + 8.0 + 2 * 6.4, 7.0 + 2 * 6.0, rounds=3), dense_first=True)
-    assert pruning_step(Repeated.of(problem, PROPOSED), pencil_point()).ratio == pytest.approx([0.2, 0.2])
+    assert pruning_step(Repeated(problem, PROPOSED), pencil_point()).ratio == pytest.approx([0.2, 0.2])
 
 
 def test_selection_steps_by_hand():
@@ -93,21 +95,21 @@ def test_selection_steps_by_hand():
     best.
     """
     problem = pencil_problem(2.0 + 6.0, 6.5)
-    repeated = Repeated.of(problem, PROPOSED)
+    repeated = Repeated(problem, PROPOSED)
     start = pencil_point((True, False), (0.34, 0.1))
     assert SelectionStep(repeated, "printed")(start).selected.tolist() == [False, True]
     assert SelectionStep(repeated, "exact")(start).selected.tolist() == [True, True]
     assert SelectionStep(repeated, "relaxed")(start).selected.tolist() == [True, True]
-    poor = Repeated.of(pencil_problem(2.0 + 5.9, 6.5), PROPOSED)  # both would need 3.3 + 2.7 = 6 J
+    poor = Repeated(pencil_problem(2.0 + 5.9, 6.5), PROPOSED)  # both would need 3.3 + 2.7 = 6 J
     assert SelectionStep(poor, "exact")(start).selected.tolist() == [False, True]
-    fast = Repeated.of(pencil_problem(2.0 + 6.0, 6.0), PROPOSED)  # client 1 needs 4.5 + 2 s
+    fast = Repeated(pencil_problem(2.0 + 6.0, 6.0), PROPOSED)  # client 1 needs 4.5 + 2 s
     assert SelectionStep(fast, "exact")(start).selected.tolist() == [True, False]
 
 
 @pytest.mark.parametrize("rule", ["centre", "slack"])
 def test_resource_step_keeps_the_budgets(rule):
     problem, _ = case("n10_cifar_mean")
-    repeated = Repeated.of(problem, PROPOSED)
+    repeated = Repeated(problem, PROPOSED)
     start = everybody(repeated)
     point = successive_approximation(ResourceStep(repeated, 10, rule), repeated, start, "printed")
     assert repeated.feasible(point)
@@ -129,8 +131,7 @@ def test_a_single_client_short_of_time_ends_at_its_maxima():
 def check(problem, scheme, result):
     assert (np.diff(result.trace) <= 0.0).all()
     assert problem.violation(result.segments) <= 1e-6
-    seen = problem if scheme.generalization else problem.without_generalization()
-    assert seen.objective(result.segments).theta == pytest.approx(result.trace[-1], rel=1e-12)
+    assert problem.objective(result.segments).theta == pytest.approx(result.trace[-1], rel=1e-12)
     for segment in result.segments:
         chosen, fleet = segment.selected, problem.fleet
         assert scheme.select or chosen.all()
@@ -155,11 +156,12 @@ def test_random_problems_under_every_scheme(seed):
     aggregation = ("mean", "sum", "mixture")[seed % 3]
     problem = random_problem(rng, 2 + seed % 5, 1 + seed % 7, aggregation=aggregation, dense_first=seed % 4 == 3)
     options = [o for o in VARIANTS if aggregation != "mixture" or o.selection != "relaxed"]
-    for number, scheme in enumerate(SCHEMES.values()):
-        result = solve(problem, scheme, options[(seed + number) % len(options)])
+    for number, scheme in enumerate(PAPER_SCHEMES.values()):
+        seen = Task.of(problem, scheme).objective.problem
+        result = solve(seen, scheme, options[(seed + number) % len(options)])
         assert result.feasible or ("budget" in result.message and not result.feasible_start)
         if result.feasible:
-            check(problem, scheme, result)
+            check(seen, scheme, result)
 
 
 @settings(max_examples=SAMPLE, deadline=None)
@@ -171,8 +173,8 @@ def test_printed_alternation_never_lowers_the_number_of_clients(seed):
     selected = rng.random(6) < 0.5
     selected[0] = True
     power = rng.uniform(0.1, 1.0, 6) * fleet.max_power_w
-    point = Point(selected, rng.uniform(0.0, 0.7, 6), power, fleet.max_frequency_hz)
-    repeated = Repeated.of(problem, PROPOSED)
+    point = Iterate(selected, rng.uniform(0.0, 0.7, 6), power, fleet.max_frequency_hz)
+    repeated = Repeated(problem, PROPOSED)
     assert SelectionStep(repeated, "printed")(point).selected.sum() >= selected.sum()
 
 
@@ -180,9 +182,9 @@ def test_printed_alternation_never_lowers_the_number_of_clients(seed):
 def test_mixed_integer_selection_finds_what_enumeration_finds(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     problem = random_problem(rng, 7, 5, aggregation=("mean", "sum")[seed % 2], dense_first=seed % 3 == 2)
-    repeated, fleet = Repeated.of(problem, PROPOSED), problem.fleet
+    repeated, fleet = Repeated(problem, PROPOSED), problem.fleet
     power = rng.uniform(0.1, 1.0, 7) * fleet.max_power_w
-    point = Point(np.ones(7, dtype=bool), rng.uniform(0.0, 0.7, 7), power, fleet.max_frequency_hz)
+    point = Iterate(np.ones(7, dtype=bool), rng.uniform(0.0, 0.7, 7), power, fleet.max_frequency_hz)
     enumerated = [SelectionStep(repeated, variant)(point).selected for variant in ("printed", "exact")]
     monkeypatch.setattr(selection_step, "ENUMERATED", 3)
     mixed = [SelectionStep(repeated, variant)(point).selected for variant in ("printed", "exact")]
@@ -219,7 +221,7 @@ def test_start_that_is_too_hungry_is_reported_and_dropping_clients_helps():
     fewer = solve(problem, PROPOSED, AlternatingOptions(start="feasible"))
     assert fewer.feasible
     assert fewer.segments[0].selected.tolist() == [False, True]
-    assert not solve(problem, SCHEMES["all_clients"], AlternatingOptions(start="feasible")).feasible
+    assert not solve(problem, SCHEMES.load("all_clients"), AlternatingOptions(start="feasible")).feasible
 
 
 def test_broadcasts_beyond_the_budget_are_named():
@@ -231,7 +233,7 @@ def test_mixture_beyond_enumeration_is_refused_in_one_line():
     problem = random_problem(np.random.default_rng(0), 13, 5, aggregation="mixture")
     with pytest.raises(InputError, match=r"^bound\.aggregation: mixture .* up to 12 clients"):
         solve(problem, PROPOSED)
-    assert solve(problem, SCHEMES["all_clients"]).iterations >= 0
+    assert solve(problem, SCHEMES.load("all_clients")).iterations >= 0
 
 
 def test_progress_and_interruption_leave_the_best_point_so_far():

@@ -11,7 +11,9 @@ from fedgap.config import Scenario
 from fedgap.planning import exact, plan
 from fedgap.planning.diagnosis import Cheapest, feasible, least_budget, most_rounds
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import PAPER_SCHEMES, SCHEMES, Scheme
+from fedgap.planning.schemes import PAPER_SCHEMES, Scheme
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from tests.oracle.brute_force import brute_force
 from tests.oracle.scenarios import pencil_problem
 from tests.planning.regimes import random_scenario
@@ -22,8 +24,7 @@ NAMES = list(PAPER_SCHEMES)
 
 def solved(problem: Problem, scheme: Scheme) -> bool:
     """Whether the planner itself finds a plan, and one that keeps the budgets."""
-    own = problem if scheme.generalization else problem.without_generalization()
-    segments = exact.solve(own, scheme).segments
+    segments = exact.solve(Task.of(problem, scheme)).segments
     assert not segments or problem.violation(segments) <= 1e-9
     return bool(segments)
 
@@ -33,17 +34,17 @@ def test_the_least_budget_will_do_and_a_thousandth_less_will_not(seed):
     """For each budget alone, the other held; both by the diagnosis and by the planner, under every scheme."""
     rng = np.random.default_rng(seed)
     scenario = random_scenario(rng, int(rng.integers(1, 5)), int(rng.choice([1, 2, 3, 20, 150])))
-    problem, scheme = Problem.of(scenario), SCHEMES[NAMES[seed % 6]]
-    least = least_budget(problem, scheme)
+    problem, scheme = Problem.of(scenario), SCHEMES.load(NAMES[seed % 6])
+    least = least_budget(Task.of(problem, scheme))
     if scheme.name == "proposed":
         assert None not in least.values()  # the scenario's own budgets are enough
     for key, value in least.items():
         if value is not None:
             enough, short = replace(problem, **{key: value}), replace(problem, **{key: 0.999 * value})
-            assert feasible(enough, scheme)
-            assert not Cheapest(enough, scheme).impossible()
+            assert feasible(Task.of(enough, scheme))
+            assert not Cheapest(Task.of(enough, scheme)).impossible()
             assert solved(enough, scheme)
-            assert not feasible(short, scheme)
+            assert not feasible(Task.of(short, scheme))
             assert not solved(short, scheme)
 
 
@@ -66,9 +67,10 @@ def test_brute_force_agrees_on_the_least_energy(seed):
     rng = np.random.default_rng(seed)
     chosen = {"spread": 10.0, "weights": "both", "loud": 1e-5, "dense_first": seed % 2 == 1}
     problem = Problem.of(random_scenario(rng, 2 + seed % 2, 2, near=1.5, **chosen))
-    least = least_budget(problem, SCHEMES["proposed"])["energy_j"]
-    assert np.isfinite(brute_force(replace(problem, energy_j=1.001 * least)).theta)
-    assert not np.isfinite(brute_force(replace(problem, energy_j=0.999 * least)).theta)
+    least = least_budget(Task.of(problem, SCHEMES.load("proposed")))["energy_j"]
+    for share, enough in ((1.001, True), (0.999, False)):
+        task = Task.of(replace(problem, energy_j=share * least), SCHEMES.load("proposed"))
+        assert np.isfinite(brute_force(task).value) == enough
 
 
 def test_least_budgets_by_hand():
@@ -78,15 +80,15 @@ def test_least_budgets_by_hand():
     broadcast takes 2 J: client 1 alone is cheapest, 2 + 0.5·4 + 1.5 = 5.5 J a round.
     """
     problem = pencil_problem(100.0, 3.25 * 4, rounds=4)
-    least = least_budget(problem, SCHEMES["proposed"])
+    least = least_budget(Task.of(problem, SCHEMES.load("proposed")))
     assert least["delay_s"] == pytest.approx(13.0, rel=1e-6)
     assert least["energy_j"] == pytest.approx(22.0, rel=1e-6)
-    everyone = least_budget(problem, SCHEMES["all_clients"])
+    everyone = least_budget(Task.of(problem, SCHEMES.load("all_clients")))
     assert everyone["energy_j"] == pytest.approx(4 * (2 + 0.5 * 12 + 1.5 + 0.5 * 4 + 1.5), rel=1e-6)
-    assert Cheapest(replace(problem, delay_s=12.9), SCHEMES["proposed"]).impossible()
-    assert Cheapest(replace(problem, energy_j=12.0), SCHEMES["proposed"]).impossible()
-    assert not Cheapest(replace(problem, energy_j=22.1), SCHEMES["proposed"]).impossible()
-    unpruned = least_budget(replace(problem, energy_j=1e3), SCHEMES["no_pruning"])
+    assert Cheapest(Task.of(replace(problem, delay_s=12.9), SCHEMES.load("proposed"))).impossible()
+    assert Cheapest(Task.of(replace(problem, energy_j=12.0), SCHEMES.load("proposed"))).impossible()
+    assert not Cheapest(Task.of(replace(problem, energy_j=22.1), SCHEMES.load("proposed"))).impossible()
+    unpruned = least_budget(Task.of(replace(problem, energy_j=1e3), SCHEMES.load("no_pruning")))
     assert unpruned["delay_s"] == pytest.approx(4 * 4.5, rel=1e-6)
     assert unpruned["energy_j"] is None  # 2.5 s after the download do not fit into 1.25 s at any power
 
@@ -94,8 +96,8 @@ def test_least_budgets_by_hand():
 def test_no_amount_of_time_makes_up_for_the_broadcasts():
     """4 rounds of 2 J cannot be had for 8 J: no delay would do, and the reason says what takes the energy."""
     problem = pencil_problem(7.9, 1e6, rounds=4)
-    least = least_budget(problem, SCHEMES["proposed"])
-    assert Cheapest(problem, SCHEMES["proposed"]).impossible()
+    least = least_budget(Task.of(problem, SCHEMES.load("proposed")))
+    assert Cheapest(Task.of(problem, SCHEMES.load("proposed"))).impossible()
     assert least["delay_s"] is None
     assert least["energy_j"] == pytest.approx(4 * (2.0 + np.log(2.0)), rel=1e-4)
 
@@ -104,9 +106,9 @@ def test_no_amount_of_time_makes_up_for_the_broadcasts():
 def test_most_rounds_is_the_last_number_that_fits(seed):
     rng = np.random.default_rng(seed)
     scenario = random_scenario(rng, int(rng.integers(1, 5)), 30, near=float(rng.choice([1.01, 1.5, 10.0])))
-    problem, scheme = Problem.of(scenario), SCHEMES[NAMES[seed % 6]]
+    problem, scheme = Problem.of(scenario), SCHEMES.load(NAMES[seed % 6])
     problem = problem.with_rounds(90)
-    most = most_rounds(problem, scheme)
+    most = most_rounds(Task.of(problem, scheme))
     assert 0 <= most <= 90
     if most:
         assert solved(problem.with_rounds(most), scheme)
@@ -123,7 +125,7 @@ def test_an_infeasible_plan_tells_what_to_change(seed):
     """The budget named first is short, and raising it to the number that the sentence ends with is enough."""
     rng = np.random.default_rng(seed)
     good = random_scenario(rng, int(rng.integers(1, 5)), int(rng.choice([1, 3, 40])))
-    least = least_budget(Problem.of(good), SCHEMES["proposed"])
+    least = least_budget(Task.of(Problem.of(good), SCHEMES.load("proposed")))
     key, share = ("delay_s", 1e-3) if seed % 2 else ("energy_j", 1e-10)
     short = overrides(good, **{key: least[key] * share})
     answer = plan(short)
@@ -158,9 +160,9 @@ def test_a_baseline_that_cannot_finish_is_planned_shorter(name):
     scenario = random_scenario(
         np.random.default_rng(2), 3, 30, near=1.1, spread=1.5, weights="both", dense_first=False, aggregation="mean"
     ).with_overrides(["rounds=90"])
-    problem, scheme = Problem.of(scenario), SCHEMES[name]
+    problem, scheme = Problem.of(scenario), SCHEMES.load(name)
     answer = plan(scenario, scheme=name)
-    most = most_rounds(problem, scheme)
+    most = most_rounds(Task.of(problem, scheme))
     assert most < 90
     assert answer.status == "infeasible"
     assert answer.theta == np.inf

@@ -9,18 +9,20 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.planning import exact, plan
-from fedgap.planning.energy_time_curve import Units
-from fedgap.planning.fixed_composition import Part, compose, compose_single
+from fedgap.planning.composition import Composition, Part
+from fedgap.planning.fixed_composition import compose, compose_single
+from fedgap.planning.oracles.enumerate import all_selections
 from fedgap.planning.problem import Problem
-from fedgap.planning.round_kinds import all_selections
-from fedgap.planning.schemes import PAPER_SCHEMES, SCHEMES
+from fedgap.planning.schemes import PAPER_SCHEMES
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from tests.oracle.brute_force import brute_force
 from tests.oracle.scenarios import CASES, FEASIBLE_CASES, case
 from tests.planning import literal
 from tests.planning.regimes import NEAR, but_for, random_document, random_scenario, with_budgets
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
-PROPOSED = SCHEMES["proposed"]
+PROPOSED = SCHEMES.load("proposed")
 
 
 def check(scenario: Scenario, answer, scheme=PROPOSED) -> None:
@@ -32,7 +34,7 @@ def check(scenario: Scenario, answer, scheme=PROPOSED) -> None:
     assert answer.delay_s == pytest.approx(seconds, rel=1e-9)
     assert answer.theta == pytest.approx(literal.theta(scenario, answer), rel=1e-9)
     assert sum(answer.terms.values()) == pytest.approx(answer.theta, rel=1e-12)
-    if scheme.generalization:
+    if scheme.objective == "theta":
         assert answer.lower_bound is not None
         assert answer.lower_bound <= answer.theta
     for segment in answer.segments:
@@ -88,12 +90,12 @@ def test_agreement_with_all_selection_sequences(seed):
         rng, clients, rounds, near=near, spread=float(rng.choice([1.5, 10.0])), weights="both", loud=1e-5
     )
     problem = Problem.of(scenario)
-    oracle = brute_force(problem)
+    oracle = brute_force(Task.of(problem, PROPOSED))
     answer = plan(scenario)
-    assert answer.feasible == np.isfinite(oracle.theta)
+    assert answer.feasible == np.isfinite(oracle.value)
     if answer.feasible:
         check(scenario, answer)
-        best = oracle.theta - problem.constants.alpha
+        best = oracle.value - problem.constants.alpha
         assert cost(answer) == pytest.approx(best, rel=1e-6)
         assert answer.lower_bound - problem.constants.alpha <= best * (1 + 1e-6)
         assert answer.status == "optimal"
@@ -119,8 +121,7 @@ REGIMES = {
 
 def single_selection(problem: Problem, scheme=PROPOSED) -> float:
     """The least θ − α of plans with one selection in all rounds."""
-    units = Units.of(problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency)
-    return float(compose_single(problem, units, all_selections(problem.size))[0].min())
+    return float(compose_single(Task.of(problem, scheme), all_selections(problem.size))[0].min())
 
 
 WEAK = {("mean", 38): "5 rounds of 7 clients: too many compositions are left, and 4 % stay unproven"}
@@ -138,7 +139,7 @@ def test_every_regime(regime, seed):
     clients, rounds = int(rng.integers(1, 11 if FULL else 8)), int(rng.choice([1, 2, 3, 5, 8, 40, 400]))
     scenario = random_scenario(rng, clients, rounds, **REGIMES[regime])
     problem = Problem.of(scenario)
-    solution = exact.solve(problem, PROPOSED)
+    solution = exact.solve(Task.of(problem, PROPOSED))
     assert solution.segments  # the budgets are at least the least that will do
     assert solution.lower_bound <= solution.cost * (1 + 1e-9)
     answer = plan(scenario)
@@ -169,12 +170,12 @@ def test_a_part_of_a_round_that_no_budget_carries_as_a_whole_is_no_gap():
     rng = np.random.default_rng([42, *regime.encode()])
     clients, rounds = int(rng.integers(1, 11)), int(rng.choice([1, 2, 3, 5, 8, 40, 400]))
     problem = Problem.of(random_scenario(rng, clients, rounds, **REGIMES[regime]))
-    solution = exact.solve(problem, PROPOSED)
+    solution = exact.solve(Task.of(problem, PROPOSED))
     assert [segment.rounds for segment in solution.segments] == [400]
-    units, own = Units.of(problem.fleet), solution.segments[0].selected
+    task, own = Task.of(problem, PROPOSED), solution.segments[0].selected
     for other in all_selections(clients):
         if (other != own).any():
-            assert compose(problem, [Part(units, own, 399), Part(units, other, 1)]) is None
+            assert compose(task, Composition((Part(0, own, 399), Part(0, other, 1)))) is None
     assert solution.cost * (1 - 1e-5) <= solution.lower_bound <= solution.cost
 
 
@@ -213,7 +214,7 @@ def test_time_sharing_helps_where_one_selection_wastes_a_budget():
     for _ in range(30):
         scenario = random_scenario(rng, 4, 60, spread=10.0, weights="both", dense_first=False)
         problem = Problem.of(scenario)
-        helped += exact.solve(problem, PROPOSED).cost < single_selection(problem) * (1 - 1e-3)
+        helped += exact.solve(Task.of(problem, PROPOSED)).cost < single_selection(problem) * (1 - 1e-3)
     assert helped >= 3
 
 

@@ -62,7 +62,7 @@ def test_ctrl_c_keeps_the_best_number_of_rounds_so_far():
 
 def test_ctrl_c_ends_the_search_over_a_large_mixture(monkeypatch):
     scenario = Scenario.load("city", ["fleet.count=4", "bound.aggregation=mixture", "rounds=8", "budget.delay_s=24"])
-    monkeypatch.setattr("fedgap.planning.round_kinds.ENUMERATED_CLIENTS", 0)
+    monkeypatch.setattr("fedgap.planning.oracles.oracle.ENUMERATED_CLIENTS", 0)
     answer, reports = pressed(scenario, 2)
     assert reports == 2
     assert answer.reason.startswith("interrupted")

@@ -7,11 +7,13 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.errors import InputError
-from fedgap.planning import PAPER_SCHEMES, SCHEMES, Segment, plan
+from fedgap.planning import PAPER_SCHEMES, Segment, plan
 from fedgap.planning.problem import Problem
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from tests.planning.regimes import random_scenario
 
-MEASURED = SCHEMES["measured"]
+MEASURED = SCHEMES.load("measured")
 
 
 def score(problem: Problem, segments: tuple[Segment, ...]) -> float:
@@ -37,10 +39,10 @@ def test_it_gives_rounds_up_for_clients_and_beats_the_papers_plans(tight: Scenar
     assert answer.status == "optimal"
     assert answer.rounds < tight.rounds
     assert sum(s.rounds for s in answer.segments) == answer.rounds
-    own = MEASURED.own(problem.with_rounds(answer.rounds))
-    assert own.violation(answer.segments) <= 1e-9
+    task = Task.of(problem.with_rounds(answer.rounds), MEASURED)
+    assert task.problem.violation(answer.segments) <= 1e-9
     found = score(problem, answer.segments)
-    assert own.objective(answer.segments).theta == pytest.approx(found, rel=1e-9)
+    assert task.value(answer.segments) == pytest.approx(found, rel=1e-9)
     assert answer.theta == pytest.approx(problem.with_rounds(answer.rounds).objective(answer.segments).theta)
     for rounds in (answer.rounds - 10, answer.rounds, answer.rounds + 2):
         for name in ("proposed", "all_clients"):
@@ -74,13 +76,13 @@ def test_without_labels_the_number_of_clients_stands_for_them() -> None:
     scenario = random_scenario(np.random.default_rng(1), 5, 50, aggregation="mean")
     problem = Problem.of(scenario)
     answer = plan(scenario, scheme="measured")
-    own = MEASURED.own(problem.with_rounds(answer.rounds))
+    task = Task.of(problem.with_rounds(answer.rounds), MEASURED)
     by_hand = 1.0 + sum(s.rounds / answer.rounds * (2.0 / s.selected.sum() + s.pruning_ratio[s.selected].mean() / 5)
                         for s in answer.segments)
-    assert own.objective(answer.segments).theta == pytest.approx(by_hand / answer.rounds, rel=1e-9)
+    assert task.value(answer.segments) == pytest.approx(by_hand / answer.rounds, rel=1e-9)
 
 
 def test_it_is_no_scheme_of_the_papers_and_not_for_its_algorithm(tight: Scenario) -> None:
-    assert list(SCHEMES) == [*PAPER_SCHEMES, "measured"]
+    assert list(SCHEMES.built_in) == [*PAPER_SCHEMES, "measured"]
     with pytest.raises(InputError, match="must be exact"):
         plan(tight, scheme="measured", solver="alternating")

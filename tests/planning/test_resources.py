@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedgap.planning import resources
-from fedgap.planning.convex_model import solve_fixed_selection
-from fedgap.planning.energy_time_curve import Units
+from fedgap.planning import PAPER_SCHEMES, resources
+from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.fixed_composition import compose_single
 from fedgap.planning.problem import Problem
 from fedgap.planning.resources import Allocation, allocate
+from fedgap.planning.task import Task
+from tests.oracle.convex_model import solve_fixed_selection
 from tests.oracle.scenarios import pencil_problem, random_problem
-from tests.planning.test_energy_time_curve import KINDS, extreme_fleet
+from tests.planning.test_client_curves import KINDS, extreme_fleet
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 seeds = st.integers(0, 100_000)
@@ -25,7 +26,7 @@ seeds = st.integers(0, 100_000)
 class Setting(NamedTuple):
     """Arguments of ``allocate``: B problems over I instances."""
 
-    units: Units
+    units: ClientCurves
     time: np.ndarray
     share: np.ndarray
     rounds: np.ndarray
@@ -41,7 +42,7 @@ def random_setting(seed: int, kind: str = "free", extreme: bool = False, problem
     rng = np.random.default_rng(seed)
     clients = int(rng.integers(1, 9))
     fleet = extreme_fleet(seed, clients) if extreme else random_problem(rng, clients, 5).fleet
-    units = Units.of(fleet, **KINDS[kind])
+    units = ClientCurves.of(fleet, **KINDS[kind])
     shape = (problems, clients)
     selected = rng.random(shape) < 0.7
     selected[:, rng.integers(clients)] = True
@@ -114,7 +115,7 @@ def test_agreement_with_clarabel(seed):
     problem = random_problem(rng, int(rng.integers(1, 11)), 3, aggregation="sum")
     selected = rng.random(problem.size) < 0.6
     selected[rng.integers(problem.size)] = True
-    cost, answer = compose_single(problem, Units.of(problem.fleet), selected[None])
+    cost, answer = compose_single(Task.of(problem, PAPER_SCHEMES["proposed"]), selected[None])
     energy_j, delay_s = problem.energy_j / 3 - problem.broadcast_j, problem.delay_s / 3
     oracle = solve_fixed_selection(problem, selected, energy_j, delay_s)
     assert bool(answer.feasible[0]) == oracle.feasible == bool(np.isfinite(cost[0]))
@@ -128,7 +129,7 @@ def test_agreement_with_clarabel(seed):
 def test_all_energy_is_used_where_a_fixed_frequency_costs_almost_all(loud, seed):
     """With uploads almost free m hardly changes its price, and who keeps how much hangs on the price's last digit."""
     problem = random_problem(np.random.default_rng(seed), 5, 5)
-    units = Units.of(replace(problem.fleet, uplink_gain=loud * problem.fleet.uplink_gain), free_frequency=False)
+    units = ClientCurves.of(replace(problem.fleet, uplink_gain=loud * problem.fleet.uplink_gain), free_frequency=False)
     shape = (1, 5)
     everyone = np.ones(shape, dtype=bool)
     time = np.full(shape, 1.1 * float((units.keep_min * units.u_min).max()))
@@ -188,7 +189,7 @@ def test_prices_are_the_slopes_of_the_value(seed):
 def pencil(energy_j: float, delay_s: float) -> Allocation:
     """The pencil's client 0 for one round: at 2 Hz and 3 W the model takes 2.5 s; ε = 12 + 3 J there."""
     problem: Problem = pencil_problem(1, 1)
-    units = Units.of(problem.fleet).take(np.array([0]))
+    units = ClientCurves.of(problem.fleet).take(np.array([0]))
     ones = np.ones((1, 1))
     return allocate(units, delay_s * ones, ones, ones, ones.astype(bool), np.array([energy_j]))
 
@@ -226,7 +227,7 @@ def test_infeasible_by_hand():
 @settings(max_examples=200 if FULL else 40)
 def test_newton_and_search_find_the_same(kind, extreme, seed):
     """The quick way and the safe way, on the same problems."""
-    task = resources._Task.of(*random_setting(seed, kind, extreme))
+    task = resources._Batch.of(*random_setting(seed, kind, extreme))
     solved, quick = resources._newton(task)
     safe = resources._search(task)
     assert safe.feasible[solved].all()
@@ -237,7 +238,7 @@ def test_newton_and_search_find_the_same(kind, extreme, seed):
 
 @pytest.mark.parametrize("seed", [1011, 1601])  # the least and the most energy differ in the 16th digit
 def test_a_client_that_costs_next_to_nothing_is_not_pruned_for_rounding(seed):
-    task = resources._Task.of(*random_setting(seed, "free", True))
+    task = resources._Batch.of(*random_setting(seed, "free", True))
     solved, quick = resources._newton(task)
     kept, safe = ((task.weight * task.time / answer.point.time).sum(axis=-1)
                   for answer in (quick, resources._search(task)))
@@ -246,7 +247,7 @@ def test_a_client_that_costs_next_to_nothing_is_not_pruned_for_rounding(seed):
 
 
 def test_newton_solves_most_ordinary_problems():
-    tasks = [resources._Task.of(*random_setting(seed)) for seed in range(40)]
+    tasks = [resources._Batch.of(*random_setting(seed)) for seed in range(40)]
     solvable = [task.in_time & (task.ends.least < task.budget) & (task.ends.most > task.budget) for task in tasks]
     solved = [resources._newton(task)[0] for task in tasks]
     assert np.concatenate(solvable).sum() > 50

@@ -9,17 +9,17 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.planning import exact
+from fedgap.planning.composition import Composition, Part
 from fedgap.planning.diagnosis import Cheapest
-from fedgap.planning.energy_time_curve import Units
-from fedgap.planning.fixed_composition import Part, compose, compose_single
-from fedgap.planning.oracles.enumerate import Enumerated
+from fedgap.planning.fixed_composition import compose, compose_single
+from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.problem import Problem
-from fedgap.planning.round_kinds import groups_of
-from fedgap.planning.schemes import SCHEMES
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from tests.planning.regimes import but_for, random_document, random_scenario, with_budgets
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
-PROPOSED = SCHEMES["proposed"]
+PROPOSED = SCHEMES.load("proposed")
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def both(monkeypatch):
     """Solve by enumeration, then by search, as a fleet of more than 12 clients would be."""
 
     def solve(problem):
-        monkeypatch.setattr("fedgap.planning.round_kinds.ENUMERATED_CLIENTS", problem.size)
-        all_of_them = exact.solve(problem, PROPOSED)
-        monkeypatch.setattr("fedgap.planning.round_kinds.ENUMERATED_CLIENTS", 0)
-        assert not any(isinstance(group.oracle, Enumerated) for group in groups_of(problem, PROPOSED))
-        return all_of_them, exact.solve(problem, PROPOSED)
+        monkeypatch.setattr("fedgap.planning.oracles.oracle.ENUMERATED_CLIENTS", problem.size)
+        all_of_them = exact.solve(Task.of(problem, PROPOSED))
+        monkeypatch.setattr("fedgap.planning.oracles.oracle.ENUMERATED_CLIENTS", 0)
+        assert all(oracle.enumeration is None for oracle in oracles_for(Task.of(problem, PROPOSED)))
+        return all_of_them, exact.solve(Task.of(problem, PROPOSED))
 
     return solve
 
@@ -97,7 +97,7 @@ def city(seed: int, clients: int | None = None) -> Problem:
         f"budget.delay_s={rounds * rng.uniform(0.2, 0.6)}",
     ]
     problem = Problem.of(Scenario.load("city", overrides))
-    least = Cheapest(problem, PROPOSED).least_energy(problem.delay_s)
+    least = Cheapest(Task.of(problem, PROPOSED)).least_energy(problem.delay_s)
     assert least is not None
     return replace(problem, energy_j=least.energy_j * rng.uniform(1.2, 5.0))
 
@@ -115,7 +115,7 @@ def test_climbing_finds_the_best_of_all_selections(both, seed):
 
 def hill(problem: Problem, selected: np.ndarray) -> float:
     """θ − α at the end of a plain climb by the plan's own value: the best client to add, drop or swap each time."""
-    units, size, value = Units.of(problem.fleet), problem.size, np.inf
+    task, size, value = Task.of(problem, PROPOSED), problem.size, np.inf
     while True:
         inside, outside = np.flatnonzero(selected), np.flatnonzero(~selected)
         flips = [[n] for n in range(size)] + [[a, b] for a in inside for b in outside]
@@ -123,7 +123,7 @@ def hill(problem: Problem, selected: np.ndarray) -> float:
         for row, flip in zip(moves, flips, strict=False):
             row[flip] ^= True
         moves = moves[moves.any(axis=-1)]
-        costs = compose_single(problem, units, moves)[0]
+        costs = compose_single(task, moves)[0]
         if not costs.min() < value * (1 - 1e-12):
             return value
         selected, value = moves[int(costs.argmin())], float(costs.min())
@@ -136,7 +136,7 @@ def test_no_plain_climb_finds_a_better_selection(seed, clients):
     rng = np.random.default_rng(seed)
     starts = [np.ones(clients, dtype=np.bool_), *np.eye(clients, dtype=np.bool_)[:4], *(rng.random((6, clients)) < 0.5)]
     best = min(hill(problem, start) for start in starts)
-    solution = exact.solve(problem, PROPOSED)
+    solution = exact.solve(Task.of(problem, PROPOSED))
     assert np.isfinite(best)
     assert problem.violation(solution.segments) <= 1e-9
     assert solution.cost <= best * (1 + 5e-3)
@@ -144,7 +144,7 @@ def test_no_plain_climb_finds_a_better_selection(seed, clients):
 
 def test_climbing_is_repeatable(both):
     problem = city(0)
-    first, second = both(problem)[1], exact.solve(problem, PROPOSED)
+    first, second = both(problem)[1], exact.solve(Task.of(problem, PROPOSED))
     assert first.cost == second.cost
     assert [s.selected.tolist() for s in first.segments] == [s.selected.tolist() for s in second.segments]
 
@@ -153,7 +153,7 @@ def test_no_plan_by_mixture_where_whole_rounds_cannot_keep_the_budgets(both):
     """Fractions of rounds could, so that no price proves it beforehand."""
     scenario = random_scenario(np.random.default_rng([38, 31]), 6, 2, aggregation="mixture", near=0.999)
     problem = Problem.of(scenario)
-    assert not Cheapest(problem, PROPOSED).impossible()
+    assert not Cheapest(Task.of(problem, PROPOSED)).impossible()
     assert [solution.segments for solution in both(problem)] == [(), ()]
 
 
@@ -167,8 +167,8 @@ def one_statement(seed: int) -> Problem:
     for client, counts in zip(document["clients"], labels.tolist(), strict=True):
         client["label_counts"] = counts
     free = Problem.of(with_budgets(document | {"target_counts": [100_000] * 10}, 1e30, 1e30))
-    units = Cheapest(free, PROPOSED).units
-    return replace(free, delay_s=free.rounds * 4.0 * float((units.overhead + units.u_min).max()), energy_j=1e9)
+    curves = Cheapest(Task.of(free, PROPOSED)).curves
+    return replace(free, delay_s=free.rounds * 4.0 * float((curves.overhead + curves.u_min).max()), energy_j=1e9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -183,11 +183,12 @@ def test_selections_without_a_statement_are_left_alone(both, seed):
 def test_a_plan_of_the_mean_s_may_have_no_statement():
     """It is the first plan tried by ``mixture``, and may have many segments."""
     problem = one_statement(0)
-    units = Cheapest(problem, PROPOSED).units
+    task = Task.of(problem, PROPOSED)
     selections = np.eye(problem.size, dtype=np.bool_)[[3, 3, 4]]
     assert np.isfinite(problem.selection_cost(selections)).tolist() == [True, True, False]
     rounds = [1, 1, problem.rounds - 2]
-    parts = [Part(units, selected, count) for selected, count in zip(selections, rounds, strict=True)]
-    assert compose(problem, parts) is None
-    parts[2] = parts[2]._replace(selected=selections[0])
-    assert compose(problem, parts) is not None
+    last = len(task.kinds) - 1
+    parts = [Part(last, selected, count) for selected, count in zip(selections, rounds, strict=True)]
+    assert compose(task, Composition(tuple(parts))) is None
+    parts[2] = Part(last, selections[0], rounds[2])
+    assert compose(task, Composition(tuple(parts))) is not None

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import fedgap
-from fedgap.planning import PAPER_SCHEMES, SCHEMES
+from fedgap.planning import PAPER_SCHEMES
 from fedgap.planning.problem import Problem
-from fedgap.web.draft import draft
+from fedgap.planning.single_selection import best_single_selection
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from tests.web.studio_server import Studio
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -80,18 +82,18 @@ def test_the_draft_is_the_best_plan_of_one_selection(case: str) -> None:
     scenario = fedgap.Scenario.load(CASES / f"{case}.json")
     expected = json.loads((CASES / f"{case}.expected.json").read_text())
     problem = Problem.of(scenario)
-    found = draft(problem, SCHEMES["proposed"])
+    found = best_single_selection(Task.of(problem, SCHEMES.load("proposed")))
     assert found is not None
     assert found.theta == pytest.approx(expected["single_selection_theta"], rel=1e-6)
     assert problem.violation(found.segments) <= 1e-6
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", SCHEMES.built_in)
 @pytest.mark.parametrize("preset", ["paper-mnist", "city"])
 def test_a_draft_keeps_its_budgets_and_its_scheme(preset: str, scheme: str) -> None:
     scenario = fedgap.Scenario.load(preset, ["budget.delay_s=1200" if preset == "city" else "budget.delay_s=250"])
     problem = Problem.of(scenario)
-    found = draft(problem, SCHEMES[scheme])
+    found = best_single_selection(Task.of(problem, SCHEMES.load(scheme)))
     assert found is not None
     assert problem.violation(found.segments) <= 1e-6
     if preset == "paper-mnist":
@@ -99,10 +101,11 @@ def test_a_draft_keeps_its_budgets_and_its_scheme(preset: str, scheme: str) -> N
         assert best.lower_bound is None or found.theta >= best.lower_bound * (1 - 1e-9)
     for segment in found.segments:
         on = segment.selected
-        assert SCHEMES[scheme].prune or not segment.pruning_ratio[on].any()
-        assert SCHEMES[scheme].select or on.all()
-        assert SCHEMES[scheme].power or np.allclose(segment.power_w[on], problem.fleet.max_power_w[on])
-        assert SCHEMES[scheme].frequency or np.allclose(segment.frequency_hz[on], problem.fleet.max_frequency_hz[on])
+        assert SCHEMES.load(scheme).prune or not segment.pruning_ratio[on].any()
+        assert SCHEMES.load(scheme).select or on.all()
+        assert SCHEMES.load(scheme).power or np.allclose(segment.power_w[on], problem.fleet.max_power_w[on])
+        fastest = problem.fleet.max_frequency_hz[on]
+        assert SCHEMES.load(scheme).frequency or np.allclose(segment.frequency_hz[on], fastest)
 
 
 def test_yaml_goes_out_and_comes_back(studio: Studio) -> None:

@@ -73,7 +73,7 @@ def open_plan(path: Path, scenario: Scenario, any_scenario: bool = False) -> Pla
 
     :param any_scenario: take one made for another scenario too, as long as it has as many clients.
     """
-    from fedgap.planning import Plan
+    from fedgap.planning import Plan, rescore
     from fedgap.planning.problem import Problem
 
     chosen = Plan.load(path)
@@ -89,4 +89,4 @@ def open_plan(path: Path, scenario: Scenario, any_scenario: bool = False) -> Pla
         )
     if not any_scenario:
         Problem.of(scenario).refuse(chosen)
-    return chosen
+    return rescore(chosen, scenario)

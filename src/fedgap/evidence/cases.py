@@ -18,10 +18,12 @@ from fedgap.evidence.definition import Panel
 from fedgap.evidence.training import training_key
 from fedgap.files import write_text
 from fedgap.learning.data import Dataset, load
-from fedgap.planning import SCHEMES, Plan
+from fedgap.planning import Plan
 from fedgap.planning import plan as make_plan
 from fedgap.planning.diagnosis import most_rounds
 from fedgap.planning.problem import Problem
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from fedgap.running.job import Job
 from fedgap.running.prepare import Divided, divide, prepare
 
@@ -161,7 +163,7 @@ def _plan(scenario: Scenario, scheme: str, plans: Path) -> Plan:
 def _most_rounds(scenario: Scenario, scheme: str, plans: Path) -> int:
     path = plans / f"{scenario.hash()}-{scheme}.rounds"
     if not path.is_file():
-        write_text(path, str(most_rounds(Problem.of(scenario), SCHEMES[scheme])))
+        write_text(path, str(most_rounds(Task.of(Problem.of(scenario), SCHEMES.load(scheme)))))
     return int(path.read_text(encoding="utf-8"))
 
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.planning import SCHEMES
+from fedgap.registry import SCHEMES
 from fedgap.statistics import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = dict(zip(SCHEMES, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"),
+COLOURS = dict(zip(SCHEMES.built_in, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"),
                    strict=True))
 """Okabe and Ito's colours, which colour-blind people can tell apart; marks and dashes differ too."""
-MARKS = dict(zip(SCHEMES, "osD^vXP", strict=True))
-DASHES: dict[str, Any] = dict(zip(SCHEMES, ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (2, 1)), (0, (1, 1)),
+MARKS = dict(zip(SCHEMES.built_in, "osD^vXP", strict=True))
+DASHES: dict[str, Any] = dict(zip(SCHEMES.built_in, ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (2, 1)), (0, (1, 1)),
                                             (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1, 1, 1))), strict=True))
 MODES = {"repaired": "repaired", "as_printed": "as printed"}
 
@@ -89,7 +89,7 @@ def _draw_schemes(results: Mapping[str, Any], path: Path) -> None:
                 ax.set_ylim(0.85 * float(means.min()), 1.2 * float(means.max()))
     names = _present(row for panel in panels for row in panel["rows"])
     handles = [axes[0][0].plot([], [], marker=MARKS[name], linestyle=DASHES[name], color=COLOURS[name],
-                               label=SCHEMES[name].title)[0] for name in names]
+                               label=SCHEMES.load(name).title)[0] for name in names]
     said = "; bands" if loss else ", side by side at each value; bars"
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9, title_fontsize=9,
                   title=f"means over seeds{said}: 95 % intervals")
@@ -99,7 +99,7 @@ def _draw_schemes(results: Mapping[str, Any], path: Path) -> None:
 def _present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the rows' schemes in the paper's order."""
     present = {row["scheme"] for row in rows}
-    return [name for name in SCHEMES if name in present]
+    return [name for name in SCHEMES.built_in if name in present]
 
 
 def _draw_losses(ax: Axes, panel: Mapping[str, Any], mode: str) -> None:

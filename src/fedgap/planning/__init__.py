@@ -1,7 +1,12 @@
 """What to do: problem P1, its solvers and the schemes. ``plan(scenario)`` answers with a :class:`Plan`."""
 
+from fedgap.planning.objective import Objective
 from fedgap.planning.plan import Plan, Segment
-from fedgap.planning.schemes import PAPER_SCHEMES, SCHEMES, Scheme
-from fedgap.planning.solve import SOLVERS, compare, frontier, plan
+from fedgap.planning.rescore import rescore
+from fedgap.planning.schemes import PAPER_SCHEMES, Scheme
+from fedgap.planning.settings import SOLVERS
+from fedgap.planning.solve import compare, frontier, plan
 
-__all__ = ["PAPER_SCHEMES", "SCHEMES", "SOLVERS", "Plan", "Scheme", "Segment", "compare", "frontier", "plan"]
+__all__ = [
+    "PAPER_SCHEMES", "SOLVERS", "Objective", "Plan", "Scheme", "Segment", "compare", "frontier", "plan", "rescore",
+]

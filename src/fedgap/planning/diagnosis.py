@@ -2,22 +2,20 @@
 
 Pruned to the most and selecting as few as it may, a round runs along a client's curve (d(π), e(π)); rounds that share
 two budgets share one price of time π, so a composition's least delay for an energy is a scalar root, and so is the
-converse. Where a scheme selects, rounds of single clients are cheapest; a plan mixes at most a fast and a frugal one.
-Where it does not, the clients' prices add up to the round's (:meth:`fedgap.planning.energy_time_curve.Units.share`).
+converse. Where selections are free, rounds of single clients are cheapest; a plan mixes at most a fast and a frugal
+one. Where they are fixed, the clients' prices add up to the round's
+(:meth:`fedgap.planning.client_curves.ClientCurves.share`).
 """
 
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgap.planning.energy_time_curve import Units
-from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import Scheme
-
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from fedgap.arrays import Bools, Floats, Ints
+from fedgap.planning.client_curves import ClientCurves
+from fedgap.planning.task import Task
+from fedgap.planning.tolerances import BUDGET_MARGIN, CHEAPEST_PRICE, KEPT
 
 _CANDIDATES = 8
 """Selections near the lower envelope that whole rounds are mixed from."""
@@ -25,12 +23,12 @@ _COUNTS = 64
 """Ways to divide the rounds between two selections that are tried first, before all those around the best."""
 _NEAR = np.array([1.0, 0.5, 2.0, 0.1, 10.0, 1e-4, 1e4])
 """Multiples of the price at which candidates are looked for."""
-_CHEAPEST = 1e-18
-"""The least price of time that is looked at, relative to the dearest that matters."""
-_MARGIN = 1e-9
-"""Relative allowance that makes a least budget feasible in floating point."""
-_ROUNDING = 1e-12
-"""Relative excess at which a budget still counts as kept."""
+_PRICES = 721
+"""Prices of time at which the cheapest rounds are looked for: forty per factor of ten."""
+_BISECTIONS, _FEWER_BISECTIONS = 60, 30
+"""Halvings of a price's logarithm; fewer before the numbers of rounds around the best are all tried."""
+_SLOWER = 1.25
+"""Multiple of the least time that is advised where both budgets must be raised."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +36,7 @@ class Mix:
     """A cheapest plan: selections (J, N) with their rounds, the price of time they share, and what it needs."""
 
     selected: Bools
-    rounds: Array
+    rounds: Floats
     dense: Bools
     price: float
     energy_j: float
@@ -46,31 +44,24 @@ class Mix:
 
 
 class Cheapest:
-    """The cheapest rounds of a problem under a scheme, ignoring θ."""
+    """The cheapest rounds of a task, whatever they are worth."""
 
-    def __init__(self, problem: Problem, scheme: Scheme) -> None:
-        self.problem = problem
-        self.units = Units.of(
-            problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency
-        )
-        size = problem.size
-        self.selections = np.eye(size, dtype=np.bool_) if scheme.select else np.ones((1, size), dtype=np.bool_)
-        usable = np.isfinite(problem.selection_cost(self.selections))
-        self.selections = self.selections[usable]
-        first_dense = problem.dense_first and scheme.prune
-        self.kinds = [(1, self.units.dense())] if first_dense else []
-        if problem.rounds > len(self.kinds):
-            self.kinds.append((problem.rounds - len(self.kinds), self.units))
-        self.single = scheme.select
+    def __init__(self, task: Task) -> None:
+        self.problem = task.problem
+        self.kinds = [(kind.rounds, kind.curves) for kind in task.kinds]
+        self.curves = self.kinds[-1][1]
+        self.single = task.selected is None
+        selections = np.eye(self.problem.size, dtype=np.bool_) if task.selected is None else task.selected[None]
+        self.selections = selections[np.isfinite(task.objective.selection_cost(selections))]
         self.who = self.selections.argmax(axis=-1)
-        self.broadcast_j = problem.broadcast_j
-        self.dearest = float(np.max(self.units.full_price)) * 4.0
+        self.broadcast_j = self.problem.broadcast_j
+        self.dearest = float(np.max(self.curves.full_price)) * 4.0
 
-    def curve(self, units: Units, price: Array) -> tuple[Array, Array]:
+    def curve(self, curves: ClientCurves, price: Floats) -> tuple[Floats, Floats]:
         """(d, e) of one round of every single client at prices (P,): the deadline, s, and the joules, (P, S)."""
-        point = units.at(np.broadcast_to(price[:, None], (len(price), self.problem.size)))
-        alone = units.overhead + units.keep_min * point.time
-        return alone[:, self.who], (units.keep_min * point.energy)[:, self.who] + self.broadcast_j
+        point = curves.at(np.broadcast_to(price[:, None], (len(price), self.problem.size)))
+        alone = curves.overhead + curves.keep_min * point.time
+        return alone[:, self.who], (curves.keep_min * point.energy)[:, self.who] + self.broadcast_j
 
     def impossible(self) -> bool:
         """Whether a price of time π proves that no plan keeps both budgets.
@@ -80,26 +71,27 @@ class Cheapest:
         """
         if not (self.single and len(self.selections)):
             return False
-        prices = np.concatenate([[0.0], np.geomspace(self.dearest * _CHEAPEST, self.dearest, 721)])
+        prices = np.concatenate([[0.0], np.geomspace(self.dearest * CHEAPEST_PRICE, self.dearest, _PRICES)])
         least = np.zeros(len(prices))
-        for rounds, units in self.kinds:
-            d, e = self.curve(units, np.maximum(prices, prices[1]))
+        for rounds, curves in self.kinds:
+            d, e = self.curve(curves, np.maximum(prices, prices[1]))
             # Towards the price 0 the delay grows beyond all bounds, and the energy is above its floor at prices[1].
             least += rounds * (d * prices[:, None] + np.where(prices[:, None] > 0.0, e, self.broadcast_j)).min(axis=-1)
         room = prices * self.problem.delay_s + self.problem.energy_j
-        fastest = sum(rounds * float(units.shortest(self.selections).min()) for rounds, units in self.kinds)
-        return bool((least > room * (1.0 + _MARGIN)).any()) or fastest > self.problem.delay_s * (1.0 + _MARGIN)
+        fastest = sum(rounds * float(curves.shortest(self.selections).min()) for rounds, curves in self.kinds)
+        beyond = 1.0 + BUDGET_MARGIN
+        return bool((least > room * beyond).any()) or fastest > self.problem.delay_s * beyond
 
     def fitting(self) -> Mix | None:
         """A plan that keeps both budgets, if either of the searches below finds one."""
         problem = self.problem
         quick = self.least_delay(problem.energy_j)
-        if quick is not None and quick.delay_s <= problem.delay_s * (1.0 + _ROUNDING):
+        if quick is not None and quick.delay_s <= problem.delay_s * (1.0 + KEPT):
             return quick
         if self.impossible():
             return None
         frugal = self.least_energy(problem.delay_s)
-        return frugal if frugal is not None and frugal.energy_j <= problem.energy_j * (1.0 + _ROUNDING) else None
+        return frugal if frugal is not None and frugal.energy_j <= problem.energy_j * (1.0 + KEPT) else None
 
     def least_delay(self, energy_j: float) -> Mix | None:
         """The plan of least delay within an energy budget; None if no delay would do."""
@@ -116,10 +108,10 @@ class Cheapest:
         if not self.single:
             return self._together(budget, of_energy=of_energy)
         # Along the price the envelope's best selections go from frugal to fast; find the price that uses the budget.
-        prices = np.geomspace(self.dearest * _CHEAPEST, self.dearest, 721)
+        prices = np.geomspace(self.dearest * CHEAPEST_PRICE, self.dearest, _PRICES)
         total = np.zeros(len(prices))
-        for rounds, units in self.kinds:
-            both = self.curve(units, prices)
+        for rounds, curves in self.kinds:
+            both = self.curve(curves, prices)
             chosen = (both[0] * prices[:, None] + both[1]).argmin(axis=-1)
             total += rounds * both[of_energy][np.arange(len(prices)), chosen]
         enough = total <= budget
@@ -129,11 +121,12 @@ class Cheapest:
             where = int(np.argmax(enough)) if enough.any() else -1
         rows, rounds_of = self._mixes(float(prices[where]))
         rounds = self.kinds[-1][0]
-        found = self._best(rows, rounds_of, budget, of_energy=of_energy, steps=60 if rounds <= _COUNTS else 30)
-        if found is None or rounds <= _COUNTS:
-            return found and found[0]
+        steps = _BISECTIONS if rounds <= _COUNTS else _FEWER_BISECTIONS
+        best = self._best(rows, rounds_of, budget, of_energy=of_energy, steps=steps)
+        if best is None or rounds <= _COUNTS:
+            return best and best[0]
         # Only every so many counts of rounds were tried: now all of those around the best.
-        _, row, parts = found
+        _, row, parts = best
         step = -(-rounds // _COUNTS)
         counts = np.arange(max(0.0, parts[-2] - step), min(parts[-2] + step, rounds) + 1.0)
         nearby = np.tile(parts, (len(counts), 1))
@@ -142,26 +135,27 @@ class Cheapest:
         return finer and finer[0]
 
     def _together(self, budget: float, *, of_energy: bool) -> Mix | None:
-        """The same where everybody is selected: nothing to mix, but the kinds of rounds share the budget."""
-        rounds, units = np.array([count for count, _ in self.kinds]), Units.stack([units for _, units in self.kinds])
+        """The same where the selection is fixed: nothing to mix, but the kinds of rounds share the budget."""
+        rounds = np.array([count for count, _ in self.kinds])
+        curves = ClientCurves.stack([curves for _, curves in self.kinds])
         selected = np.repeat(self.selections, len(rounds), axis=0)
         broadcasts = self.problem.rounds * self.broadcast_j
-        shared = units.share(selected, rounds, budget - of_energy * broadcasts, of_energy=of_energy)
+        shared = curves.share(selected, rounds, budget - of_energy * broadcasts, of_energy=of_energy)
         if shared is None:
             return None
         price, deadline = shared
-        energy = float(rounds @ units.within(selected, deadline)[0]) + broadcasts
+        energy = float(rounds @ curves.within(selected, deadline)[0]) + broadcasts
         dense = np.arange(len(rounds)) < len(rounds) - 1
         return Mix(selected, rounds.astype(np.float64), dense, price, energy, float(rounds @ deadline))
 
-    def _mixes(self, price: float) -> tuple[npt.NDArray[np.intp], Array]:
+    def _mixes(self, price: float) -> tuple[Ints, Floats]:
         """Whole-round mixes of the selections near the envelope at a price: rows of ``selections`` and rounds, (B, J).
 
         The first column is the unpruned round, where there is one; the other two share the rest.
         """
         near: list[list[int]] = []
-        for _, units in self.kinds:
-            d, e = self.curve(units, price * _NEAR)
+        for _, curves in self.kinds:
+            d, e = self.curve(curves, price * _NEAR)
             ranks = np.argsort(d * (price * _NEAR)[:, None] + e, axis=-1)[:, :3]
             near.append(list(dict.fromkeys(ranks.ravel().tolist()))[:_CANDIDATES])
         rounds, last = self.kinds[-1][0], near[-1]
@@ -176,18 +170,18 @@ class Cheapest:
         return rows, parts.astype(np.float64)
 
     def _best(
-        self, rows: npt.NDArray[np.intp], rounds: Array, budget: float, *, of_energy: bool, steps: int = 60
-    ) -> tuple[Mix, npt.NDArray[np.intp], Array] | None:
+        self, rows: Ints, rounds: Floats, budget: float, *, of_energy: bool, steps: int = _BISECTIONS
+    ) -> tuple[Mix, Ints, Floats] | None:
         """The best of the mixes that can keep ``budget``, each at the price of time that just does, and its rows."""
         kinds = [self.kinds[0][1]] * (len(self.kinds) - 1) + [self.kinds[-1][1]] * 2
         ends = [self._total(kinds, rows, rounds, np.full(len(rows), price))
-                for price in (_CHEAPEST * self.dearest, self.dearest)]
+                for price in (CHEAPEST_PRICE * self.dearest, self.dearest)]
         possible = np.minimum(*(end[of_energy] for end in ends)) <= budget
         if not possible.any():
             return None
         rows, rounds = rows[possible], rounds[possible]
         low, high = np.full((2, len(rows)), np.log(self.dearest))
-        low = low + np.log(_CHEAPEST)
+        low = low + np.log(CHEAPEST_PRICE)
         for step in range(steps):
             middle = 0.5 * (low + high)
             up = (self._total(kinds, rows, rounds, np.exp(middle))[of_energy] > budget) != of_energy
@@ -206,55 +200,55 @@ class Cheapest:
         return mix, rows[best], rounds[best]
 
     def _total(
-        self, kinds: list[Units], rows: npt.NDArray[np.intp], rounds: Array, price: Array
-    ) -> tuple[Array, Array]:
+        self, kinds: list[ClientCurves], rows: Ints, rounds: Floats, price: Floats
+    ) -> tuple[Floats, Floats]:
         """Seconds and joules of each mix, (B,), each at its own price."""
         delay, energy = np.zeros((2, len(rows)))
-        for units, row, count in zip(kinds, rows.T, rounds.T, strict=True):
-            own = units.take(self.who[row])
+        for curves, row, count in zip(kinds, rows.T, rounds.T, strict=True):
+            own = curves.take(self.who[row])
             point = own.at(price)
             delay += count * (own.overhead + own.keep_min * point.time)
             energy += count * (own.keep_min * point.energy + self.broadcast_j)
         return delay, energy
 
 
-def feasible(problem: Problem, scheme: Scheme) -> bool:
+def feasible(task: Task) -> bool:
     """Whether any plan keeps the budgets."""
-    return Cheapest(problem, scheme).fitting() is not None
+    return Cheapest(task).fitting() is not None
 
 
-def most_rounds(problem: Problem, scheme: Scheme) -> int:
-    """The largest number of rounds, at most R, that the budgets carry under a scheme; 0 if not even one."""
-    low, high = 0, problem.rounds
+def most_rounds(task: Task) -> int:
+    """The largest number of rounds, at most R, that the budgets carry; 0 if not even one."""
+    low, high = 0, task.problem.rounds
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if feasible(problem.with_rounds(middle), scheme) else (low, middle - 1)
+        low, high = (middle, high) if feasible(task.with_rounds(middle)) else (low, middle - 1)
     return low
 
 
-def least_budget(problem: Problem, scheme: Scheme) -> dict[str, float | None]:
-    """For each budget alone, the other held, the least that would do; None where no amount does."""
-    cheapest = Cheapest(problem, scheme)
+def least_budget(task: Task) -> dict[str, float | None]:
+    """For each budget alone, the other held, the least that suffices; None where no amount does."""
+    cheapest, problem = Cheapest(task), task.problem
     delay, energy = cheapest.least_delay(problem.energy_j), cheapest.least_energy(problem.delay_s)
     return {
-        "energy_j": None if energy is None else energy.energy_j * (1.0 + _MARGIN),
-        "delay_s": None if delay is None else delay.delay_s * (1.0 + _MARGIN),
+        "energy_j": None if energy is None else energy.energy_j * (1.0 + BUDGET_MARGIN),
+        "delay_s": None if delay is None else delay.delay_s * (1.0 + BUDGET_MARGIN),
     }
 
 
-def reason(problem: Problem, scheme: Scheme, least: dict[str, float | None]) -> str:
+def reason(task: Task, least: dict[str, float | None]) -> str:
     """One sentence: which constraint binds, whose it is, and what would be enough."""
-    cheapest = Cheapest(problem, scheme)
+    cheapest, problem = Cheapest(task), task.problem
     if not len(cheapest.selections):
         return "no selection has a generalization statement; give clients label_counts closer to target_counts"
-    units = cheapest.kinds[-1][1]
-    need = units.overhead + units.keep_min * units.u_min
-    pruned = "pruned to its most" if scheme.prune else "unpruned"
-    client = int(need.argmin()) if scheme.select else int(need.argmax())
+    curves = cheapest.kinds[-1][1]
+    need = curves.overhead + curves.keep_min * curves.u_min
+    pruned = "pruned to its most" if task.scheme.prune else "unpruned"
+    client = int(need.argmin() if task.selected is None else np.where(task.selected, need, 0.0).argmax())
     name, seconds = problem.names[client] if problem.names else f"client {client}", float(need[client])
     energy, delay = least["energy_j"], least["delay_s"]
     if energy is None:
-        who = f"even {name}, the fastest," if scheme.select else f"{name}, the slowest,"
+        who = f"even {name}, the fastest," if task.selected is None else f"{name}, the slowest,"
         ending = f"; raise budget.delay_s to {_up(delay)}" if delay is not None else _both(cheapest)
         return (
             f"budget.delay_s: {who} needs {seconds:.4g} s a round at full power and frequency, {pruned}: "
@@ -270,22 +264,23 @@ def reason(problem: Problem, scheme: Scheme, least: dict[str, float | None]) -> 
         return f"budget.energy_j: {what} in {problem.rounds} rounds; raise budget.energy_j to {_up(energy)}"
     return (
         f"budget.energy_j and budget.delay_s together: within {problem.energy_j:g} J, {problem.rounds} rounds take at "
-        f"least {delay:.6g} s ({name} the {'fastest' if scheme.select else 'slowest'}); "
+        f"least {delay:.6g} s ({name} the {'fastest' if task.selected is None else 'slowest'}); "
         f"raise budget.delay_s to {_up(delay)} or budget.energy_j to {_up(energy)}"
     )
 
 
 def _both(cheapest: Cheapest) -> str:
     """Where neither budget alone would do: what to raise both to, at a quarter above the least time."""
-    problem = cheapest.problem
-    delay = 1.25 * sum(rounds * float(units.shortest(cheapest.selections).min()) for rounds, units in cheapest.kinds)
+    problem, selections = cheapest.problem, cheapest.selections
+    delay = _SLOWER * sum(rounds * float(curves.shortest(selections).min()) for rounds, curves in cheapest.kinds)
     mix = cheapest.least_energy(delay)
     if mix is None:
         return ""
     floor = cheapest.least_energy(np.inf)
     few = "" if floor is None else (f", and {problem.energy_j:g} J do not carry them, however slow "
                                     f"({floor.energy_j:.4g} do)")
-    return f"{few}; raise budget.delay_s to {_up(delay)} and budget.energy_j to {_up(mix.energy_j * (1.0 + _MARGIN))}"
+    energy = mix.energy_j * (1.0 + BUDGET_MARGIN)
+    return f"{few}; raise budget.delay_s to {_up(delay)} and budget.energy_j to {_up(energy)}"
 
 
 def _up(value: float | None) -> str:

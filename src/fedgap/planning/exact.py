@@ -15,29 +15,27 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgap.planning.composition_search import Composition
+from fedgap.planning.composition import Composition, Part
 from fedgap.planning.diagnosis import Cheapest
-from fedgap.planning.fixed_composition import Composed, Part, compose
-from fedgap.planning.master import Master, Progress
-from fedgap.planning.oracles.local_search import Climbed
+from fedgap.planning.fixed_composition import Composed, compose
+from fedgap.planning.incumbent import Incumbent
+from fedgap.planning.master import Master
+from fedgap.planning.oracles.oracle import Oracle, oracles_for
 from fedgap.planning.plan import Segment
-from fedgap.planning.problem import Problem
-from fedgap.planning.round_kinds import Group, groups_of
-from fedgap.planning.schemes import Scheme
-from fedgap.planning.whole_rounds import Rounder, composition_of
+from fedgap.planning.settings import SolverSettings
+from fedgap.planning.task import Task
+from fedgap.planning.thrift import thriftier
+from fedgap.planning.whole_rounds import WholeRounds, pricing_of
 
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-
-
-_KICKS = 24
-"""Climbs at a plan's own prices from the best selection there with a few clients changed."""
 _CLIMBS = 4
-"""How often at most that is repeated at the better plan's prices."""
+"""How often at most a local search is repeated at the better plan's prices."""
 _AGAIN = 3
-"""How often at most the program is solved again after such climbs made the plan better."""
+"""How often at most the program is solved again after such a search made the plan better."""
+_PROMISING = 1e-5
+"""Relative distance below the best plan at which new selections' value at its prices is worth another program."""
+_BETTER = 1e-6
+"""Relative gain from which on the search is repeated at the better plan's prices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +44,9 @@ class Solution:
 
     segments: tuple[Segment, ...]
     lower_bound: float | None
-    """On θ − α in the scheme's own objective, over all plans of R rounds."""
+    """On the objective without its constant (θ − α), over all plans of R rounds."""
     cost: float
-    """θ − α of the plan in the scheme's own objective."""
+    """The objective of the plan, without its constant."""
     energy_price: float
     """−∂θ/∂E₀ ≥ 0, 1/J."""
     delay_price: float
@@ -56,42 +54,37 @@ class Solution:
     interrupted: bool = False
 
 
-def solve(
-    problem: Problem, scheme: Scheme, progress: Progress | None = None, *, bounded: bool = True
-) -> Solution:
-    """The best plan found, with its certificate.
-
-    :param problem: in the scheme's own objective (``no_generalization`` has γ₁ = 0 there).
-    :param bounded: whether a bound is asked for where selections are searched.
-    """
+def solve(task: Task, settings: SolverSettings | None = None) -> Solution:
+    """The best plan found, with its certificate."""
+    settings = settings or SolverSettings()
     nothing = Solution((), None, np.inf, 0.0, 0.0)
     search: _Search | None = None
     interrupted = False
     try:
-        if Cheapest(problem, scheme).impossible():
+        if Cheapest(task).impossible():
             return nothing
-        groups = groups_of(problem, scheme, bounded=bounded)
-        if any(not group.oracle.some for group in groups):
+        oracles = oracles_for(task, bounded=settings.bounded)
+        if not all(oracle.usable for oracle in oracles):
             return nothing
-        hints = _mean_solution(problem, scheme, groups, progress)
+        hints = _additive_solution(task, oracles, settings)
         if hints is not None and hints.interrupted:
-            cost = problem.objective(hints.segments).theta - problem.constants.alpha
+            cost = task.value(hints.segments) - task.objective.constant
             return Solution(hints.segments, None, cost, 0.0, 0.0, interrupted=True)
-        search = _Search(problem, groups)
-        search.run([composition_of(hints.segments, groups)] if hints is not None and hints.segments else [], progress)
+        search = _Search(task, oracles, settings)
+        search.run([composition_of(hints.segments, task)] if hints is not None and hints.segments else [])
     except KeyboardInterrupt:
         interrupted = True
-        if search is not None and search.rounder.best is None:
-            search.rounder.rescue()
-    found = search.rounder.best if search is not None else None
-    best = found.plan if found is not None else _cheapest(problem, scheme)
+        if search is not None and search.incumbent.best is None:
+            search.whole_rounds.rescue()
+    best = search.incumbent.best if search is not None else None
+    best = best or _cheapest(task)
     if best is None:
         if interrupted:
             raise KeyboardInterrupt
         return nothing
-    bound = search.rounder.lower_bound if search is not None else -np.inf
+    bound = search.incumbent.lower_bound if search is not None else -np.inf
     return Solution(
-        segments=best.segments,
+        segments=thriftier(task, best),
         lower_bound=bound if np.isfinite(bound) else None,
         cost=best.cost,
         energy_price=best.energy_price,
@@ -100,97 +93,109 @@ def solve(
     )
 
 
-class _Search:
-    """Prices, program and rounding of one problem."""
+def composition_of(segments: tuple[Segment, ...], task: Task) -> Composition:
+    """A plan's segments as a composition; with two kinds of rounds the first segment is the dense one."""
+    last = len(task.kinds) - 1
+    return Composition(tuple(Part(min(i, last), s.selected, s.rounds) for i, s in enumerate(segments)))
 
-    def __init__(self, problem: Problem, groups: list[Group]) -> None:
+
+class _Search:
+    """Oracles, program and whole rounds of one task."""
+
+    def __init__(self, task: Task, oracles: list[Oracle], settings: SolverSettings) -> None:
+        problem = task.problem
         self.master = Master(
-            np.array([group.rounds for group in groups]) / problem.rounds,
+            np.array([kind.rounds for kind in task.kinds]) / problem.rounds,
             problem.energy_j / problem.rounds,
             problem.delay_s / problem.rounds,
-            lambda mu, nu, allowed: [group.oracle.price(mu, nu, allowed) for group in groups],
-            max(group.oracle.tolerance for group in groups),
+            pricing_of(oracles),
+            max(oracle.tolerance for oracle in oracles),
         )
-        self.groups = groups
-        self.rounder = Rounder(problem, groups, self.master)
+        self.task, self.oracles, self.progress = task, oracles, settings.progress
+        self.incumbent = Incumbent(task, self.master, settings.progress)
+        self.whole_rounds = WholeRounds(self.incumbent, oracles)
 
-    def run(self, hints: list[Composition], progress: Progress | None) -> None:
+    def run(self, hints: list[Composition]) -> None:
         """Until nothing better is left, or worth looking for."""
-
-        def pricing(what: str, step: int, objective: float, bound: float) -> None:
-            # The program's value is of fractions of rounds: no plan yet.
-            if progress is not None:
-                progress(what, step, self.rounder.best.cost if self.rounder.best else np.inf, bound)
-
-        self.rounder.start(hints)
-        self.climb()
-        self.master.run(pricing, self.rounder.best_prices)
+        self.whole_rounds.start(hints)
+        self.search_harder()
+        self.solve_program()
         if not self.master.infeasible:
-            self.rounder.run(progress)
+            self.whole_rounds.run()
         for _ in range(_AGAIN):
-            if not self.climb():
+            if not self.search_harder():
                 break
-            self.master.run(pricing, self.rounder.best_prices)
-            self.rounder.run(progress)
+            self.solve_program()
+            self.whole_rounds.run()
 
-    def climb(self) -> bool:
-        """By ``mixture``: look hard for selections at the best plan's own prices; whether they may make it better.
+    def solve_program(self) -> None:
+        """Generate columns, from the best plan's prices on."""
 
-        Each is tried for all rounds, and all become columns of the program, which may mix them.
+        def report(what: str, step: int, objective: float, bound: float) -> None:
+            # The program's value is of fractions of rounds: no plan yet.
+            if self.progress is not None:
+                self.progress(what, step, self.incumbent.cost, bound)
+
+        self.master.run(report, self.incumbent.best_prices)
+
+    def search_harder(self) -> bool:
+        """Ask for better selections at the best plan's prices; returns whether they may make it better.
+
+        Each is tried for all rounds, and all become columns of the program, which may mix them. Oracles that price
+        exactly, or under a bound, have none.
         """
-        oracles = [group.oracle for group in self.groups if isinstance(group.oracle, Climbed)]
-        promising = False
+        incumbent, promising = self.incumbent, False
         for _ in range(_CLIMBS):
-            best, prices = self.rounder.best, self.rounder.best_prices
-            if best is None or prices is None or len(oracles) < len(self.groups):
+            best, prices = incumbent.best, incumbent.best_prices
+            if best is None or prices is None:
                 return False
             mu, nu = prices
-            found, value = [], -mu * self.master.energy - nu * self.master.delay
-            for kind, oracle in enumerate(oracles):
-                columns = oracle.price(mu, nu, kicks=_KICKS if oracle.thorough else 0).columns
+            selections, value = [], -mu * self.master.energy - nu * self.master.delay
+            for kind, oracle in enumerate(self.oracles):
+                columns = oracle.search_harder(mu, nu)
+                if columns is None:
+                    return False
                 self.master.add(kind, columns)
-                for other in oracles:
+                for other in self.oracles:
                     other.learn(columns.selected)
                 least = (columns.cost + mu * columns.energy + nu * columns.deadline).min()
                 value += float(self.master.shares[kind] * least)
-                found.append([row.tobytes() for row in columns.selected[:2]])
-            everywhere = [[key] * len(oracles) for key in found[-1]]
-            each = [list(keys) for keys in product(*found)]
-            self.rounder.try_all(
-                tuple((g, key, self.groups[g].rounds) for g, key in enumerate(keys)) for keys in everywhere + each
-            )
-            promising |= value < best.cost * (1.0 - 1e-5)
-            now = self.rounder.best
-            if now is None or now.cost >= best.cost * (1.0 - 1e-6):
+                selections.append(list(columns.selected[:2]))
+            everywhere = [self.whole_rounds.same_everywhere(selected) for selected in selections[-1]]
+            mixed = [
+                Composition(tuple(Part(k, selected, self.task.kinds[k].rounds) for k, selected in enumerate(chosen)))
+                for chosen in product(*selections)
+            ]
+            incumbent.try_all([*everywhere, *mixed])
+            promising |= value < best.cost * (1.0 - _PROMISING)
+            if incumbent.cost >= best.cost * (1.0 - _BETTER):
                 break
-        self.rounder.hand_over()
+        incumbent.hand_over()
         return promising
 
 
-def _cheapest(problem: Problem, scheme: Scheme) -> Composed | None:
+def _cheapest(task: Task) -> Composed | None:
     """Where rounding found no way to keep tight budgets, or no time to: the cheapest plan, if it fits."""
-    cheapest = Cheapest(problem, scheme)
-    mix = cheapest.fitting()
+    mix = Cheapest(task).fitting()
     if mix is None:
         return None
-    units = [cheapest.kinds[0 if dense else -1][1] for dense in mix.dense]
-    parts = [Part(*each) for each in zip(units, mix.selected, mix.rounds.astype(int).tolist(), strict=True)]
-    return compose(problem, parts)
+    last = len(task.kinds) - 1
+    kinds = [0 if dense else last for dense in mix.dense]
+    rows = zip(kinds, mix.selected, mix.rounds.astype(int).tolist(), strict=True)
+    return compose(task, Composition(tuple(Part(*row) for row in rows)))
 
 
-def _mean_solution(
-    problem: Problem, scheme: Scheme, groups: list[Group], progress: Progress | None
-) -> Solution | None:
-    """For ``mixture`` over a large fleet: the plan by ``mean``, to start from and never to fall behind.
+def _additive_solution(task: Task, oracles: list[Oracle], settings: SolverSettings) -> Solution | None:
+    """For pooled labels over a large fleet: the plan by the additive objective, to start from and never to fall behind.
 
     Its selections also become seeds of the pricing; its bound, which would take most of the time, is of no use. None
     where selections are enumerated anyway.
     """
-    climbed = [group.oracle for group in groups if isinstance(group.oracle, Climbed)]
-    if not climbed:
+    pooled = task.objective.pooled
+    if pooled is None or pooled.start is None or oracles[-1].enumeration is not None:
         return None
-    solution = solve(replace(problem, aggregation="mean"), scheme, progress, bounded=False)
+    solution = solve(replace(task, objective=pooled.start), replace(settings, bounded=False))
     if solution.segments:
-        for oracle in climbed:
+        for oracle in oracles:
             oracle.learn(np.stack([segment.selected for segment in solution.segments]))
     return solution

@@ -8,83 +8,76 @@ its deadline, so its columns merge into their average.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
-from fedgap.planning.energy_time_curve import Units
+from fedgap.arrays import Bools, Floats
+from fedgap.planning.client_curves import ClientCurves
+from fedgap.planning.composition import Composition, Part
 from fedgap.planning.master import Master
-from fedgap.planning.oracles.enumerate import Priced, RoundCurve
 from fedgap.planning.plan import Segment
-from fedgap.planning.problem import Problem
 from fedgap.planning.resources import Allocation, allocate
+from fedgap.planning.round_lagrangian import Priced, RoundCurve
+from fedgap.planning.task import Task
+from fedgap.planning.tolerances import BUDGET_MARGIN, DEADLINES, KEPT
 
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-
-_TOLERANCE = 1e-7
-"""Relative gap to which several segments' deadlines are found; the value is flat there, so the plan is closer still."""
 _ITERATIONS = 80
 """Programs for these deadlines at most: where budgets hardly suffice, prices are too steep to meet the tolerance."""
-
 _NEAR = 0.9
 """Share of the energy, at least needed, from which on it is found out whether it suffices before anything else."""
 _RESOLVED = 1e-7
 """Share of the energy budget below which the program cannot tell what is left from nothing."""
-
-
-class Part(NamedTuple):
-    """Some equal rounds with one selection."""
-
-    units: Units
-    """The clients' curves in these rounds (a dense round's differ)."""
-    selected: Bools
-    rounds: int
+_TANGENTS = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 60)])
+"""Shares of the spare time at which a segment's least energy is bounded by tangents."""
 
 
 @dataclass(frozen=True, eq=False)
 class Composed:
     """The optimum of a composition."""
 
+    composition: Composition
     segments: tuple[Segment, ...]
     cost: float
-    """θ − α."""
-    deadline: Array
+    """The objective's value without its constant; θ − α for θ."""
+    deadline: Floats
     """(J,), s."""
     energy_price: float
-    """−∂θ/∂E₀ ≥ 0 of the composition, 1/J."""
+    """What a joule more takes off the value, ≥ 0, 1/J."""
     delay_price: float
-    """−∂θ/∂T₀ ≥ 0 of the composition, 1/s."""
+    """What a second more takes off the value, ≥ 0, 1/s."""
 
 
-def compose_single(problem: Problem, units: Units, selected: Bools) -> tuple[Array, Allocation]:
-    """θ − α of plans that use one selection in all rounds, for many selections (B, N) at once; ∞ where infeasible."""
-    batch = len(selected)
-    time = np.full(selected.shape, problem.delay_s / problem.rounds) - units.overhead
+def compose_single(task: Task, selected: Bools) -> tuple[Floats, Allocation]:
+    """Values of plans that use one selection in all rounds, for many selections (B, N) at once; ∞ where infeasible.
+
+    A dense first round is not provided for: all rounds are of the last kind.
+    """
+    problem, curves = task.problem, task.kinds[-1].curves
+    time = np.full(selected.shape, problem.delay_s / problem.rounds) - curves.overhead
     share = 1.0 / np.maximum(selected.sum(axis=-1, keepdims=True), 1)
-    budget = np.full(batch, problem.energy_j / problem.rounds - problem.broadcast_j)
-    answer = allocate(units, time, np.broadcast_to(share, selected.shape), np.ones(selected.shape), selected, budget)
-    cost = problem.selection_cost(selected) + problem.pruning_weight * (1.0 - answer.value)
+    budget = np.full(len(selected), problem.energy_j / problem.rounds - problem.broadcast_j)
+    answer = allocate(curves, time, np.broadcast_to(share, selected.shape), np.ones(selected.shape), selected, budget)
+    cost = task.objective.selection_cost(selected) + task.objective.pruning_weight * (1.0 - answer.value)
     return np.where(answer.feasible, cost, np.inf), answer
 
 
-def compose(problem: Problem, parts: list[Part], start: tuple[float, float] | None = None) -> Composed | None:
-    """Solve one composition; None where it cannot keep the budgets, or a selection of its has no statement.
+def compose(task: Task, composition: Composition, start: tuple[float, float] | None = None) -> Composed | None:
+    """Solve one composition; None where it cannot keep the budgets, or one of its selections is not allowed.
 
-    :param start: prices (μ, ν) near the composition's own, if known.
+    :param start: prices (μ, ν) near the composition's, if known.
     """
-    if len(parts) == 1:
-        part = parts[0]
-        cost, answer = compose_single(problem, part.units, part.selected[None])
+    problem = task.problem
+    if len(composition) == 1:
+        part = composition.parts[0]
+        cost, answer = compose_single(task, part.selected[None])
         if not np.isfinite(cost[0]):
             return None
-        segment = _segment(problem, part, answer.keep[0], answer.x[0], answer.s[0])
+        segment = _segment(task, part, answer.keep[0], answer.x[0], answer.s[0])
         deadline = np.array([problem.delay_s / problem.rounds])
-        return Composed((segment,), float(cost[0]), deadline, *_prices(problem, answer, 1))
-    several = _Several(problem, parts)
-    if several.spare_s < -1e-12 * problem.delay_s or not np.isfinite(several.base).all():
+        return Composed(composition, (segment,), float(cost[0]), deadline, *_prices(task, answer, 1))
+    several = _Several(task, composition)
+    if several.spare_s < -KEPT * problem.delay_s or not np.isfinite(several.base).all():
         return None
     return several.solve(start)
 
@@ -92,31 +85,31 @@ def compose(problem: Problem, parts: list[Part], start: tuple[float, float] | No
 class _Several:
     """A composition of two or more segments."""
 
-    def __init__(self, problem: Problem, parts: list[Part]) -> None:
-        self.problem, self.parts = problem, parts
+    def __init__(self, task: Task, composition: Composition) -> None:
+        self.task, self.problem, self.composition, self.parts = task, task.problem, composition, composition.parts
+        problem, parts = self.problem, self.parts
         self.selected = np.stack([part.selected for part in parts])
         self.rounds = np.array([part.rounds for part in parts], dtype=np.float64)
-        self.units = Units.stack([part.units for part in parts])
-        self.base = problem.selection_cost(self.selected)
-        self.floor = self.units.shortest(self.selected)
+        self.curves = ClientCurves.stack([task.kinds[part.kind].curves for part in parts])
+        self.base = task.objective.selection_cost(self.selected)
+        self.floor = self.curves.shortest(self.selected)
         least = float(self.rounds @ self.floor)
         self.spare_s = problem.delay_s - least
         self.energy_j = problem.energy_j - problem.rounds * problem.broadcast_j
         self.longest = self.floor + max(self.spare_s, 0.0) / self.rounds
-        slowest = np.maximum(self.longest[:, None] - self.units.overhead, self.units.u_min) / self.units.keep_min
-        self._cheapest = 0.5 * self.units.price_of_time(slowest)
+        slowest = np.maximum(self.longest[:, None] - self.curves.overhead, self.curves.u_min) / self.curves.keep_min
+        self._cheapest = 0.5 * self.curves.price_of_time(slowest)
 
     def price(self, mu: float, nu: float, allowed: float) -> list[Priced]:
         """Each segment's best deadline at prices (μ, ν), whatever is allowed."""
-        curve = RoundCurve(self.problem, self.units, self.selected, self.base, mu, nu, self._cheapest)
+        curve = RoundCurve(self.task, self.curves, self.selected, self.base, mu, nu, self._cheapest)
         refined = curve.minimise(self.floor, self.longest)
         return [Priced(float(refined.bound[j]), refined.columns.take([j])) for j in range(len(self.parts))]
 
     def solve(self, start: tuple[float, float] | None) -> Composed | None:
         """The best deadlines, and all that follows from them."""
-        problem = self.problem
         needed = self._at_least()
-        if needed > self.energy_j * (1.0 + 1e-9):
+        if needed > self.energy_j * (1.0 + BUDGET_MARGIN):
             return None
         two = len(self.parts) == 2
         deadline = self._two_deadlines() if two else self._deadlines(start, near=needed > _NEAR * self.energy_j)
@@ -127,8 +120,9 @@ class _Several:
         if not np.isfinite(costs[0]):
             return None
         values = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
-        segments = tuple(_segment(problem, part, *row) for part, *row in zip(self.parts, *values, strict=True))
-        return Composed(segments, float(costs[0]), deadline, *_prices(problem, answer, len(self.parts)))
+        segments = tuple(_segment(self.task, part, *row) for part, *row in zip(self.parts, *values, strict=True))
+        prices = _prices(self.task, answer, len(self.parts))
+        return Composed(self.composition, segments, float(costs[0]), deadline, *prices)
 
     def _at_least(self) -> float:
         """Energy that is needed whatever the deadlines, J: most compositions fail here, quickly.
@@ -137,8 +131,8 @@ class _Several:
         time goes to whichever tangent falls most steeply.
         """
         spare = max(self.spare_s, 0.0)
-        given = spare * np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 60)])[:, None]
-        energy, price = self.units.within(self.selected, self.floor + given / self.rounds)
+        given = spare * _TANGENTS[:, None]
+        energy, price = self.curves.within(self.selected, self.floor + given / self.rounds)
         energy, slope = self.rounds * energy, -price
         with np.errstate(divide="ignore", invalid="ignore"):
             rise = energy - slope * given  # each tangent's height at no spare time
@@ -152,27 +146,27 @@ class _Several:
         return float(energy[0].sum() + saved)
 
     @cached_property
-    def frugal(self) -> Array:
+    def frugal(self) -> Floats:
         """The deadlines of least energy: where these do not keep the budgets, none do."""
-        shared = self.units.share(self.selected, self.rounds, self.problem.delay_s, of_energy=False)
+        shared = self.curves.share(self.selected, self.rounds, self.problem.delay_s, of_energy=False)
         return self.floor if shared is None else shared[1]
 
-    def _deadlines(self, start: tuple[float, float] | None, *, near: bool) -> Array:
+    def _deadlines(self, start: tuple[float, float] | None, *, near: bool) -> Floats:
         problem = self.problem
         if near:
-            left = self.energy_j - float(self.rounds @ self.units.within(self.selected, self.frugal)[0])
+            left = self.energy_j - float(self.rounds @ self.curves.within(self.selected, self.frugal)[0])
             if left <= _RESOLVED * problem.energy_j:
                 return self.frugal
         energy, delay = problem.energy_j / problem.rounds, problem.delay_s / problem.rounds
-        master = Master(self.rounds / problem.rounds, energy, delay, self.price, _TOLERANCE, _ITERATIONS)
+        master = Master(self.rounds / problem.rounds, energy, delay, self.price, DEADLINES, _ITERATIONS)
         master.run(start=start)
         if master.infeasible or not len(master.weights):  # the last: budgets so tight that the program gave up
             return self.frugal
         # Columns priced after the last program have no weight.
-        found = [(w, master.column(j).deadline[: len(w)]) for j, w in enumerate(master.weights)]
-        return np.array([float(w @ deadline) / w.sum() for w, deadline in found])
+        columns = [(w, master.column(j).deadline[: len(w)]) for j, w in enumerate(master.weights)]
+        return np.array([float(w @ deadline) / w.sum() for w, deadline in columns])
 
-    def _two_deadlines(self) -> Array:
+    def _two_deadlines(self) -> Floats:
         """With two segments the first deadline decides: a second must be worth the same in both, a scalar root."""
 
         def other(first: float) -> float:
@@ -186,16 +180,16 @@ class _Several:
             return float(worth[0] - worth[1])
 
         low, high = float(self.floor[0]), float(self.longest[0])
-        if high - low <= 1e-12 * high or difference(low) <= 0.0:
+        if high - low <= KEPT * high or difference(low) <= 0.0:
             first = low
         elif difference(high) >= 0.0:
             first = high
         else:
-            first = float(brentq(difference, low, high, xtol=1e-12 * high, rtol=1e-12))
+            first = float(brentq(difference, low, high, xtol=KEPT * high, rtol=KEPT))
         return np.array([first, max(other(first), float(self.floor[1]))])
 
-    def allocate(self, rounds: Array, deadline: Array) -> tuple[Array, Allocation]:
-        """θ − α of many round counts (B, J) at deadlines shrunk or stretched to fit; ∞ where infeasible."""
+    def allocate(self, rounds: Floats, deadline: Floats) -> tuple[Floats, Allocation]:
+        """Values of many round counts (B, J) at deadlines shrunk or stretched to fit; ∞ where infeasible."""
         problem, batch = self.problem, len(rounds)
         least = rounds @ self.floor
         beyond = rounds @ (deadline - self.floor)
@@ -210,37 +204,38 @@ class _Several:
         flat = (batch, -1)
         share = 1.0 / self.selected.sum(axis=-1, keepdims=True)
         answer = allocate(
-            self.units.flat(),
-            (fitted[..., None] - self.units.overhead).reshape(flat),
+            self.curves.flat(),
+            (fitted[..., None] - self.curves.overhead).reshape(flat),
             np.broadcast_to(share, shape).reshape(flat),
             np.broadcast_to(rounds[..., None], shape).reshape(flat),
             (self.selected & (rounds[..., None] > 0.0)).reshape(flat),
             np.full(batch, self.energy_j),
         )
-        pruned = problem.pruning_weight * (1.0 - answer.value / problem.rounds)
+        pruned = self.task.objective.pruning_weight * (1.0 - answer.value / problem.rounds)
         cost = rounds @ self.base / problem.rounds + pruned
-        in_time = least <= problem.delay_s * (1.0 + 1e-12)
+        in_time = least <= problem.delay_s * (1.0 + KEPT)
         return np.where(answer.feasible & in_time, cost, np.inf), answer
 
 
-def estimate(problem: Problem, parts: list[Part], rounds: Array, deadline: Array) -> Array:
-    """θ − α that the parts reach with other round counts (B, J), the deadlines kept in proportion: an upper bound."""
-    return _Several(problem, parts).allocate(rounds, deadline)[0]
+def estimate(task: Task, composition: Composition, rounds: Floats, deadline: Floats) -> Floats:
+    """Values that the selections reach with other round counts (B, J), the deadlines in proportion: upper bounds."""
+    return _Several(task, composition).allocate(rounds, deadline)[0]
 
 
-def _prices(problem: Problem, answer: Allocation, segments: int) -> tuple[float, float]:
-    """What a joule and a second more take off θ: γ₂ times what they add to Σ m/k."""
+def _prices(task: Task, answer: Allocation, segments: int) -> tuple[float, float]:
+    """What a joule and a second more take off the value: its weight of pruning times what they add to Σ m/k."""
+    weight = task.objective.pruning_weight / task.problem.rounds
     second = answer.time_value[0].reshape(segments, -1).sum(axis=-1).max()  # given where it is worth most
-    return problem.constants.gamma2 / float(answer.worth[0]), problem.constants.gamma2 * float(second)
+    return weight / float(answer.worth[0]), weight * float(second)
 
 
-def _segment(problem: Problem, part: Part, keep: Array, x: Array, s: Array) -> Segment:
-    chosen, units = part.selected, part.units
-    ratio = np.clip(1.0 - keep, 0.0, problem.fleet.max_ratio)
+def _segment(task: Task, part: Part, keep: Floats, x: Floats, s: Floats) -> Segment:
+    chosen, curves = part.selected, task.kinds[part.kind].curves
+    ratio = np.clip(1.0 - keep, 0.0, task.problem.fleet.max_ratio)
     return Segment(
         rounds=part.rounds,
         selected=chosen.copy(),
         pruning_ratio=np.where(chosen, ratio, 0.0),
-        power_w=np.where(chosen, units.power(s), 0.0),
-        frequency_hz=np.where(chosen, units.frequency(x), 0.0),
+        power_w=np.where(chosen, curves.power(s), 0.0),
+        frequency_hz=np.where(chosen, curves.frequency(x), 0.0),
     )

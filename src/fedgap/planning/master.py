@@ -4,16 +4,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import linprog
 
-from fedgap.planning.oracles.enumerate import Columns, Priced
+from fedgap.arrays import Floats
+from fedgap.planning.round_lagrangian import Columns, Priced
+from fedgap.planning.settings import Progress
+from fedgap.planning.tolerances import PROGRAM_KEPT
 
-Array = npt.NDArray[np.float64]
-Progress = Callable[[str, int, float, float], None]
-"""Called with (what, iteration, best cost so far, lower bound so far)."""
 Pricing = Callable[[float, float, float], Sequence[Priced]]
 """The best rounds of each kind at prices (μ, ν), their bounds within what is allowed, absolutely."""
+
+
+_ITERATIONS = 300
+"""Programs at most; a few dozen are usual."""
+_PENALTY = 1e3
+"""What overdrawing a budget by all of it costs, in units of the dearest column; raised by as much where too little."""
+_MOST_PENALTY = 1e9
+_DEAR, _CHEAP = 10.0, 0.1
+"""Two guesses of the prices at which all of a budget costs so many times the dearest column."""
+_NEARBY = (0.9, 1.1)
+"""Multiples of known prices that give a first choice of columns."""
+_ROUGH_BOUND = 0.2
+"""Share of the distance between program and bound by which a bound far from the optimum may fall short."""
+_STUCK, _PATIENCE = 1e-13, 6
+"""Relative gain, and number of programs with less, after which HiGHS's own tolerance has ended progress."""
+_UNBOUNDED_STUCK, _UNBOUNDED_PATIENCE = 1e-4, 3
+"""The same without a bound, where small gains are not worth it."""
 
 
 class Master:
@@ -23,12 +39,13 @@ class Master:
     """
 
     def __init__(
-        self, shares: Array, energy: float, delay: float, pricing: Pricing, tolerance: float, iterations: int = 300
+        self, shares: Floats, energy: float, delay: float, pricing: Pricing, tolerance: float,
+        iterations: int = _ITERATIONS,
     ) -> None:
         self.shares, self.energy, self.delay = shares, energy, delay
         self.pricing, self.tolerance, self.iterations = pricing, tolerance, iterations
         self.columns: list[list[Columns]] = [[] for _ in shares]
-        self.weights: list[Array] = []
+        self.weights: list[Floats] = []
         self.objective = np.inf
         self.lower_bound = -np.inf
         self.best_mu = self.best_nu = 0.0
@@ -42,7 +59,7 @@ class Master:
     @property
     def infeasible(self) -> bool:
         """Whether even fractions of rounds cannot keep the budgets."""
-        return self.shortfall > 1e-9
+        return self.shortfall > PROGRAM_KEPT
 
     def add(self, kind: int, columns: Columns) -> None:
         """Columns known from elsewhere."""
@@ -61,12 +78,12 @@ class Master:
         """
         paid = mu * self.energy + nu * self.delay
         bound = -paid
-        # What the bound may fall short by, absolutely: the rounds' own values contain what the budgets cost at these
+        # What the bound may fall short by, absolutely: the rounds' values contain what the budgets cost at these
         # prices, which may be far above the objective and is taken off again.
         allowed = np.inf
         if np.isfinite(self.objective):
             distance = min(self.objective - self.lower_bound, 1.5 * abs(self.objective))
-            allowed = max(self.tolerance * abs(self.objective), 0.0 if fine else 0.2 * distance)
+            allowed = max(self.tolerance * abs(self.objective), 0.0 if fine else _ROUGH_BOUND * distance)
         for i, (share, answer) in enumerate(zip(self.shares, self.pricing(mu, nu, allowed), strict=True)):
             bound += share * answer.lower_bound
             self.columns[i].append(answer.columns)
@@ -82,13 +99,13 @@ class Master:
         feasible = all(self.columns)  # columns of a known plan
         self.price(*(start or (0.0, 0.0)))
         scale = max(max(float(np.abs(c.cost).max()) for parts in self.columns for c in parts), 1e-300)
-        self._penalty = 1e3 * scale
+        self._penalty = _PENALTY * scale
         if start is None:
             # Two guesses that make each budget dear give columns which keep it.
-            self.price(10.0 * scale / self.energy, 0.1 * scale / self.delay)
-            self.price(0.1 * scale / self.energy, 10.0 * scale / self.delay)
+            self.price(_DEAR * scale / self.energy, _CHEAP * scale / self.delay)
+            self.price(_CHEAP * scale / self.energy, _DEAR * scale / self.delay)
         elif not feasible:
-            for factor in (0.9, 1.1):
+            for factor in _NEARBY:
                 self.price(factor * start[0], start[1])
                 self.price(start[0], factor * start[1])
         stuck, raised = 0, self.lower_bound
@@ -99,7 +116,7 @@ class Master:
                 progress("pricing", iteration, self.objective, self.lower_bound)
             # The program's own tolerance ends progress before ours does where columns are almost parallel.
             bounded = np.isfinite(self.lower_bound)
-            least, patience = (1e-13, 6) if bounded else (1e-4, 3)  # without a bound, small gains are not worth it
+            least, patience = (_STUCK, _PATIENCE) if bounded else (_UNBOUNDED_STUCK, _UNBOUNDED_PATIENCE)
             gain = max(last - self.objective, self.lower_bound - raised if np.isfinite(raised) else 0.0)
             raised = self.lower_bound
             stuck = stuck + 1 if gain <= least * abs(self.objective) else 0
@@ -107,9 +124,9 @@ class Master:
             if again and not self._met:
                 self.price(mu, nu, fine=True)
             if self._met or again or stuck >= patience:
-                if not self.infeasible or self._penalty >= 1e9 * scale:
+                if not self.infeasible or self._penalty >= _MOST_PENALTY * scale:
                     break
-                self._penalty *= 1e3
+                self._penalty *= _PENALTY
                 stuck = 0
                 continue
             before = self.lower_bound
@@ -157,7 +174,7 @@ class Master:
         return self.prices
 
 
-def _linear(costs: Array, limits: Array, room: float, kinds: Array, shares: Array) -> Any:
+def _linear(costs: Floats, limits: Floats, room: float, kinds: Floats, shares: Floats) -> Any:
     """min costs·w s.t. limits·w ≤ room, kinds·w = shares, w ≥ 0; None where HiGHS gives up."""
     for method in ("highs-ds", "highs-ipm"):
         answer = linprog(costs, A_ub=limits, b_ub=np.full(2, room), A_eq=kinds, b_eq=shares, method=method)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 from fedgap.files import write_json
 
-Array = npt.NDArray[np.float64]
 Status = Literal["optimal", "feasible", "infeasible"]
 BoundScope = Literal["all", "single"]
 
@@ -22,10 +21,10 @@ class Segment:
     """Some equal rounds; arrays have shape (N,). Unselected clients have ratio, power and frequency 0."""
 
     rounds: int
-    selected: npt.NDArray[np.bool_]
-    pruning_ratio: Array
-    power_w: Array
-    frequency_hz: Array
+    selected: Bools
+    pruning_ratio: Floats
+    power_w: Floats
+    frequency_hz: Floats
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's form: one entry a client."""
@@ -48,7 +47,7 @@ class Segment:
     def from_dict(cls, data: Mapping[str, Any], where: str = "segment") -> "Segment":
         """Read the contract's form; a wrong or missing value is named."""
 
-        def column(key: str) -> Array:
+        def column(key: str) -> Floats:
             values = []
             for n, client in enumerate(clients):
                 value = client.get(key) if isinstance(client, Mapping) else None
@@ -104,6 +103,8 @@ class Plan:
     prices: Mapping[str, float | None] | None = None
     """∂θ/∂E₀ in 1/J and ∂θ/∂T₀ in 1/s."""
     scenario_hash: str = ""
+    objective: str = "theta"
+    """What the plan minimises; θ is given whatever it is."""
     trace: tuple[float, ...] = field(default=())
     """The objective after each iteration, where the solver iterates (``alternating``)."""
 
@@ -143,6 +144,7 @@ class Plan:
             "solve_s": self.solve_s,
             "scheme": self.scheme,
             "solver": self.solver,
+            "objective": self.objective,
             "rounds": self.rounds,
             "least_budget": numbers(self.least_budget),
             "prices": numbers(self.prices),
@@ -205,6 +207,7 @@ class Plan:
             least_budget=numbers("least_budget"),
             prices=numbers("prices"),
             scenario_hash=str(data.get("scenario_hash", "")),
+            objective=str(data.get("objective", "theta")),
             trace=tuple(checked(f"trace[{i}]", value, infinite) for i, value in enumerate(trace)),
         )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fedgap.arrays import Bools, Floats
 from fedgap.config import Scenario
 from fedgap.errors import InputError
 from fedgap.planning.plan import Plan, Segment
@@ -16,8 +17,8 @@ from fedgap.system import Fleet, RoundCost, broadcast_energy, round_cost
 from fedgap.theory import BoundConstants, Terms, aggregate, pooled_statement, possible_statement, round_terms
 from fedgap.theory.generalization import Aggregation, Reading
 
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+MOST_ROUNDS = 1_000_000
+"""More rounds are a slip of the pen: planning would need gigabytes, and a run writes a line for every round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,21 +33,26 @@ class Problem:
     delay_s: float
     """T₀."""
     constants: BoundConstants
-    phi: Array
+    phi: Floats
     """φ_n, shape (N,); for ``mixture`` only a guide to good selections."""
     aggregation: Aggregation
-    label_counts: Array | None = None
-    target_counts: Array | None = None
+    label_counts: Floats | None = None
+    target_counts: Floats | None = None
     reading: Reading = "size_normalised"
     dense_first: bool = False
     """Whether round 0 must be unpruned."""
     names: tuple[str, ...] = ()
+    scenario: Scenario | None = None
+    """The scenario that poses it; None for a problem put together by hand."""
 
     @classmethod
     def of(cls, scenario: Scenario) -> "Problem":
         """The problem that a scenario poses."""
         if not isinstance(scenario, Scenario):
             raise InputError(f"scenario: must be a Scenario; fedgap.Scenario.load({str(scenario)!r}) reads one")
+        if scenario.rounds > MOST_ROUNDS:
+            raise InputError(f"rounds: must be at most {MOST_ROUNDS:,}, since a run writes a line for every round; "
+                             f"got {scenario.rounds:,}")
         mixture = scenario.bound.aggregation == "mixture"
         counts, target = scenario.label_counts(), scenario.target_counts
         return cls(
@@ -62,6 +68,7 @@ class Problem:
             reading=scenario.bound.statement,
             dense_first=scenario.pruning.dense_first,
             names=tuple(scenario.names),
+            scenario=scenario,
         )
 
     def with_rounds(self, rounds: int) -> "Problem":
@@ -73,7 +80,7 @@ class Problem:
         return replace(self, rounds=rounds, constants=constants)
 
     def without_generalization(self) -> "Problem":
-        """γ₁ = 0: what the scheme ``no_generalization`` plans with."""
+        """The same problem with γ₁ = 0."""
         return replace(self, constants=replace(self.constants, gamma1=0.0))
 
     @property
@@ -81,32 +88,26 @@ class Problem:
         """N."""
         return self.fleet.size
 
-    def statement(self, selected: Bools) -> Array:
+    def statement(self, selected: Bools) -> Floats:
         """Φ of each selection, by the scenario's aggregation; shape (...)."""
         if self.aggregation == "mixture":
             assert self.label_counts is not None
             return self.pooled(selected.astype(np.float64) @ self.label_counts, selected.sum(axis=-1))
         return aggregate(self.phi, selected, self.aggregation)
 
-    def pooled(self, histogram: Array, count: npt.ArrayLike) -> Array:
+    def pooled(self, histogram: Floats, count: npt.ArrayLike) -> Floats:
         """Φ by ``mixture`` of selections with these pooled labels (..., classes) and so many clients (...)."""
         assert self.target_counts is not None
         phi = possible_statement(histogram, self.target_counts, self.reading)
         return np.where(np.asarray(count) > 0, phi, np.inf)
 
-    def selection_cost(self, selected: Bools) -> Array:
+    def selection_cost(self, selected: Bools) -> Floats:
         """R·(β + γ₁Φ²)/k of each selection: a round's cost before pruning, so that θ − α is a mean over rounds.
 
         Infinite for a selection without clients or without a statement.
         """
         clients, gap, _ = round_terms(self.constants, selected, self.statement(selected), np.zeros(selected.shape))
         return np.asarray(self.rounds * (clients + gap))
-
-    def pooled_cost(self, histogram: Array, count: int) -> Array:
-        """The same by ``mixture``, for selections of ``count`` clients, from their pooled labels (..., classes)."""
-        return np.asarray(
-            self.rounds * (self.constants.beta + self.constants.gamma1 * self.pooled(histogram, count) ** 2) / count
-        )
 
     @property
     def pruning_weight(self) -> float:
@@ -201,7 +202,7 @@ class Problem:
         }
 
     def refuse(self, plan: Plan) -> None:
-        """Says which range of P1 a plan from elsewhere breaks, or that it has more rounds than R; budgets may be."""
+        """Reject a plan outside P1's variable ranges or with too many rounds. Budgets are not checked here."""
         for name, check in (("pruning_ratio", self.pruning_range), ("frequency_hz", self.frequency_range),
                             ("power_w", self.power_range)):
             for position, segment in enumerate(plan.segments):
@@ -215,11 +216,11 @@ class Problem:
         return max(0.0, -min(self.slacks(segments).values()))
 
 
-def _least(values: Array, selected: Bools) -> float:
+def _least(values: Floats, selected: Bools) -> float:
     return float(np.where(selected, values, np.inf).min())
 
 
-def _own_statements(scenario: Scenario) -> Array:
+def _own_statements(scenario: Scenario) -> Floats:
     """φ_n where it has a value, otherwise twice the largest: ``mixture`` needs no client's own to exist."""
     try:
         return scenario.phi()

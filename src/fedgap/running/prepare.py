@@ -17,7 +17,7 @@ from fedgap.learning.data import Dataset, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
-from fedgap.planning import Plan, Segment
+from fedgap.planning import Plan, Segment, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
@@ -79,6 +79,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
                          f"one's {scenario.hash()}); `fedgap partition EXPERIMENT --scenario FILE` writes this one")
     else:
         Problem.of(scenario).refuse(plan)
+        plan = rescore(plan, scenario)
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
     return Prepared(experiment, scenario, plan, make_job(experiment, scenario, plan, dataset, parts), dataset, parts)

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from fedgap.system.fleet import Array
+from fedgap.arrays import Floats
 
 _LN2 = float(np.log(2.0))
 
 
-def uplink_rate(power_w: Array, gain: Array, bandwidth_hz: Array, noise_psd_w_hz: Array) -> Array:
+def uplink_rate(power_w: Floats, gain: Floats, bandwidth_hz: Floats, noise_psd_w_hz: Floats) -> Floats:
     """r_n(p_n) = c_n·log₂(1 + p_n·h_n/(c_n·U₀)), in bit/s.
 
     :param power_w: p_n, transmit power, W, shape (..., N).
@@ -20,8 +20,8 @@ def uplink_rate(power_w: Array, gain: Array, bandwidth_hz: Array, noise_psd_w_hz
 
 
 def downlink_rate(
-    server_power_w: Array, gain: Array, server_bandwidth_hz: Array, noise_psd_w_hz: Array
-) -> Array:
+    server_power_w: Floats, gain: Floats, server_bandwidth_hz: Floats, noise_psd_w_hz: Floats
+) -> Floats:
     """r̂_n = ĉ·log₂(1 + p̂·ĥ_n/(ĉ·U₀,n)), in bit/s.
 
     :param server_power_w: p̂, W, broadcastable to (..., N).

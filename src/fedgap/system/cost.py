@@ -6,26 +6,26 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from fedgap.arrays import Bools, Floats, Ints
 from fedgap.system.channel import downlink_rate, uplink_rate
-from fedgap.system.fleet import Array, Fleet
+from fedgap.system.fleet import Fleet
 
 
-def computation_delay(fleet: Fleet, ratio: Array, frequency_hz: Array) -> Array:
+def computation_delay(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
     """τ_n = (1 − λ_n)·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray((1.0 - ratio) * fleet.cycles / frequency_hz)
 
 
-def upload_delay(fleet: Fleet, ratio: Array, power_w: Array) -> Array:
+def upload_delay(fleet: Fleet, ratio: Floats, power_w: Floats) -> Floats:
     """(1 − λ_n)·H_n/r_n(p_n), in s; infinite at p_n = 0."""
     rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, fleet.uplink_noise_psd_w_hz[..., None])
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray((1.0 - ratio) * fleet.gradient_bits / rate)
 
 
-def download_delay(fleet: Fleet) -> Array:
+def download_delay(fleet: Fleet) -> Floats:
     """H_n/r̂_n, in s: the global gradient is never pruned, so no decision moves it."""
     rate = downlink_rate(
         fleet.server_power_w[..., None],
@@ -36,12 +36,12 @@ def download_delay(fleet: Fleet) -> Array:
     return fleet.gradient_bits / rate
 
 
-def computation_energy(fleet: Fleet, ratio: Array, frequency_hz: Array) -> Array:
+def computation_energy(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
     """Ẽ_n = (1 − λ_n)·κ_n·ϖ_n·f_n²·Z_n·e_n/q_n, in J."""
     return np.asarray((1.0 - ratio) * fleet.pue * fleet.capacitance * frequency_hz**2 * fleet.cycles)
 
 
-def upload_energy(fleet: Fleet, ratio: Array, power_w: Array) -> Array:
+def upload_energy(fleet: Fleet, ratio: Floats, power_w: Floats) -> Floats:
     """Ê_n = (1 − λ_n)·p_n·H_n/r_n(p_n), in J; its limit (1 − λ_n)·H_n·ln2·U₀/h_n at p_n = 0.
 
     The limit is positive: even an infinitely slow upload needs Shannon's least energy a bit.
@@ -49,7 +49,7 @@ def upload_energy(fleet: Fleet, ratio: Array, power_w: Array) -> Array:
     return _energy_of_upload(fleet, ratio, power_w, upload_delay(fleet, ratio, power_w))
 
 
-def _energy_of_upload(fleet: Fleet, ratio: Array, power_w: Array, delay_s: Array) -> Array:
+def _energy_of_upload(fleet: Fleet, ratio: Floats, power_w: Floats, delay_s: Floats) -> Floats:
     """p_n times the upload's seconds, or the limit where those are infinite."""
     endless = np.isinf(delay_s)
     if not endless.any():
@@ -59,12 +59,12 @@ def _energy_of_upload(fleet: Fleet, ratio: Array, power_w: Array, delay_s: Array
     return np.where(endless, limit, power_w * np.where(endless, 0.0, delay_s))
 
 
-def broadcast_energy(fleet: Fleet) -> Array:
+def broadcast_energy(fleet: Fleet) -> Floats:
     """p̂·max_n{H_n/r̂_n}, in J, over ALL clients: everyone keeps its copy of the model up to date. Shape (...)."""
     return _energy_of_broadcast(fleet, download_delay(fleet))
 
 
-def _energy_of_broadcast(fleet: Fleet, download_s: Array) -> Array:
+def _energy_of_broadcast(fleet: Fleet, download_s: Floats) -> Floats:
     return np.asarray(fleet.server_power_w * download_s.max(axis=-1))
 
 
@@ -72,41 +72,41 @@ def _energy_of_broadcast(fleet: Fleet, download_s: Array) -> Array:
 class RoundCost:
     """One round's delay and energy, split by client and cause. Unselected clients cost nothing."""
 
-    compute_s: Array
-    upload_s: Array
-    download_s: Array
-    compute_j: Array
-    upload_j: Array
-    broadcast_j: Array
+    compute_s: Floats
+    upload_s: Floats
+    download_s: Floats
+    compute_j: Floats
+    upload_j: Floats
+    broadcast_j: Floats
 
     @property
-    def client_s(self) -> Array:
+    def client_s(self) -> Floats:
         """Each selected client's τ_n + τ̂_n, shape (..., N)."""
         return self.compute_s + self.upload_s + self.download_s
 
     @property
-    def client_j(self) -> Array:
+    def client_j(self) -> Floats:
         """Each selected client's Ẽ_n + Ê_n, shape (..., N)."""
         return self.compute_j + self.upload_j
 
     @property
-    def delay_s(self) -> Array:
+    def delay_s(self) -> Floats:
         """The round's delay: the slowest selected client's, shape (...)."""
         return np.asarray(self.client_s.max(axis=-1))
 
     @property
-    def energy_j(self) -> Array:
+    def energy_j(self) -> Floats:
         """The round's energy: all selected clients' and the broadcast's, shape (...)."""
         return np.asarray(self.client_j.sum(axis=-1) + self.broadcast_j)
 
     @property
-    def straggler(self) -> npt.NDArray[np.intp]:
+    def straggler(self) -> Ints:
         """Index of the slowest selected client, shape (...)."""
         return np.asarray(self.client_s.argmax(axis=-1))
 
 
 def round_cost(
-    fleet: Fleet, selected: npt.NDArray[np.bool_], ratio: Array, power_w: Array, frequency_hz: Array
+    fleet: Fleet, selected: Bools, ratio: Floats, power_w: Floats, frequency_hz: Floats
 ) -> RoundCost:
     """The cost of one round; its totals are ``.energy_j`` and ``.delay_s``, and E and T sum them over s = 0..S.
 
@@ -114,7 +114,7 @@ def round_cost(
     :param ratio: λ_n; :param power_w: p_n, W; :param frequency_hz: f_n, Hz; read where selected only.
     """
 
-    def where_selected(value: Array) -> Array:
+    def where_selected(value: Floats) -> Floats:
         return np.where(selected, value, 0.0)
 
     # An unselected client's entries may be anything, zero power included: give the formulas harmless numbers there.

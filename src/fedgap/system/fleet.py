@@ -4,9 +4,8 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fedgap.arrays import Bools, Floats, Ints
 
 _SERVER = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz")
 
@@ -18,37 +17,37 @@ class Fleet:
     Leading dimensions are scenarios. ``Fleet.stack`` puts scenarios of equal N together.
     """
 
-    uplink_gain: Array
+    uplink_gain: Floats
     """h_n: channel power gain from client to server."""
-    downlink_gain: Array
+    downlink_gain: Floats
     """ĥ_n: channel power gain from server to client."""
-    bandwidth_hz: Array
+    bandwidth_hz: Floats
     """c_n: uplink bandwidth of the client."""
-    max_power_w: Array
+    max_power_w: Floats
     """p_n^max."""
-    max_frequency_hz: Array
+    max_frequency_hz: Floats
     """f_n^max."""
-    flops_per_cycle: Array
+    flops_per_cycle: Floats
     """q_n: floating-point operations a clock cycle."""
-    pue: Array
+    pue: Floats
     """κ_n: power usage effectiveness."""
-    capacitance: Array
+    capacitance: Floats
     """ϖ_n: effective switched capacitance, in farad."""
-    gradient_bits: Array
+    gradient_bits: Floats
     """H_n: size of the unpruned gradient."""
-    flops_per_sample: Array
+    flops_per_sample: Floats
     """e_n: operations for one sample's full gradient."""
-    batch_size: Array
+    batch_size: Floats
     """Z_n: samples a round."""
-    max_ratio: Array
+    max_ratio: Floats
     """λ^max of the client."""
-    downlink_noise_psd_w_hz: Array
+    downlink_noise_psd_w_hz: Floats
     """U_{0,n}: noise power spectral density at the client's receiver."""
-    server_power_w: Array
+    server_power_w: Floats
     """p̂: broadcast power."""
-    server_bandwidth_hz: Array
+    server_bandwidth_hz: Floats
     """ĉ: broadcast bandwidth."""
-    uplink_noise_psd_w_hz: Array
+    uplink_noise_psd_w_hz: Floats
     """U_0: noise power spectral density at the server's receiver."""
 
     @property
@@ -57,7 +56,7 @@ class Fleet:
         return int(self.uplink_gain.shape[-1])
 
     @property
-    def cycles(self) -> Array:
+    def cycles(self) -> Floats:
         """C_n = Z_n·e_n/q_n: clock cycles for one unpruned round, shape (..., N)."""
         return self.batch_size * self.flops_per_sample / self.flops_per_cycle
 
@@ -66,7 +65,7 @@ class Fleet:
         """Several fleets of equal size as one, with a new leading dimension."""
         return cls(**{f.name: np.stack([getattr(fleet, f.name) for fleet in fleets]) for f in fields(cls)})
 
-    def take(self, clients: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Self:
+    def take(self, clients: Ints | Bools) -> Self:
         """The fleet reduced to some of its clients (an index or boolean array over the last axis)."""
         kept = {f.name: getattr(self, f.name) for f in fields(self)}
         return type(self)(**{k: v if k in _SERVER else v[..., clients] for k, v in kept.items()})

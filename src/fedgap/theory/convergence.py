@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fedgap.arrays import Bools, Floats
+
 Constants = Literal["printed", "corrected"]
 
 
@@ -77,8 +77,8 @@ def bound_constants(
 
 
 def round_terms(
-    constants: BoundConstants, selected: npt.NDArray[np.bool_], phi: Array, ratio: Array
-) -> tuple[Array, Array, Array]:
+    constants: BoundConstants, selected: Bools, phi: Floats, ratio: Floats
+) -> tuple[Floats, Floats, Floats]:
     """One round's (β/k, γ₁Φ²/k, γ₂·mean λ) with k = Σ a_n; infinite where nobody is selected.
 
     :param selected: a_n, shape (..., N); :param phi: Φ of the selection, already aggregated, shape (...);

@@ -10,35 +10,35 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 
-Array = npt.NDArray[np.float64]
 Reading = Literal["as_printed", "size_normalised"]
 Aggregation = Literal["sum", "mean", "mixture"]
 
 
-def smoothed(counts: npt.ArrayLike) -> Array:
+def smoothed(counts: npt.ArrayLike) -> Floats:
     """Add-one smoothed label distribution, (counts + 1)/Σ(counts + 1), over the last axis."""
     raised = np.asarray(counts, dtype=np.float64) + 1.0
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
 
-def entropy(p: Array) -> Array:
+def entropy(p: Floats) -> Floats:
     """H(p) = −Σ p·ln p, in nats, over the last axis."""
     return -np.asarray(np.sum(p * np.log(p), axis=-1))
 
 
-def cross_entropy(p: Array, q: Array) -> Array:
+def cross_entropy(p: Floats, q: Floats) -> Floats:
     """H(p, q) = −Σ p·ln q, in nats."""
     return -np.asarray(np.sum(p * np.log(q), axis=-1))
 
 
-def mutual_information(train: Array, test: Array) -> Array:
+def mutual_information(train: Floats, test: Floats) -> Floats:
     """I(p̂, p̃) = H(p̂) + H(p̃) − H(p̂, p̃), with the *cross* entropy H(p̂, p̃), as the proof of Lemma 1 defines it."""
     return np.asarray(entropy(train) + entropy(test) - cross_entropy(train, test))
 
 
-def divergence(train: Array, test: Array) -> Array:
+def divergence(train: Floats, test: Floats) -> Floats:
     """KL(p̂‖p̃) = Σ p̂·ln(p̂/p̃) ≥ 0, in nats; equals H(p̃) − I(p̂, p̃) exactly (Appendix A)."""
     # Σ p̂·[ln(p̂/p̃) − 1 + p̃/p̂] has the same sum and no negative term, so rounding cannot make it negative.
     ratio = test / train
@@ -50,7 +50,7 @@ def statement(
     target_counts: npt.ArrayLike,
     reading: Reading = "size_normalised",
     names: Sequence[str] | None = None,
-) -> Array:
+) -> Floats:
     """φ = (D̂ + D̃)/p′ · |√(2·KL)/(1 − D̃·√(2·KL))|, Lemma 1.
 
     ``as_printed`` takes D̂ and D̃ as the sets' sizes; ``size_normalised`` takes them as fractions of D̂ + D̃ (means
@@ -76,7 +76,7 @@ def statement(
     return phi
 
 
-def possible_statement(train: Array, target: Array, reading: Reading = "size_normalised") -> Array:
+def possible_statement(train: Floats, target: Floats, reading: Reading = "size_normalised") -> Floats:
     """φ of histograms, with ∞ where it has no value: at the singularity and, size-normalised, beyond it."""
     p_train = smoothed(train)
     root = np.sqrt(2.0 * divergence(p_train, smoothed(target)))
@@ -90,14 +90,14 @@ def possible_statement(train: Array, target: Array, reading: Reading = "size_nor
     return np.asarray(np.where(usable, scale * root / np.where(usable, np.abs(margin), 1.0), np.inf))
 
 
-def _who(bad: npt.NDArray[np.bool_], names: Sequence[str] | None) -> str:
+def _who(bad: Bools, names: Sequence[str] | None) -> str:
     first = int(np.flatnonzero(np.atleast_1d(bad))[0])
     return names[first] if names is not None else f"client {first}"
 
 
 def pooled_statement(
-    label_counts: Array, target_counts: Array, selected: npt.NDArray[np.bool_], reading: Reading = "size_normalised"
-) -> Array:
+    label_counts: Floats, target_counts: Floats, selected: Bools, reading: Reading = "size_normalised"
+) -> Floats:
     """φ̂(A): the statement of the pooled histogram of the selected clients (aggregation ``mixture``).
 
     :param label_counts: shape (N, classes); :param selected: shape (..., N). A set with no client has φ̂ = ∞, and so has
@@ -107,7 +107,7 @@ def pooled_statement(
     return np.where(selected.any(axis=-1), possible_statement(pooled, target_counts, reading), np.inf)
 
 
-def aggregate(phi: Array, selected: npt.NDArray[np.bool_], aggregation: Literal["sum", "mean"]) -> Array:
+def aggregate(phi: Floats, selected: Bools, aggregation: Literal["sum", "mean"]) -> Floats:
     """Φ of a selection: Σ a_n·φ_n as printed (``sum``), or its mean over the selected (``mean``). Shape (...).
 
     The mean over nobody is infinite, as the pooled statement of nobody is.

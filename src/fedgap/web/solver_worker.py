@@ -20,12 +20,15 @@ from typing import Any
 
 from fedgap.config import Scenario
 from fedgap.errors import FedgapError
-from fedgap.planning import PAPER_SCHEMES, SCHEMES, plan
+from fedgap.planning import PAPER_SCHEMES, plan
 from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
+from fedgap.planning.settings import SolverSettings
+from fedgap.planning.single_selection import best_single_selection
 from fedgap.planning.solve import infeasible
+from fedgap.planning.task import Task
+from fedgap.registry import SCHEMES
 from fedgap.web.documents import open_scenario
-from fedgap.web.draft import draft
 from fedgap.web.plan_view import brief, drawn
 
 FACTORS = (0.5, 0.63, 0.8, 1.0, 1.25, 1.6, 2.0)
@@ -60,12 +63,13 @@ class Solved:
 def quick(job: Event, solved: Solved) -> Iterator[Event]:
     """The plan: first a draft, then the certified one."""
     scenario = open_scenario(job["document"], job["overrides"])
-    problem, scheme = Problem.of(scenario), SCHEMES[job["scheme"]]
-    first = draft(problem, scheme)
-    if first is None and not feasible(problem, scheme):
-        first = infeasible(problem, scheme, "exact")  # what would do is known long before the solver has given up
+    problem, scheme = Problem.of(scenario), SCHEMES.load(job["scheme"])
+    task = Task.of(problem, scheme)
+    first = best_single_selection(task)
+    if first is None and not feasible(task):
+        first = infeasible(task, SolverSettings())  # which budgets suffice is known long before the solver gives up
     yield {"stage": "draft", "plan": None if first is None else drawn(first, problem)}
-    yield {"stage": "plan", "plan": drawn(plan(scenario, scheme=scheme.name), problem)}
+    yield {"stage": "plan", "plan": drawn(plan(scenario, scheme=scheme), problem)}
 
 
 def slow(job: Event, solved: Solved) -> Iterator[Event]:

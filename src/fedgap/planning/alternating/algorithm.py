@@ -1,12 +1,11 @@
 """Algorithm 1 as printed, with every choice that it leaves open as a named option."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from fedgap.planning.alternating.iterate import Point, Repeated
+from fedgap.planning.alternating.iterate import Iterate, Repeated
 from fedgap.planning.alternating.pruning_step import pruning_step
 from fedgap.planning.alternating.resource_step import ResourceStep, Rule, successive_approximation
 from fedgap.planning.alternating.selection_step import SelectionStep, Variant
@@ -14,9 +13,7 @@ from fedgap.planning.alternating.starting_point import everybody, fewer, why_inf
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
-
-Progress = Callable[[str, int, float, float], None]
-"""Called with (what, iteration, cost θ − α so far, lower bound): Algorithm 1 knows no bound and says −∞."""
+from fedgap.planning.settings import Progress
 
 
 @dataclass(frozen=True)
@@ -63,14 +60,14 @@ def solve(
     options: AlternatingOptions | None = None,
     progress: Progress | None = None,
 ) -> AlternatingResult:
-    """Algorithm 1. Ctrl-C ends it with the best point so far.
+    """Algorithm 1 for θ of a problem. Ctrl-C ends it with the best point so far.
 
     The paper does not say where it starts; here at λ = λ^max, p = p^max, f = f^max and μ⁰ tight at a⁰. A scheme's fixed
     variables keep these values (λ = 0 where it does not prune). P2.1 without a solution there means that the start is
     infeasible: the algorithm has no way to leave it, though other selections may fit the budgets.
     """
     options = options or AlternatingOptions()
-    repeated = Repeated.of(problem, scheme)
+    repeated = Repeated(problem, scheme)
     selection = SelectionStep(repeated, options.selection)
     steps = _ResourceSteps(repeated, options.tie_break)
     if repeated.energy_j <= 0.0:
@@ -121,7 +118,7 @@ class _ResourceSteps:
         self._repeated, self._rule = repeated, rule
         self._compiled: dict[int, ResourceStep] = {}
 
-    def of(self, point: Point) -> ResourceStep:
+    def of(self, point: Iterate) -> ResourceStep:
         count = int(np.count_nonzero(point.selected))
         if count not in self._compiled:
             self._compiled[count] = ResourceStep(self._repeated, count, self._rule)

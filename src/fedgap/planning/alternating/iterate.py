@@ -8,39 +8,36 @@ equally in every round, treats all alike: one round's (a, λ, p, f) stand for al
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from fedgap.arrays import Bools, Floats
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
 from fedgap.system import computation_delay, computation_energy, download_delay, upload_delay, upload_energy
-
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 TOLERANCE = 1e-7
 """Relative excess of a budget that still counts as kept: what the subproblems' solvers leave."""
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class Iterate:
     """(a, λ, p, f) of one round, each of shape (N,). Unselected clients keep the last values they had."""
 
     selected: Bools
-    ratio: Array
-    power_w: Array
-    frequency_hz: Array
+    ratio: Floats
+    power_w: Floats
+    frequency_hz: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class Loads:
     """What each client costs at given p and f, per unit of kept model; shape (N,)."""
 
-    energy_j: Array
+    energy_j: Floats
     """Computing and uploading the whole model."""
-    delay_s: Array
+    delay_s: Floats
     """The same in seconds, without the download."""
-    download_s: Array
+    download_s: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +46,6 @@ class Repeated:
 
     problem: Problem
     scheme: Scheme
-
-    @classmethod
-    def of(cls, problem: Problem, scheme: Scheme) -> "Repeated":
-        """A scheme without the generalization statement plans with γ₁ = 0."""
-        return cls(problem if scheme.generalization else problem.without_generalization(), scheme)
 
     @property
     def dense_rounds(self) -> int:
@@ -71,11 +63,11 @@ class Repeated:
         return self.problem.energy_j - self.problem.rounds * self.problem.broadcast_j
 
     @property
-    def max_ratio(self) -> Array:
+    def max_ratio(self) -> Floats:
         """λ^max of every client; 0 where the scheme does not prune."""
         return self.problem.fleet.max_ratio if self.scheme.prune else np.zeros(self.problem.size)
 
-    def loads(self, power_w: Array, frequency_hz: Array) -> Loads:
+    def loads(self, power_w: Floats, frequency_hz: Floats) -> Loads:
         """Every client's cost per unit of kept model."""
         fleet, whole = self.problem.fleet, np.zeros(self.problem.size)
         return Loads(
@@ -84,22 +76,22 @@ class Repeated:
             download_s=download_delay(fleet),
         )
 
-    def energy_of(self, loads: Loads, ratio: Array) -> Array:
+    def energy_of(self, loads: Loads, ratio: Floats) -> Floats:
         """Each client's joules over all rounds, if selected."""
         return np.asarray((self.pruned_rounds * (1.0 - ratio) + self.dense_rounds) * loads.energy_j)
 
-    def theta(self, point: Point) -> float:
+    def theta(self, point: Iterate) -> float:
         """θ of the point, as the scheme sees it."""
         return self.problem.objective(self.segments(point)).theta
 
-    def feasible(self, point: Point) -> bool:
+    def feasible(self, point: Iterate) -> bool:
         """Whether every constraint of P1 holds."""
         return self.problem.violation(self.segments(point)) <= 2.0 * TOLERANCE
 
-    def segments(self, point: Point) -> tuple[Segment, ...]:
+    def segments(self, point: Iterate) -> tuple[Segment, ...]:
         """The point as a plan's segments; round 0 is one of its own where it must be unpruned."""
 
-        def segment(rounds: int, ratio: Array) -> Segment:
+        def segment(rounds: int, ratio: Floats) -> Segment:
             columns = (np.where(point.selected, c, 0.0) for c in (ratio, point.power_w, point.frequency_hz))
             return Segment(rounds, point.selected, *columns)
 

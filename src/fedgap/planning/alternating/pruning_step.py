@@ -3,10 +3,10 @@
 import numpy as np
 from scipy.optimize import linprog
 
-from fedgap.planning.alternating.iterate import TOLERANCE, Point, Repeated
+from fedgap.planning.alternating.iterate import TOLERANCE, Iterate, Repeated
 
 
-def pruning_step(repeated: Repeated, point: Point) -> Point:
+def pruning_step(repeated: Repeated, point: Iterate) -> Iterate:
     """min Σ λ_n over the selected clients s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, at fixed a, p and f (HiGHS).
 
     With a fixed, θ is γ₂·Σλ/k and constants. T ≤ T₀ is a lower bound on each λ_n: 1 − (t − download_n)/delay_n, with t
@@ -32,4 +32,4 @@ def pruning_step(repeated: Repeated, point: Point) -> Point:
         return point
     ratio = point.ratio.copy()
     ratio[index] = np.clip(answer.x, 0.0, most)
-    return Point(point.selected, ratio, point.power_w, point.frequency_hz)
+    return Iterate(point.selected, ratio, point.power_w, point.frequency_hz)

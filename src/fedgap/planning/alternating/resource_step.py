@@ -6,17 +6,16 @@ P2's objective does not contain p or f: it is pure feasibility, and "the" soluti
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgap.planning.alternating.iterate import Point, Repeated
-from fedgap.planning.convex_model import Coefficients, cvxpy, solved
+from fedgap.arrays import Floats
+from fedgap.planning.alternating.convex import Coefficients, cvxpy, solved
+from fedgap.planning.alternating.iterate import Iterate, Repeated
 from fedgap.system import Fleet, uplink_rate, upload_energy
 
-Array = npt.NDArray[np.float64]
 Rule = Literal["centre", "slack", "energy"]
 
 
-def upload_energy_slope(fleet: Fleet, power_w: Array) -> Array:
+def upload_energy_slope(fleet: Fleet, power_w: Floats) -> Floats:
     """b_n = ∂/∂p [p·H/r(p)] = H/r(p) − p·H·h·c/(r(p)²·(c·U₀ + p·h)·ln2), in J/W, shape (N,).
 
     The paper prints it with r = c·log₂(·) written out: H/(c·log₂(·)) − p·H·h/(c·log₂(·)²·(c·U₀ + p·h)·ln2).
@@ -28,7 +27,7 @@ def upload_energy_slope(fleet: Fleet, power_w: Array) -> Array:
     return np.asarray(bits / rate - fall / (rate**2 * (fleet.bandwidth_hz * noise + received) * np.log(2.0)))
 
 
-def tangent(fleet: Fleet, power_w: Array, at_w: Array) -> Array:
+def tangent(fleet: Fleet, power_w: Floats, at_w: Floats) -> Floats:
     """ξ(p) = p_k·H/r(p_k) + b·(p − p_k), eq. (SCA), in J: the upload energy's tangent at p_k = ``at_w``, shape (N,).
 
     It lies *above* the upload energy, as the paper claims: with v = p·h/(c·U₀), v/ln(1 + v) = ∫₀¹ (1 + v)^t dt is a
@@ -87,7 +86,7 @@ class ResourceStep:
             objective = cp.Maximize(slack) if rule == "slack" else cp.Minimize(0.0)
         self._model = cp.Problem(objective, constraints)
 
-    def __call__(self, point: Point) -> Point | None:
+    def __call__(self, point: Iterate) -> Iterate | None:
         """One solution of P2.1 at the local point, or None where the solver finds none."""
         self._set(point)
         if not solved(self._model):
@@ -99,9 +98,9 @@ class ResourceStep:
             power[point.selected] = np.clip(self._x.value, 1e-15, 1.0) * fleet.max_power_w[point.selected]
         if self._repeated.scheme.frequency:
             frequency[point.selected] = np.clip(self._y.value, 1e-15, 1.0) * fleet.max_frequency_hz[point.selected]
-        return Point(point.selected, point.ratio, power, frequency)
+        return Iterate(point.selected, point.ratio, power, frequency)
 
-    def _set(self, point: Point) -> None:
+    def _set(self, point: Iterate) -> None:
         """Parameter values: energies in units of the energy budget, times in units of T₀/R."""
         repeated, index = self._repeated, np.flatnonzero(point.selected)
         fleet = repeated.problem.fleet.take(index)
@@ -132,8 +131,8 @@ class ResourceStep:
 
 
 def successive_approximation(
-    step: ResourceStep, repeated: Repeated, point: Point, stop: Literal["printed", "moves"]
-) -> Point | None:
+    step: ResourceStep, repeated: Repeated, point: Iterate, stop: Literal["printed", "moves"]
+) -> Iterate | None:
     """Lines 4–7: solve P2.1 at its own solution until the stopping rule; None where P2.1 has no solution at all.
 
     ``printed`` stops when the objective's decrease is below a threshold, that is after one step: θ has neither p nor f.

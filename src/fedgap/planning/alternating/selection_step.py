@@ -10,15 +10,13 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
-from fedgap.planning.alternating.iterate import TOLERANCE, Point, Repeated
-from fedgap.planning.convex_model import cvxpy, solved
+from fedgap.planning.alternating.convex import cvxpy, solved
+from fedgap.planning.alternating.iterate import TOLERANCE, Iterate, Repeated
 
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 Variant = Literal["printed", "relaxed", "exact"]
 
 ENUMERATED = 12
@@ -35,12 +33,12 @@ class Candidate(NamedTuple):
 class _Budgets(NamedTuple):
     """What P1-a and P1-b say about a at fixed λ, p, f, in units of the budgets; shape (N,)."""
 
-    energy: Array
-    delay: Array
+    energy: Floats
+    delay: Floats
     """The pruned rounds' time, all rounds together."""
-    dense_delay: Array
+    dense_delay: Floats
     """The unpruned round's."""
-    linear: Array
+    linear: Floats
     """γ₂·λ_n, times (R − 1)/R where round 0 is unpruned."""
 
 
@@ -57,7 +55,7 @@ class SelectionStep:
                 f"{ENUMERATED} clients and not relaxed; use sum or mean, or the exact solver"
             )
 
-    def __call__(self, point: Point) -> Point:
+    def __call__(self, point: Iterate) -> Iterate:
         """The point with its new selection; the old one where no other fits the budgets."""
         if not self._repeated.scheme.select:
             return point
@@ -70,7 +68,7 @@ class SelectionStep:
             selected = min(rated, key=lambda pair: float(pair[0]))[1] if rated else None
         else:
             selected = self._by_turns(point.selected, budgets)
-        return point if selected is None else Point(selected, point.ratio, point.power_w, point.frequency_hz)
+        return point if selected is None else Iterate(selected, point.ratio, point.power_w, point.frequency_hz)
 
     def _by_turns(self, selected: Bools, budgets: _Budgets) -> Bools:
         """P5 as printed, from the given a with μ tight."""
@@ -86,7 +84,7 @@ class SelectionStep:
 
     # --- the pieces of P4 -----------------------------------------------------------------------------------------
 
-    def _budgets(self, point: Point) -> _Budgets:
+    def _budgets(self, point: Iterate) -> _Budgets:
         repeated, problem = self._repeated, self._repeated.problem
         loads = repeated.loads(point.power_w, point.frequency_hz)
         pruned = repeated.pruned_rounds
@@ -104,7 +102,7 @@ class SelectionStep:
     def _fits(self, selected: Bools, budgets: _Budgets) -> Bools:
         """Whether each selection, (..., N), keeps both budgets."""
 
-        def longest(delays: Array) -> Array:
+        def longest(delays: Floats) -> Floats:
             return np.asarray(np.where(selected, delays, 0.0).max(axis=-1))
 
         energy = selected @ budgets.energy
@@ -119,7 +117,7 @@ class SelectionStep:
         return (found for size in sizes if (found := self._mixed_integer(budgets, size)) is not None)
 
     @cached_property
-    def _selections(self) -> tuple[Bools, Array]:
+    def _selections(self) -> tuple[Bools, Floats]:
         """All selections, (2^N − 1, N), and γ₁Φ² of each."""
         size = self._repeated.problem.size
         every = (np.arange(1, 2**size)[:, None] >> np.arange(size) & 1).astype(np.bool_)

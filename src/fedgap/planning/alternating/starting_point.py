@@ -1,23 +1,20 @@
 """Line 1: where Algorithm 1 starts, and why it cannot."""
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgap.planning.alternating.iterate import Point, Repeated
+from fedgap.arrays import Bools, Floats
+from fedgap.planning.alternating.iterate import Iterate, Repeated
 from fedgap.planning.alternating.resource_step import ResourceStep
 
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
-
-def everybody(repeated: Repeated) -> Point:
+def everybody(repeated: Repeated) -> Iterate:
     """a = 1, λ = λ^max (0 without pruning), p = p^max, f = f^max."""
     fleet = repeated.problem.fleet
     selected = np.ones(repeated.problem.size, dtype=np.bool_)
-    return Point(selected, repeated.max_ratio, fleet.max_power_w, fleet.max_frequency_hz)
+    return Iterate(selected, repeated.max_ratio, fleet.max_power_w, fleet.max_frequency_hz)
 
 
-def fewer(repeated: Repeated) -> Point | None:
+def fewer(repeated: Repeated) -> Iterate | None:
     """The start without the clients that do not fit: first who is too slow, then, one by one, who needs most energy.
 
     Its powers are those of least energy, found by P2.1 with that as its objective. None where nobody is left, or where
@@ -26,7 +23,7 @@ def fewer(repeated: Repeated) -> Point | None:
     start = everybody(repeated)
     selected = _in_time(repeated, start)
     while selected.any() and (selected.all() or repeated.scheme.select):
-        point = Point(selected, start.ratio, start.power_w, start.frequency_hz)
+        point = Iterate(selected, start.ratio, start.power_w, start.frequency_hz)
         thrifty, energy = _least_energy(repeated, point)
         if energy.sum() < repeated.energy_j:
             return thrifty
@@ -35,7 +32,7 @@ def fewer(repeated: Repeated) -> Point | None:
     return None
 
 
-def why_infeasible(repeated: Repeated, point: Point) -> str:
+def why_infeasible(repeated: Repeated, point: Iterate) -> str:
     """One sentence: the constraint that the starting selection breaks at λ^max, and the client where there is one."""
     problem = repeated.problem
     broadcasts = problem.rounds * problem.broadcast_j
@@ -64,19 +61,19 @@ def why_infeasible(repeated: Repeated, point: Point) -> str:
     return f"{the_start}: energy_budget: it needs {need} within the delay, the budget is {problem.energy_j:.6g} J"
 
 
-def _longest(repeated: Repeated, point: Point) -> Array:
+def _longest(repeated: Repeated, point: Iterate) -> Floats:
     """Each client's seconds over all rounds at the point's λ, p, f."""
     loads = repeated.loads(point.power_w, point.frequency_hz)
     kept = repeated.pruned_rounds * (1.0 - point.ratio) + repeated.dense_rounds
     return np.asarray(kept * loads.delay_s + repeated.problem.rounds * loads.download_s)
 
 
-def _in_time(repeated: Repeated, point: Point) -> Bools:
+def _in_time(repeated: Repeated, point: Iterate) -> Bools:
     """Which clients alone keep T₀."""
     return _longest(repeated, point) <= repeated.problem.delay_s
 
 
-def _least_energy(repeated: Repeated, point: Point) -> tuple[Point, Array]:
+def _least_energy(repeated: Repeated, point: Iterate) -> tuple[Iterate, Floats]:
     """The point with the powers and frequencies of least energy within T₀, and each client's joules over all rounds.
 
     The tangent is taken again at each solution until the energy no longer falls; infinite where no solution was found.

@@ -1,1 +1,1 @@
-"""Who prices the rounds of a plan: enumeration, bounded search, and local search."""
+"""Oracles: given the prices of a joule and a second, which rounds are worth having?"""

@@ -1,8 +1,8 @@
 """Pricing for fleets too large to enumerate: threshold and swap search, with a bound by branching on (k, d).
 
 For a number of clients k and a deadline d the best selection minimises C·(Σ_A φ_n)² + Σ_A v_n(d), with C = Rγ₁/k (sum)
-or Rγ₁/k³ (mean). As S² = max_z 2zS − z², any z gives the lower bound −C·z² + the k least of v_n + 2C·z·φ_n: a threshold
-rule, exact but for a fraction of one client. It stays valid over a box k₁ ≤ k ≤ k₂, d₁ ≤ d ≤ d₂ with
+or Rγ₁/k³ (mean) for θ. As S² = max_z 2zS − z², any z gives the lower bound −C·z² + the k least of v_n + 2C·z·φ_n: a
+threshold rule, exact but for a fraction of one client. It stays valid over a box k₁ ≤ k ≤ k₂, d₁ ≤ d ≤ d₂ with
 
 - β/k and γ/k taken at k₂, the count at k₁, and C = Rγ₁/k₂ (sum) or Rγ₁/(k₁²k₂) (mean: the average over a selection is
   at least that over the k₁ clients of least score), z at most twice the least Σφ of k₁ clients, so that 2zS − z² ≥ 0;
@@ -12,44 +12,66 @@ Boxes are split, along whichever of k and d costs more, until none is below the 
 """
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedgap.planning.energy_time_curve import Units
-from fedgap.planning.oracles.enumerate import Columns, Priced, RoundCurve, Worths
-from fedgap.planning.problem import Problem
-
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.intp]
+from fedgap.arrays import Bools, Floats, Ints
+from fedgap.planning.client_curves import ClientCurves
+from fedgap.planning.oracles.threshold_rule import deadline_grid, threshold
+from fedgap.planning.round_lagrangian import Columns, Priced, RoundCurve, Worths
+from fedgap.planning.task import Task
+from fedgap.planning.tolerances import NO_GAIN
 
 _CHUNK = 2_000_000
 """Elements of a batch of boxes × clients, to bound the memory."""
+_GRID = 160
+"""Deadlines that are looked at."""
+_BOXES = 6_000
+"""Boxes that are bounded at one price before the search settles for a weaker bound."""
+_STARTS = 14
+"""Counts and deadlines of the coarsest search for a good round."""
+_FINER = 16
+"""Parts into which a cell of the grid is divided where its bound is too weak."""
+_LARGE = 200
+"""Above so many clients a looser bound is proven, and only the most promising swaps are tried: time, not memory."""
+_SWAPPED = 30
+"""Clients on either side of such swaps."""
 
 
-class Searched:
-    """Prices selections of a large fleet, with a valid bound: Φ is a sum or a mean over clients, or has no weight."""
+class BoundedSearch:
+    """Prices selections of a large fleet with a valid bound; the objective's statements must be additive."""
 
-    _GRID = 160
-    _BOXES = 6_000
-    _STARTS = 14
-    _FINER = 16
-
-    def __init__(self, problem: Problem, units: Units, longest_s: float, *, bounded: bool = True) -> None:
+    def __init__(self, task: Task, curves: ClientCurves, longest_s: float, *, bounded: bool = True) -> None:
         """:param bounded: whether a bound is asked for, which takes most of the time."""
-        self.problem, self.units, self.bounded = problem, units, bounded
-        need = units.overhead + units.keep_min * units.u_min
-        self.some = bool(need.min() <= longest_s)
-        self.tolerance = 5e-4 if problem.size <= 200 else 4e-3
-        if not self.some:
+        statements = task.objective.additive
+        assert statements is not None
+        self.task, self.curves, self.longest_s, self.bounded = task, curves, longest_s, bounded
+        self.statements, self.phi, self.size = statements, statements.phi, task.problem.size
+        self.proves_bound = bounded
+        self.tolerance = 5e-4 if self.size <= _LARGE else 4e-3
+        need = curves.overhead + curves.keep_min * curves.u_min
+        self.usable = bool(need.min() <= longest_s)
+        if not self.usable:
             return
-        self.phi = problem.phi
-        self.worths = Worths(units, deadlines(need, longest_s, self._GRID))
+        self.worths = Worths(curves, deadline_grid(need, longest_s, _GRID))
         self.grid = self.worths.grid
         self.able = self.worths.in_time  # (D, N)
         self.most = self.able.sum(axis=-1)
+
+    @property
+    def selections(self) -> Bools:
+        """None are listed."""
+        return np.zeros((0, self.size), dtype=np.bool_)
+
+    @property
+    def enumeration(self) -> None:
+        """There is no list of selections."""
+
+    def learn(self, selections: Bools) -> None:
+        """Nothing to learn: every pricing searches anew."""
+
+    def search_harder(self, mu: float, nu: float) -> None:
+        """The bound says how little there is left to find."""
 
     def price(self, mu: float, nu: float, allowed: float) -> Priced:
         """The best rounds found, and the bound that no round can beat, ``allowed`` below them or closer."""
@@ -63,12 +85,12 @@ class Searched:
 
     def _rounds(self, mu: float, nu: float) -> tuple[float, Columns]:
         """Search over (k, d), coarse to fine, then swap; the deadlines of the best selections are refined exactly."""
-        size = self.problem.size
-        counts = np.unique(np.geomspace(1, size, self._STARTS).round().astype(np.intp))
-        deadlines = np.unique(np.linspace(0, len(self.grid) - 1, self._STARTS).round().astype(np.intp))
+        size = self.size
+        counts = np.unique(np.geomspace(1, size, _STARTS).round().astype(np.intp))
+        deadlines = np.unique(np.linspace(0, len(self.grid) - 1, _STARTS).round().astype(np.intp))
         seen: dict[bytes, float] = {}
         k = d = 0
-        step_k, step_d = 2.0, max(1, len(self.grid) // self._STARTS)
+        step_k, step_d = 2.0, max(1, len(self.grid) // _STARTS)
         for _ in range(7):
             value, selected = self._evaluate(counts, deadlines, mu, nu)
             flat = np.argsort(value, axis=None)[:3]
@@ -85,39 +107,38 @@ class Searched:
         chosen = [np.frombuffer(key, dtype=np.bool_) for key, _ in sorted(seen.items(), key=lambda item: item[1])[:4]]
         improved = [self._improve(selected, mu, nu, d) for selected in chosen[:2]]
         sets = np.unique(np.stack([*chosen, *improved]), axis=0)
-        base = self.problem.selection_cost(sets)
+        base = self.task.objective.selection_cost(sets)
         sets, base = sets[np.isfinite(base)], base[np.isfinite(base)]
-        curve = RoundCurve(self.problem, self.units, sets, base, mu, nu, self.worths.floor)
-        refined = curve.minimise(self.units.shortest(sets), np.full(len(sets), self.grid[-1]))
+        curve = RoundCurve(self.task, self.curves, sets, base, mu, nu, self.worths.floor)
+        refined = curve.minimise(self.curves.shortest(sets), np.full(len(sets), self.grid[-1]))
         order = np.argsort(refined.value)[:6]
         return float(refined.value[order[0]]), refined.columns.take(list(order))
 
-    def _evaluate(self, counts: Ints, deadlines: Ints, mu: float, nu: float) -> tuple[Array, Bools]:
+    def _evaluate(self, counts: Ints, deadlines: Ints, mu: float, nu: float) -> tuple[Floats, Bools]:
         """L of the best selection by the threshold rule, at every (k, d): values (K, D) and selections (K, D, N)."""
         value = np.full((len(counts), len(deadlines)), np.inf)
-        chosen = np.zeros((*value.shape, self.problem.size), dtype=np.bool_)
+        chosen = np.zeros((*value.shape, self.size), dtype=np.bool_)
         chosen[..., 0] = True
         for row, k in enumerate(counts):
-            worth, _ = self.worths.at(self.problem.pruning_weight / k, mu, deadlines)
+            worth, _ = self.worths.at(self.task.objective.pruning_weight / k, mu, deadlines)
             worth = np.where(self.able[deadlines], worth, np.inf)
             rows = np.flatnonzero(self.most[deadlines] >= k)
             if not len(rows):
                 continue
             same = np.full(len(rows), k)
             order = threshold(worth[rows], self.phi, same, same, self._quadratic(same, same)).order
-            picked = np.zeros((len(rows), self.problem.size), dtype=np.bool_)
+            picked = np.zeros((len(rows), self.size), dtype=np.bool_)
             np.put_along_axis(picked, order[:, :k], values=True, axis=-1)
-            fixed = nu * self.grid[deadlines[rows]] + mu * self.problem.broadcast_j
+            fixed = nu * self.grid[deadlines[rows]] + mu * self.task.problem.broadcast_j
             shared = np.where(picked, worth[rows], 0.0).sum(axis=-1)
-            value[row, rows] = self.problem.selection_cost(picked) + fixed + shared
+            value[row, rows] = self.task.objective.selection_cost(picked) + fixed + shared
             chosen[row, rows] = picked
         return value, chosen
 
-    def _quadratic(self, least: Ints, most: Ints) -> Array:
-        """C of a box of counts: the sum's, or the mean's; ``mixture`` only comes here with γ₁ = 0."""
-        gamma = self.problem.rounds * self.problem.constants.gamma1
+    def _quadratic(self, least: Ints, most: Ints) -> Floats:
+        """C of a box of counts: the sum's, or the mean's."""
         k1, k2 = least.astype(np.float64), most.astype(np.float64)
-        return np.asarray(gamma / k2 if self.problem.aggregation == "sum" else gamma / (k1 * k1 * k2))
+        return np.asarray(self.statements.weight / (k1 * k1 * k2 if self.statements.mean else k2))
 
     def _improve(self, selected: Bools, mu: float, nu: float, deadline: int) -> Bools:
         """Add, drop or swap one client at a time while that lowers L at a fixed deadline."""
@@ -125,13 +146,13 @@ class Searched:
         able = self.able[deadline]
         for _ in range(60):
             moves = self._neighbours(current, able, mu, deadline)
-            costs = self.problem.selection_cost(moves)
+            costs = self.task.objective.selection_cost(moves)
             for k in np.unique(moves.sum(axis=-1)):
-                worth, _ = self.worths.at(self.problem.pruning_weight / k, mu, np.array([deadline]))
+                worth, _ = self.worths.at(self.task.objective.pruning_weight / k, mu, np.array([deadline]))
                 rows = moves.sum(axis=-1) == k
                 costs[rows] += moves[rows] @ np.where(able, worth[0], 0.0)
             best = int(costs.argmin())
-            if not costs[best] < value * (1.0 - 1e-12):
+            if not costs[best] < value * (1.0 - NO_GAIN):
                 break
             current, value = moves[best], float(costs[best])
         return current
@@ -139,12 +160,12 @@ class Searched:
     def _neighbours(self, current: Bools, able: Bools, mu: float, deadline: int) -> Bools:
         """The selection itself, each client added or dropped, and swaps among the most promising of both."""
         inside, outside = np.flatnonzero(current), np.flatnonzero(~current & able)
-        if self.problem.size > 200:
-            worth, _ = self.worths.at(self.problem.pruning_weight / len(inside), mu, np.array([deadline]))
+        if self.size > _LARGE:
+            worth, _ = self.worths.at(self.task.objective.pruning_weight / len(inside), mu, np.array([deadline]))
             count = np.array([len(inside)])
             pull = worth[0] + 2.0 * self._quadratic(count, count) * self.phi[inside].sum() * self.phi
-            inside = inside[np.argsort(-pull[inside])[:30]]
-            outside = outside[np.argsort(pull[outside])[:30]]
+            inside = inside[np.argsort(-pull[inside])[:_SWAPPED]]
+            outside = outside[np.argsort(pull[outside])[:_SWAPPED]]
         rows = [current]
         flips = [[n] for n in outside] + [[n] for n in inside if current.sum() > 1]
         flips += [[a, b] for a in inside for b in outside]
@@ -162,7 +183,7 @@ class Searched:
         two neighbouring deadlines that do not are looked at again on a finer grid.
         """
         worths, last = self.worths, len(self.grid) - 1
-        edges = np.unique(np.geomspace(1, self.problem.size + 1, 24).round().astype(np.intp))
+        edges = np.unique(np.geomspace(1, self.size + 1, 24).round().astype(np.intp))
         marks = np.unique(np.linspace(0, last, 5).round().astype(np.intp))
         boxes = np.array([(a, b - 1, i, j) for a, b in pairwise(edges) for i, j in pairwise(marks)], dtype=np.intp)
         reached = np.inf
@@ -178,9 +199,9 @@ class Searched:
 
     def _split_boxes(
         self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float
-    ) -> tuple[Ints, Array, float]:
+    ) -> tuple[Ints, Floats, float]:
         """The smallest boxes whose bound is below ``goal``, their bounds, and that of boxes there was no time for."""
-        left: list[tuple[Ints, Array]] = []
+        left: list[tuple[Ints, Floats]] = []
         total, others = 0, np.inf
         while len(boxes):
             bounds, by_count = self._box_bounds(worths, boxes, mu, nu, goal)
@@ -190,38 +211,37 @@ class Searched:
             final = (boxes[:, 0] == boxes[:, 1]) & (boxes[:, 3] - boxes[:, 2] <= 1)
             left.append((boxes[final], bounds[final]))
             boxes, bounds, by_count = boxes[~final], bounds[~final], by_count[~final]
-            if total >= self._BOXES:
+            if total >= _BOXES:
                 others = float(bounds.min(initial=np.inf))
                 break
             boxes = _split(boxes, by_count)
-        return np.concatenate([each[0] for each in left]), np.concatenate([each[1] for each in left]), others
+        return np.concatenate([cells for cells, _ in left]), np.concatenate([values for _, values in left]), others
 
     def _finer(self, worths: Worths, boxes: Ints) -> tuple[Worths, Ints]:
         """A grid of deadlines inside the boxes alone, and the boxes on it."""
         cells = np.unique(boxes[:, 2])
-        parts = [np.linspace(worths.grid[i], worths.grid[i + 1], self._FINER + 1) for i in cells]
+        parts = [np.linspace(worths.grid[i], worths.grid[i + 1], _FINER + 1) for i in cells]
         grid = np.unique(np.concatenate(parts))
         first, last = (np.searchsorted(grid, worths.grid[boxes[:, 2] + end]) for end in (0, 1))
-        return Worths(self.units, grid), np.column_stack([boxes[:, 0], boxes[:, 1], first, last])
+        return Worths(self.curves, grid), np.column_stack([boxes[:, 0], boxes[:, 1], first, last])
 
     def _box_bounds(
         self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float
-    ) -> tuple[Array, Bools]:
+    ) -> tuple[Floats, Bools]:
         """A lower bound on L over each box (∞ where too few meet its deadlines), and whether to split its counts."""
-        problem = self.problem
         bounds, by_count = np.full(len(boxes), np.inf), np.zeros(len(boxes), dtype=np.bool_)
         possible = worths.in_time.sum(axis=-1)[boxes[:, 3]] >= boxes[:, 0]
-        fixed = problem.rounds * problem.constants.beta / boxes[:, 1] + mu * problem.broadcast_j
+        fixed = self.statements.few_clients / boxes[:, 1] + mu * self.task.problem.broadcast_j
         weight = self._quadratic(boxes[:, 0], boxes[:, 1])
         cheapest = np.concatenate([[0.0], np.cumsum(np.sort(self.phi))])
-        chunk = max(1, _CHUNK // problem.size)
+        chunk = max(1, _CHUNK // self.size)
         for k2 in np.unique(boxes[possible, 1]):
             members = np.flatnonzero(possible & (boxes[:, 1] == k2))
             for start in range(0, len(members), chunk):
                 rows = members[start : start + chunk]
                 k1, _, i1, i2 = boxes[rows].T
                 middle = (i1 + i2) // 2
-                share = problem.pruning_weight / k2
+                share = self.task.objective.pruning_weight / k2
                 value, slope = worths.at(share, mu, middle)
                 ends = [worths.at(share, mu, end)[0] for end in (i1, i2)]
                 # In time only at the box's end: bounded by the value there, for v_n falls with d.
@@ -233,76 +253,17 @@ class Searched:
                     extended = value + slope * (worths.grid[end] - worths.grid[middle])[:, None]
                     extended = np.where(worths.in_time[i2], extended, np.inf)
                     at_end = fixed[rows] + nu * worths.grid[end]
-                    found = threshold(extended, self.phi, k1, np.full(len(rows), k2), weight[rows], cap, goal - at_end)
-                    least = np.minimum(least, at_end + found.bound)
+                    answer = threshold(extended, self.phi, k1, np.full(len(rows), k2), weight[rows], cap, goal - at_end)
+                    least = np.minimum(least, at_end + answer.bound)
                     loose = np.where(worths.in_time[end], exact - extended, 0.0)
-                    loose = np.take_along_axis(loose, found.order, axis=-1)
-                    first = np.arange(problem.size) < k1[:, None]
+                    loose = np.take_along_axis(loose, answer.order, axis=-1)
+                    first = np.arange(self.size) < k1[:, None]
                     loose_d = np.maximum(loose_d, np.where(first, np.nan_to_num(loose), 0.0).sum(axis=-1))
-                    loose_k = np.maximum(loose_k, found.bound + fixed[rows])
+                    loose_k = np.maximum(loose_k, answer.bound + fixed[rows])
                 bounds[rows] = least
                 loose_d += 0.5 * nu * (worths.grid[i2] - worths.grid[i1])
                 by_count[rows] = (loose_k * (k2 - k1) / k2 > loose_d) & (k2 > k1) | (i2 - i1 <= 1)
         return bounds, by_count
-
-
-def deadlines(need: Array, longest_s: float, size: int) -> Array:
-    """A grid of deadlines from the least that anybody needs to the longest."""
-    grid = np.geomspace(float(need.min()), max(longest_s, float(need.min())), size)
-    # Where most clients can take part the deadlines matter most: a third of the grid goes there.
-    reach = np.quantile(need[need <= longest_s], np.linspace(0.0, 1.0, size // 2))
-    return np.unique(np.concatenate([grid, reach]))
-
-
-class Threshold(NamedTuple):
-    """The answer of :func:`threshold`."""
-
-    bound: Array
-    """(B,)"""
-    order: Ints
-    """The clients in order of preference at the best z, (B, N)."""
-
-
-def threshold(
-    worth: Array,
-    phi: Array,
-    least: Ints,
-    most: Ints,
-    weight: Array,
-    cap: Array | None = None,
-    goal: Array | None = None,
-) -> Threshold:
-    """max_z −C·z² + Σ of the ``least`` smallest of v + 2C·z·φ (and up to ``most`` if negative), a row a problem.
-
-    Concave in z with slope 2C·(S(z) − z), S(z) the sum of φ picked, which falls with z: bisection.
-
-    :param worth: v, (B, N), ∞ for those who may not be picked; :param weight: C, (B,); :param cap: the largest z, (B,).
-    :param goal: a bound at which a row needs no better one, (B,).
-    """
-    rows = np.arange(len(worth))[:, None]
-    place = np.arange(worth.shape[-1])
-    low, high = np.zeros(len(worth)), np.full(len(worth), np.inf)
-    best = np.full(len(worth), -np.inf)
-    kept = np.zeros(worth.shape, dtype=np.intp)
-    z = np.zeros(len(worth))
-    for _ in range(24):
-        score = worth + 2.0 * (weight * z)[:, None] * phi
-        order = np.argsort(score, axis=-1)
-        ranked = score[rows, order]
-        picked = (place < least[:, None]) | ((place < most[:, None]) & (ranked < 0.0))
-        value = np.where(picked, ranked, 0.0).sum(axis=-1) - weight * z * z
-        better = value > best
-        best, kept = np.where(better, value, best), np.where(better[:, None], order, kept)
-        total = np.where(picked, phi[order], 0.0).sum(axis=-1)
-        low, high = np.where(total > z, z, low), np.where(total > z, np.minimum(high, total), z)
-        if cap is not None:
-            high = np.minimum(high, cap)
-        enough = high - low <= 1e-5 * high
-        if np.all(enough if goal is None else enough | (best >= goal)) or not weight.any():
-            break
-        # S(z) is nearly flat where many clients score alike: its last value is a better guess than the middle.
-        z = np.where((total > low) & (total < high), total, 0.5 * (low + high))
-    return Threshold(best, kept)
 
 
 def _split(boxes: Ints, by_count: Bools) -> Ints:

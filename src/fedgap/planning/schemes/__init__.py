@@ -1,10 +1,12 @@
-"""The schemes by name: the proposed design and its five baselines (Section V), and what we measured to be better."""
+"""Schemes: the proposed design and its five baselines (Section V), and the measured guide.
+
+``fedgap.registry.SCHEMES`` finds a scheme by its name, also those that other packages add.
+"""
 
 from fedgap.planning.schemes.all_clients import SCHEME as ALL_CLIENTS
 from fedgap.planning.schemes.base import Scheme
 from fedgap.planning.schemes.fixed_frequency import SCHEME as FIXED_FREQUENCY
 from fedgap.planning.schemes.fixed_power import SCHEME as FIXED_POWER
-from fedgap.planning.schemes.measured import SCHEME as MEASURED
 from fedgap.planning.schemes.no_generalization import SCHEME as NO_GENERALIZATION
 from fedgap.planning.schemes.no_pruning import SCHEME as NO_PRUNING
 from fedgap.planning.schemes.proposed import SCHEME as PROPOSED
@@ -14,7 +16,5 @@ PAPER_SCHEMES: dict[str, Scheme] = {
     for scheme in (PROPOSED, NO_PRUNING, ALL_CLIENTS, NO_GENERALIZATION, FIXED_POWER, FIXED_FREQUENCY)
 }
 """The paper's six in the order of its legends."""
-SCHEMES: dict[str, Scheme] = PAPER_SCHEMES | {MEASURED.name: MEASURED}
-"""All of them."""
 
-__all__ = ["PAPER_SCHEMES", "SCHEMES", "Scheme"]
+__all__ = ["PAPER_SCHEMES", "Scheme"]

@@ -1,22 +1,24 @@
 """What a scheme may decide: each scheme is one :class:`Scheme`, in a file of its own."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fedgap.planning.problem import Problem
+from fedgap.arrays import Bools, Ints
+from fedgap.config import Scenario
+from fedgap.errors import InputError
+from fedgap.planning.objective import ObjectiveFactory
+
+SelectionRule = Callable[[Scenario], Bools | Ints | Sequence[bool] | Sequence[int] | Sequence[str]]
+"""Who takes part in every round: a truth value per client, or the selected clients' indices or names."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A restriction of P1. The default restricts nothing."""
+    """A restriction of P1, and what it minimises. The default restricts nothing and minimises θ."""
 
     name: str
     title: str
-    """The paper's name for it, as in the legends of its figures."""
+    """Its name in the legends of figures; for the paper's schemes, the paper's."""
     prune: bool = True
     """False: λ = 0 for every client and round."""
     select: bool = True
@@ -25,13 +27,12 @@ class Scheme:
     """False: p = p^max for every selected client."""
     frequency: bool = True
     """False: f = f^max for every selected client."""
-    generalization: bool = True
-    """False: planned with γ₁ = 0 (and scored with the full θ)."""
-    objective: Callable[[Problem], Problem] | None = None
-    """What it minimises in place of θ, over the number of rounds too (and is scored with the full θ of its rounds)."""
+    objective: str | ObjectiveFactory = "theta"
+    """What it minimises: a name in ``fedgap.registry.OBJECTIVES``, ``package.module:NAME``, or a factory."""
+    selection: str | SelectionRule | None = None
+    """A rule that fixes who takes part: a name in ``fedgap.registry.SELECTION``, ``package.module:NAME``, or a
+    function."""
 
-    def own(self, problem: Problem) -> Problem:
-        """The problem in the scheme's own objective."""
-        if self.objective is not None:
-            return self.objective(problem)
-        return problem if self.generalization else problem.without_generalization()
+    def __post_init__(self) -> None:
+        if not (self.power or self.frequency):
+            raise InputError("scheme: power and frequency must not both be False; one of them has to be decided")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import lambertw
 
-from fedgap.planning.energy_time_curve import Units, log_snr
+from fedgap.planning.client_curves import ClientCurves, log_snr
 from fedgap.system import Fleet, computation_energy, upload_delay, upload_energy
 from tests.oracle.scenarios import pencil_problem
 
@@ -94,7 +94,7 @@ def test_log_snr_does_not_depend_on_its_neighbours():
 def test_no_split_of_the_time_takes_less_energy(seed):
     """ψ(u): for a given u, all splits into computing and uploading, by the literal formulas, cost at least ε(π)."""
     fleet = extreme_fleet(seed)
-    units = Units.of(fleet)
+    units = ClientCurves.of(fleet)
     for n in range(fleet.size):
         own = units.take(np.array([n]))
         for u in own.u_min[0] * np.array([1.001, 1.3, 4.0, 50.0]):
@@ -121,7 +121,7 @@ def test_no_split_of_the_time_takes_less_energy(seed):
 @settings(max_examples=25, deadline=None)
 def test_price_of_time_is_the_inverse(kind, seed):
     fleet = extreme_fleet(seed)
-    units = Units.of(fleet, **KINDS[kind])
+    units = ClientCurves.of(fleet, **KINDS[kind])
     time = units.u_min * 10.0 ** np.random.default_rng(seed).uniform(0.0, 4.0, fleet.size)
     assert units.at(units.price_of_time(time)).time == pytest.approx(time, rel=1e-12)
     assert units.price_of_time(0.5 * units.u_min) == pytest.approx(units.full_price, rel=1e-9)
@@ -132,7 +132,7 @@ def test_price_of_time_is_the_inverse(kind, seed):
 def test_price_of_time_is_minus_the_slope_of_energy(seed):
     """π = −dψ/du, and G′(π) = u for G = ε + πu, both by central differences inside the free range."""
     fleet = extreme_fleet(seed)
-    units = Units.of(fleet)
+    units = ClientCurves.of(fleet)
     price = units.full_price * 10.0 ** np.random.default_rng(seed).uniform(-8.0, -0.5, fleet.size)
     steps = [price * (1.0 + h) for h in (-1e-3, 0.0, 1e-3)]
     before, here, after = (units.at(p) for p in steps)
@@ -147,7 +147,7 @@ def test_price_of_time_is_minus_the_slope_of_energy(seed):
 @settings(max_examples=25, deadline=None)
 def test_steepness_is_how_fast_time_shrinks(seed):
     fleet = extreme_fleet(seed)
-    units = Units.of(fleet)
+    units = ClientCurves.of(fleet)
     price = units.full_price * 10.0 ** np.random.default_rng(seed).uniform(-8.0, 0.5, fleet.size)
     smooth = (np.abs(np.log(units.cubic / units.x_min**3 / price)) > 0.01) & (
         np.abs(np.log(units._sending_price(units.s_max) / price)) > 0.01
@@ -164,7 +164,7 @@ def test_steepness_is_how_fast_time_shrinks(seed):
 def test_energy_of_keeping_m_in_t_seconds_is_convex(kind, seed, part):
     """(m, t) ↦ m·ψ(t/m) lies below its chords."""
     fleet = extreme_fleet(seed)
-    units = Units.of(fleet, **KINDS[kind])
+    units = ClientCurves.of(fleet, **KINDS[kind])
     rng = np.random.default_rng(seed)
     m, u = rng.uniform(0.05, 1.0, (2, fleet.size)), units.u_min * 10.0 ** rng.uniform(0.0, 2.0, (2, fleet.size))
 
@@ -181,7 +181,7 @@ def test_energy_of_keeping_m_in_t_seconds_is_convex(kind, seed, part):
 @settings(max_examples=25, deadline=None)
 def test_price_of_model_is_the_inverse_of_its_worth(seed):
     fleet = extreme_fleet(seed)
-    units = Units.of(fleet)
+    units = ClientCurves.of(fleet)
     high = units.full_price
     low = high * 1e-9
     price = high * 10.0 ** np.random.default_rng(seed).uniform(-9.0, 0.0, fleet.size)
@@ -193,7 +193,7 @@ def test_price_of_model_is_the_inverse_of_its_worth(seed):
 def test_a_flat_worth_of_model_is_inverted_too():
     """A fixed frequency that costs 10⁶ times the upload: G changes in its seventh digit only, π by a factor 1000."""
     fleet = pencil_problem(1, 1).fleet
-    units = Units.of(replace(fleet, capacitance=1e6 * fleet.capacitance), free_frequency=False)
+    units = ClientCurves.of(replace(fleet, capacitance=1e6 * fleet.capacitance), free_frequency=False)
     price = np.array([0.01, 0.5])
     point = units.at(price)
     worth = point.energy + price * point.time
@@ -211,7 +211,7 @@ def test_a_flat_worth_of_model_is_inverted_too():
 @settings(max_examples=15, deadline=None)
 def test_maxima_are_kept_and_restrictions_hold_exactly(kind, seed):
     fleet = extreme_fleet(seed)
-    units = Units.of(fleet, **KINDS[kind])
+    units = ClientCurves.of(fleet, **KINDS[kind])
     for price in (units.full_price * 10.0, units.full_price * 1e-3):
         point = units.at(price)
         power, frequency = units.power(point.s), units.frequency(point.x)
@@ -231,7 +231,7 @@ def test_maxima_are_kept_and_restrictions_hold_exactly(kind, seed):
 @settings(max_examples=15, deadline=None)
 def test_curve_is_what_the_literal_formulas_say(seed):
     fleet = extreme_fleet(seed)
-    units = Units.of(fleet)
+    units = ClientCurves.of(fleet)
     point = units.at(units.full_price * 10.0 ** np.random.default_rng(seed).uniform(-6.0, 1.0, fleet.size))
     for n in range(fleet.size):
         seconds, joules = literal(fleet, n, units.frequency(point.x)[n], units.power(point.s)[n])
@@ -244,7 +244,7 @@ def test_curve_by_hand():
 
     At π = 2: x = (54/2)^⅓ = 3 s; (s − 1)eˢ + 1 = 2 has s = 1 + W₀(1/e) = 1.2784645…, so y = 2·ln2/s.
     """
-    units = Units.of(pencil_problem(1, 1).fleet).take(np.array([0]))
+    units = ClientCurves.of(pencil_problem(1, 1).fleet).take(np.array([0]))
     point = units.at(np.array([2.0]))
     s = 1.2784645427610738  # below p^max = 3 W: s_max = ln 4 = 1.386
     assert point.x == pytest.approx([3.0])
@@ -256,10 +256,10 @@ def test_curve_by_hand():
 
 def test_dense_and_stacked():
     """Unpruned rounds keep everything; stacking keeps the rows apart; flattening restores them in order."""
-    units = Units.of(extreme_fleet(0))
+    units = ClientCurves.of(extreme_fleet(0))
     assert (units.dense().keep_min == 1.0).all()
-    assert (Units.of(extreme_fleet(0), prune=False).keep_min == 1.0).all()
-    stacked = Units.stack([units, units.dense()])
+    assert (ClientCurves.of(extreme_fleet(0), prune=False).keep_min == 1.0).all()
+    stacked = ClientCurves.stack([units, units.dense()])
     assert stacked.keep_min.shape == (2, 12)
     assert (stacked.flat().keep_min == np.concatenate([units.keep_min, np.ones(12)])).all()
 
@@ -267,13 +267,13 @@ def test_dense_and_stacked():
 # --- rounds of selections -----------------------------------------------------------------------------------------
 
 
-def some_rounds(seed: int, kind: str) -> tuple[Units, np.ndarray, np.ndarray]:
+def some_rounds(seed: int, kind: str) -> tuple[ClientCurves, np.ndarray, np.ndarray]:
     """Curves (3, N), selections and numbers of rounds of three kinds of rounds, the second one dense."""
     rng = np.random.default_rng(seed)
-    units = Units.of(extreme_fleet(seed), **KINDS[kind])
+    units = ClientCurves.of(extreme_fleet(seed), **KINDS[kind])
     selected = rng.random((3, 12)) < rng.choice([0.1, 0.5, 1.0])
     selected[:, rng.integers(12)] = True
-    return Units.stack([units, units.dense(), units]), selected, rng.integers(1, 100, 3).astype(float)
+    return ClientCurves.stack([units, units.dense(), units]), selected, rng.integers(1, 100, 3).astype(float)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,27 +22,22 @@ from math import factorial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from numpy.polynomial.polynomial import polyval
 from scipy.optimize import brentq
 
+from fedgap.arrays import Bools, Floats, Ints
+from fedgap.planning.tolerances import CHEAPEST_PRICE
 from fedgap.system import Fleet, download_delay
 
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
-_CHEAPEST = 1e-18
-"""The least price of time that rounds share, relative to the least that has a client at all its maxima."""
-
-
-class Point(NamedTuple):
+class OperatingPoint(NamedTuple):
     """Where a client works: per unit of model, x and y in s, s = ln(1 + SNR), u = x + y in s, ε in J."""
 
-    x: Array
-    s: Array
-    y: Array
-    time: Array
-    energy: Array
+    x: Floats
+    s: Floats
+    y: Floats
+    time: Floats
+    energy: Floats
 
 
 _SILENT = (0, 1, -1 / 3, 11 / 72, -43 / 540, 769 / 17280, -221 / 8505, 680863 / 43545600, -1963 / 204120, 0.00601454325)
@@ -51,7 +46,7 @@ _WHISPER = tuple((k - 1) / factorial(k) if k else 0.0 for k in range(13))
 """s·eˢ − (eˢ − 1) in powers of s."""
 
 
-def log_snr(r: Array) -> Array:
+def log_snr(r: Floats) -> Floats:
     """The s ≥ 0 with (s − 1)·eˢ + 1 = r, for r = π/ν ≥ 0; equals 1 + W₀((r − 1)/e).
 
     scipy's lambertw is complex-valued, 20 times slower, and loses half the digits where (r − 1)/e nears −1/e (an almost
@@ -66,12 +61,12 @@ def log_snr(r: Array) -> Array:
     return s if least >= 1e-3 else np.where(r < 1e-3, polyval(q, _SILENT), s)
 
 
-def _loud_guess(r: Array) -> Array:
+def _loud_guess(r: Floats) -> Floats:
     logarithm = np.log1p((r - 1.0) / np.e)
     return np.asarray(1.0 + logarithm * (1.0 - np.log1p(logarithm) / (2.0 + logarithm)))
 
 
-def _halley(s: Array, r: Array, steps: int) -> Array:
+def _halley(s: Floats, r: Floats, steps: int) -> Floats:
     beyond = 1.0 - r
     for _ in range(steps):
         a = beyond * np.exp(-s) + (s - 1.0)
@@ -80,29 +75,31 @@ def _halley(s: Array, r: Array, steps: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class ClientCurves:
     """The curves of a fleet's clients; every field has shape (..., N)."""
 
-    cubic: Array
+    cubic: Floats
     """2·K·C³, J·s²."""
-    nats: Array
+    nats: Floats
     """b = H·ln2/c, s: the upload's seconds at s = 1."""
-    noise: Array
+    noise: Floats
     """ν = c·U₀/h, W: noise power referred to the transmitter."""
-    x_min: Array
-    s_max: Array
-    overhead: Array
+    x_min: Floats
+    s_max: Floats
+    overhead: Floats
     """Download seconds, spent before anything else."""
-    keep_min: Array
+    keep_min: Floats
     """1 − λ^max, or 1 where the scheme does not prune."""
-    cycles: Array
-    max_power: Array
-    max_frequency: Array
+    cycles: Floats
+    max_power: Floats
+    max_frequency: Floats
     free_power: bool
     free_frequency: bool
 
     @classmethod
-    def of(cls, fleet: Fleet, *, prune: bool = True, free_power: bool = True, free_frequency: bool = True) -> "Units":
+    def of(
+        cls, fleet: Fleet, *, prune: bool = True, free_power: bool = True, free_frequency: bool = True
+    ) -> "ClientCurves":
         """The curves of a fleet under a scheme's restrictions."""
         noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
         cycles = fleet.cycles
@@ -121,59 +118,59 @@ class Units:
             free_frequency=free_frequency,
         )
 
-    def _map(self, change: Callable[[Array], Array]) -> "Units":
-        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.type is Array}
+    def _map(self, change: Callable[[Floats], Floats]) -> "ClientCurves":
+        arrays = {f.name: getattr(self, f.name) for f in fields(self) if f.type is Floats}
         changed: dict[str, Any] = {name: change(value) for name, value in arrays.items()}
         return replace(self, **changed)
 
     @classmethod
-    def stack(cls, several: Sequence["Units"]) -> "Units":
+    def stack(cls, several: Sequence["ClientCurves"]) -> "ClientCurves":
         """Several fleets' curves as one, with a new leading dimension; all under the same restrictions."""
-        names = [f.name for f in fields(cls) if f.type is Array]
-        stacked: dict[str, Any] = {name: np.stack([getattr(units, name) for units in several]) for name in names}
+        names = [f.name for f in fields(cls) if f.type is Floats]
+        stacked: dict[str, Any] = {name: np.stack([getattr(curves, name) for curves in several]) for name in names}
         return replace(several[0], **stacked)
 
-    def flat(self) -> "Units":
+    def flat(self) -> "ClientCurves":
         """All leading dimensions folded into the clients'."""
         return self._map(lambda value: value.reshape(-1))
 
-    def take(self, index: npt.NDArray[np.intp]) -> "Units":
+    def take(self, index: Ints) -> "ClientCurves":
         """The curves of some clients (an index array of any shape over the last axis)."""
         return self._map(lambda value: value[..., index])
 
-    def pick(self, rows: npt.NDArray[np.intp], batch: int) -> "Units":
+    def pick(self, rows: Ints, batch: int) -> "ClientCurves":
         """The curves of some problems of a batch; what the whole batch shares stays shared."""
         return self._map(lambda value: value[rows] if value.ndim > 1 and len(value) == batch else value)
 
-    def shortest(self, selected: Bools) -> Array:
+    def shortest(self, selected: Bools) -> Floats:
         """The least delay of a round of each selection: max over its clients of download + keep_min·u_min, (...)."""
         need = self.overhead + self.keep_min * self.u_min
         return np.asarray(np.where(selected, need, 0.0).max(axis=-1))
 
     @cached_property
-    def y_min(self) -> Array:
+    def y_min(self) -> Floats:
         """Upload seconds per unit of model at p^max."""
         return self.nats / self.s_max
 
     @cached_property
-    def u_min(self) -> Array:
+    def u_min(self) -> Floats:
         """The least seconds per unit of model: everything at its maximum."""
         return self.x_min + self.y_min
 
-    def dense(self) -> "Units":
+    def dense(self) -> "ClientCurves":
         """The same clients when nothing may be pruned."""
         return replace(self, keep_min=np.ones_like(self.keep_min))
 
     # --- the curve, by the price of time --------------------------------------------------------------------------
 
-    def at(self, price: Array) -> Point:
+    def at(self, price: Floats) -> OperatingPoint:
         """x(π), s(π), y(π), u(π) and ε(π), clipped at the client's maxima."""
         x = np.maximum(self.x_min, np.cbrt(self.cubic / price)) if self.free_frequency else _like(self.x_min, price)
         s = np.minimum(self.s_max, log_snr(price / self.noise)) if self.free_power else _like(self.s_max, price)
         y = self.nats / s
-        return Point(x, s, y, x + y, 0.5 * self.cubic / (x * x) + self.noise * np.expm1(s) * y)
+        return OperatingPoint(x, s, y, x + y, 0.5 * self.cubic / (x * x) + self.noise * np.expm1(s) * y)
 
-    def steepness(self, price: Array, point: Point) -> Array:
+    def steepness(self, price: Floats, point: OperatingPoint) -> Floats:
         """−π·u′(π) ≥ 0, s: how fast time shrinks with the logarithm of its price."""
         slower = np.where(point.x > self.x_min, point.x / 3.0, 0.0) if self.free_frequency else 0.0
         if not self.free_power:
@@ -182,25 +179,25 @@ class Units:
         return np.asarray(slower + np.where(point.s < self.s_max, quieter, 0.0))
 
     @cached_property
-    def full_price(self) -> Array:
+    def full_price(self) -> Floats:
         """The price from which on the client runs at all its maxima."""
         computing = self.cubic / self.x_min**3 if self.free_frequency else np.zeros_like(self.x_min)
         sending = self._sending_price(self.s_max) if self.free_power else np.zeros_like(self.x_min)
         return np.maximum(computing, sending)
 
-    def _sending_price(self, s: Array) -> Array:
+    def _sending_price(self, s: Floats) -> Floats:
         price = s * np.exp(s) - np.expm1(s)
         if s.min(initial=np.inf) < 0.1:  # there the difference would cancel
             price = np.where(s < 0.1, polyval(s, _WHISPER), price)
         return np.asarray(self.noise * price)
 
-    def price_below(self, time: Array) -> Array:
+    def price_below(self, time: Floats) -> Floats:
         """A price near the one of ``time`` ≥ u_min, and not above it: as if the other activity took its least time."""
         sending, computing = np.maximum(time - self.x_min, self.y_min), np.maximum(time - self.y_min, self.x_min)
         low = self.cubic / computing**3 if self.free_frequency else np.zeros(np.shape(time))
         return np.maximum(low, self._sending_price(self.nats / sending)) if self.free_power else low
 
-    def price_of_time(self, time: Array) -> Array:
+    def price_of_time(self, time: Floats) -> Floats:
         """π with u(π) = ``time``, in W; the full price where ``time`` ≤ u_min.
 
         At the root either half of the time or more goes to computing, or to sending, which brackets π; safeguarded
@@ -238,7 +235,9 @@ class Units:
                 break
         return np.asarray(np.exp(log_price))
 
-    def price_of_model(self, worth: Array, low: Array, high: Array, price: Array, point: Point) -> tuple[Array, Point]:
+    def price_of_model(
+        self, worth: Floats, low: Floats, high: Floats, price: Floats, point: OperatingPoint
+    ) -> tuple[Floats, OperatingPoint]:
         """π with G(π) = ``worth`` inside [low, high], and the point there, from a price and its point.
 
         ln G is increasing in ln π with slope πu/G in (0, 1], so Newton's steps in log–log are short and safe.
@@ -261,19 +260,19 @@ class Units:
 
     # --- rounds of selections, pruned to the most -------------------------------------------------------------------
 
-    def within(self, selected: Bools, deadline: Array) -> tuple[Array, Array]:
+    def within(self, selected: Bools, deadline: Floats) -> tuple[Floats, Floats]:
         """The least energy of a round of each selection within its deadline, J, and what a second more saves, W."""
-        price, point = self._until(deadline)
+        price, point = self.until(deadline)
         energy = np.where(selected, self.keep_min * point.energy, 0.0).sum(axis=-1)
         return energy, np.where(selected, price, 0.0).sum(axis=-1)
 
-    def _until(self, deadline: Array) -> tuple[Array, Point]:
+    def until(self, deadline: Floats) -> tuple[Floats, OperatingPoint]:
         """Everybody's price and point when they use all of the deadline."""
         time = (deadline[..., None] - self.overhead) / self.keep_min
         price = self.price_of_time(np.maximum(time, self.u_min))
         return price, self.at(price)
 
-    def deadline_at(self, selected: Bools, price: Array) -> Array:
+    def deadline_at(self, selected: Bools, price: Floats) -> Floats:
         """The deadline of a round of each selection at which a second more saves ``price`` joules, (...).
 
         It saves energy at all the clients: their own prices of time add up. The shortest deadline where that saves less
@@ -281,14 +280,14 @@ class Units:
         equal parts, give.
         """
 
-        def alone(own: Array) -> Array:
+        def alone(own: Floats) -> Floats:
             time = self.overhead + self.keep_min * self.at(own[..., None] + np.zeros(selected.shape)).time
             return np.asarray(np.where(selected, time, 0.0).max(axis=-1))
 
         low, high = alone(price), alone(price / selected.sum(axis=-1))
         deadline = low
         for _ in range(60):
-            each, point = self._until(deadline)
+            each, point = self.until(deadline)
             total = np.where(selected, each, 0.0).sum(axis=-1)
             error = np.log(total / price)
             low, high = np.where(error >= 0.0, deadline, low), np.where(error >= 0.0, high, deadline)
@@ -302,16 +301,16 @@ class Units:
                 break
         return deadline
 
-    def share(self, selected: Bools, rounds: Array, budget: float, *, of_energy: bool) -> tuple[float, Array] | None:
+    def share(self, selected: Bools, rounds: Floats, budget: float, *, of_energy: bool) -> tuple[float, Floats] | None:
         """The deadlines (J,) of rounds (J,) of selections (J, N) that keep one budget and need least of the other.
 
         Given with the price of time, W: a second saves as much in each of these rounds, so it is a scalar root. None
         where the budget, J or s in all, does not suffice.
         """
         high = float(np.log(np.where(selected, self.full_price, 0.0).sum(axis=-1).max())) + 1e-12
-        low = float(np.log(_CHEAPEST * np.where(selected, self.full_price, np.inf).min()))
+        low = float(np.log(CHEAPEST_PRICE * np.where(selected, self.full_price, np.inf).min()))
 
-        def deadlines(log_price: float) -> Array:
+        def deadlines(log_price: float) -> Floats:
             return self.deadline_at(selected, np.full(len(rounds), np.exp(log_price)))
 
         def need(log_price: float) -> float:
@@ -329,14 +328,14 @@ class Units:
                 step *= 8.0
         return float(np.exp(found)), deadlines(found)
 
-    def power(self, s: Array) -> Array:
+    def power(self, s: Floats) -> Floats:
         """p = ν·(eˢ − 1), exactly p^max where s is clipped."""
         return np.where(s >= self.s_max, self.max_power, np.minimum(self.noise * np.expm1(s), self.max_power))
 
-    def frequency(self, x: Array) -> Array:
+    def frequency(self, x: Floats) -> Floats:
         """f = C/x, exactly f^max where x is clipped."""
         return np.where(x <= self.x_min, self.max_frequency, np.minimum(self.cycles / x, self.max_frequency))
 
 
-def _like(value: Array, other: Array) -> Array:
+def _like(value: Floats, other: Floats) -> Floats:
     return np.broadcast_to(value, np.broadcast_shapes(value.shape, other.shape))

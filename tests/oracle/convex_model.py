@@ -1,4 +1,4 @@
-"""P1 for a fixed selection as one jointly convex problem in CVXPY: the tests' oracle, the benchmarks' comparator.
+"""Oracle: P1 for a fixed selection as one jointly convex problem in CVXPY, which the benchmarks compare with too.
 
 With the kept fraction m = 1 − λ, the compute time t_c and the upload time t_u as variables (instead of λ, f, p), a
 client costs
@@ -12,79 +12,20 @@ Times are in units of what the whole model takes at f^max and p^max, t_c = x·t_
 variable is of order one; with s = ln(1 + p^max/ν) the exponential's cone is y·e^{s(m − y)/y} ≤ w, free of SNR's 10⁹.
 """
 
-import importlib
 import time
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
-import numpy.typing as npt
 
+from fedgap.arrays import Bools, Floats
+from fedgap.planning.alternating.convex import Coefficients, solved
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import SCHEMES, Scheme
-from fedgap.system import Fleet, download_delay
+from fedgap.planning.schemes import PAPER_SCHEMES, Scheme
+from fedgap.system import Fleet
 
-Array = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
-
-_PROPOSED = SCHEMES["proposed"]
-
-
-def cvxpy() -> Any:
-    """CVXPY, imported when a model is built: it takes a second, and most plans never need it."""
-    return importlib.import_module("cvxpy")
-
-
-def solved(model: Any) -> bool:
-    """Solve a CVXPY problem with Clarabel; whether it found a solution.
-
-    At tight budgets Clarabel may stop a little short of its tolerance (1e-8): that counts, without CVXPY's warning, for
-    every answer is checked by the literal formulas.
-    """
-    cp = cvxpy()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Solution may be inaccurate")
-            model.solve(solver=cp.CLARABEL)
-    except cp.error.SolverError:
-        return False
-    return model.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
-
-
-@dataclass(frozen=True, eq=False)
-class Coefficients:
-    """What the convex model reads of k clients, each of shape (k,): one round at f^max and p^max without pruning."""
-
-    compute_s: Array
-    upload_s: Array
-    download_s: Array
-    compute_j: Array
-    upload_j: Array
-    """(p^max + ν)·t_u^min, J: the coefficient of w."""
-    silent_j: Array
-    """ν·t_u^min, J: what is taken off for each unit of y."""
-    log_snr: Array
-    """s = ln(1 + p^max/ν)."""
-    keep_min: Array
-    """1 − λ^max, or 1 where the scheme does not prune."""
-
-    @classmethod
-    def of(cls, fleet: Fleet, scheme: Scheme = _PROPOSED) -> "Coefficients":
-        """The coefficients of a fleet (already reduced to the selected clients)."""
-        noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
-        log_snr = np.log1p(fleet.max_power_w / noise)
-        upload_s = fleet.gradient_bits * np.log(2.0) / (fleet.bandwidth_hz * log_snr)
-        return cls(
-            compute_s=fleet.cycles / fleet.max_frequency_hz,
-            upload_s=upload_s,
-            download_s=download_delay(fleet),
-            compute_j=fleet.pue * fleet.capacitance * fleet.cycles * fleet.max_frequency_hz**2,
-            upload_j=(fleet.max_power_w + noise) * upload_s,
-            silent_j=noise * upload_s,
-            log_snr=log_snr,
-            keep_min=1.0 - fleet.max_ratio if scheme.prune else np.ones_like(noise),
-        )
+_PROPOSED = PAPER_SCHEMES["proposed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +50,6 @@ def client_variables(count: int, log_snr: Any, keep_min: Any, scheme: Scheme = _
 
     A fixed frequency makes x = z = m, a fixed power y = w = m.
     """
-    cp = cvxpy()
     keep = cp.Variable(count)
     constraints = [keep >= keep_min, keep <= 1.0]
     compute, work = keep, keep
@@ -130,9 +70,9 @@ class FixedSelection:
     feasible: bool
     kept: float
     """Mean m over the selected clients, which the problem maximises; NaN where infeasible."""
-    keep: Array
-    frequency_hz: Array
-    power_w: Array
+    keep: Floats
+    frequency_hz: Floats
+    power_w: Floats
     energy_price: float
     """∂kept/∂E ≥ 0, 1/J."""
     delay_price: float
@@ -151,7 +91,6 @@ class FixedSelectionModel:
     """
 
     def __init__(self, count: int, scheme: Scheme = _PROPOSED, fleet: Fleet | None = None) -> None:
-        cp = cvxpy()
         self.count, self.scheme, self._fleet = count, scheme, fleet
         names = ("compute_j", "upload_j", "silent_j", "compute_s", "upload_s", "download_s", "log_snr", "keep_min")
         if fleet is None:
@@ -159,7 +98,7 @@ class FixedSelectionModel:
             value, self._units = self.parameters, (1.0, 1.0)
         else:
             # What no pruning takes at full power and frequency: it keeps the solver's numbers near 1.
-            numbers = Coefficients.of(fleet, scheme)
+            numbers = Coefficients.of(fleet, prune=scheme.prune)
             joules = float((numbers.compute_j + numbers.upload_j).sum())
             seconds = float((numbers.compute_s + numbers.upload_s + numbers.download_s).max())
             self.parameters, self._units = {}, (joules, seconds)
@@ -181,7 +120,7 @@ class FixedSelectionModel:
         began = time.perf_counter()
         fleet = self._fleet if fleet is None else fleet
         assert fleet is not None
-        numbers = Coefficients.of(fleet, self.scheme)
+        numbers = Coefficients.of(fleet, prune=self.scheme.prune)
         nothing = np.zeros(0)
         failed = FixedSelection(False, np.nan, nothing, nothing, nothing, np.nan, np.nan, 0.0, 0.0)
         if energy_j <= 0.0 or (numbers.download_s >= delay_s).any():
@@ -211,8 +150,8 @@ class FixedSelectionModel:
         )
 
 
-def _scaled(numbers: Coefficients, joules: float, seconds: float) -> dict[str, Array]:
-    """The coefficients with energies and times in the given units."""
+def _scaled(numbers: Coefficients, joules: float, seconds: float) -> dict[str, Floats]:
+    """The coefficients with energies and times in the given curves."""
     unit = {"j": joules, "s": seconds}
     return {name: value / unit.get(name.rsplit("_", 1)[-1], 1.0) for name, value in vars(numbers).items()}
 

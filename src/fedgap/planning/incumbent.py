@@ -1,0 +1,89 @@
+"""The best composition found so far, what was tried, and how far it may be from the optimum."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fedgap.planning.composition import Composition
+from fedgap.planning.fixed_composition import Composed, compose, compose_single
+from fedgap.planning.master import Master
+from fedgap.planning.round_lagrangian import Columns
+from fedgap.planning.settings import Progress
+from fedgap.planning.task import Task
+
+
+class Incumbent:
+    """Solves compositions of a task and keeps the best."""
+
+    def __init__(self, task: Task, master: Master, progress: Progress | None) -> None:
+        self.task, self.master, self.progress = task, master, progress
+        self.best: Composed | None = None
+        self.proven = -np.inf
+        """A lower bound on all plans that enumerating compositions has proven."""
+        self.tried: set[Composition] = set()
+
+    def try_all(self, candidates: Iterable[Composition]) -> list[Composed]:
+        """Solve compositions not tried before; keep the best. Returns those that keep the budgets."""
+        answers = []
+        fresh = [c for c in dict.fromkeys(candidates) if c not in self.tried]
+        self.tried.update(fresh)
+        single = [c for c in fresh if len(c) == 1]
+        if len(single) > 1:  # one selection in all rounds: one vectorised call finds the best
+            cost, _ = compose_single(self.task, np.stack([c.parts[0].selected for c in single]))
+            fresh = [single[int(cost.argmin())], *(c for c in fresh if len(c) > 1)]
+        for composition in fresh:
+            answer = compose(self.task, composition, self.master.prices)
+            if answer is None:
+                continue
+            answers.append(answer)
+            if self.best is None or answer.cost < self.best.cost:
+                self.best = answer
+        return answers
+
+    def hand_over(self) -> None:
+        """Make the best plan's rounds columns of the program."""
+        if self.best is None:
+            return
+        objective, best = self.task.objective, self.best
+        for part, segment, deadline in zip(best.composition.parts, best.segments, best.deadline, strict=True):
+            mean = segment.pruning_ratio[segment.selected].mean()
+            cost = objective.selection_cost(segment.selected[None]) + objective.pruning_weight * mean
+            energy = np.array([float(self.task.problem.cost(segment).energy_j)])
+            self.master.add(part.kind, Columns(segment.selected[None], cost, energy, deadline[None]))
+
+    @property
+    def cost(self) -> float:
+        """The best plan's value without the constant; infinite where there is none."""
+        return self.best.cost if self.best is not None else np.inf
+
+    @property
+    def best_prices(self) -> tuple[float, float] | None:
+        """(μ, ν) of the best plan so far."""
+        return None if self.best is None else self.prices_of(self.best)
+
+    def prices_of(self, solved: Composed) -> tuple[float, float]:
+        """(μ, ν) of a composition."""
+        rounds = self.task.problem.rounds
+        return solved.energy_price * rounds, solved.delay_price * rounds
+
+    @property
+    def lower_bound(self) -> float:
+        """No plan's value, without the constant, is below this."""
+        return max(self.master.lower_bound, self.proven)
+
+    @property
+    def gap(self) -> float:
+        """How far the best plan is above the bound, relatively."""
+        if self.best is None:
+            return np.inf
+        return (self.best.cost - self.lower_bound) / max(abs(self.best.cost), 1e-300)
+
+    @property
+    def above_program(self) -> float:
+        """How far the best plan is above the program's value, relatively: what whole rounds cost, with its columns."""
+        return (self.best.cost - self.master.objective) / abs(self.best.cost) if self.best is not None else np.inf
+
+    def report(self, what: str, step: int = 0) -> None:
+        """Tell where the search stands."""
+        if self.progress is not None:
+            self.progress(what, step, self.cost, self.lower_bound)

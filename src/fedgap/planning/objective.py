@@ -1,0 +1,102 @@
+"""What the solvers need to know about the quantity that a plan minimises.
+
+The value of a plan of R rounds must have the form
+
+    constant + mean over its rounds of [ selection_cost(A) + pruning_weight · (mean pruning ratio over A) ],
+
+where A is the round's selection and everything may depend on R. The paper's θ has this form, and so has the measured
+guide. A class with the members of :class:`Objective` can be used without being registered: give its factory, a
+function from a :class:`~fedgap.planning.problem.Problem` to the objective, to ``plan(scenario, objective=...)``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedgap.arrays import Bools, Floats
+from fedgap.planning.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class AdditiveStatements:
+    """selection_cost(A) = (few_clients + weight·Φ²)/k with Φ the sum or the mean of φ_n over A, and k = |A|.
+
+    With this structure a search over large fleets can prove a lower bound.
+    """
+
+    phi: Floats
+    """φ_n ≥ 0, (N,)."""
+    few_clients: float
+    weight: float
+    mean: bool
+    """Whether Φ is the mean of φ_n, not their sum."""
+
+    def cost(self, selected: Bools) -> Floats:
+        """The selection cost of each selection, (...); infinite where nobody is selected."""
+        count = selected.sum(axis=-1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            phi = (selected @ self.phi) / (count if self.mean else 1)
+            return np.where(count > 0, (self.few_clients + self.weight * phi**2) / count, np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class PooledLabels:
+    """selection_cost(A) depends on k = |A| and on the sum of the clients' label histograms alone.
+
+    With this structure a local search evaluates many moves at once. It proves no bound.
+    """
+
+    counts: Floats
+    """Label histograms, (N, classes)."""
+    target: Floats | None
+    """The histogram that the pooled labels should resemble, (classes,)."""
+    cost: Callable[[Floats, int], Floats]
+    """The selection cost of selections of k clients with these pooled histograms, (..., classes) → (...)."""
+    start: "Objective | None"
+    """A similar objective with additive statements; its plan is where the search starts."""
+
+
+class Objective(Protocol):
+    """A quantity to minimise; see the module docstring for its form.
+
+    Up to 12 clients any objective is solved with a certificate. Above, additive statements still allow one; without
+    them the plan comes from a local search that proves no bound.
+    """
+
+    @property
+    def name(self) -> str:
+        """How plans call it."""
+
+    @property
+    def constant(self) -> float:
+        """What no decision changes as long as R is the same."""
+
+    @property
+    def pruning_weight(self) -> float:
+        """The cost of a round in which the selected clients prune everything; at least 0."""
+
+    @property
+    def chooses_rounds(self) -> bool:
+        """Whether the number of rounds is decided as well, up to the scenario's."""
+        return False
+
+    @property
+    def additive(self) -> AdditiveStatements | None:
+        """Additive statements, if the selection cost has this form."""
+        return None
+
+    @property
+    def pooled(self) -> PooledLabels | None:
+        """Pooled labels, if the selection cost has this form."""
+        return None
+
+    def selection_cost(self, selected: Bools) -> Floats:
+        """The cost of an unpruned round of each selection, (..., N) → (...); infinite where it is not allowed."""
+
+    def with_rounds(self, rounds: int) -> "Objective":
+        """The same objective for another number of rounds."""
+
+
+ObjectiveFactory = Callable[[Problem], Objective]

@@ -1,0 +1,91 @@
+"""The measured guide: what ranked random plans by the accuracy that they reached.
+
+θ does not rank plans well. Of what can be computed beforehand, this did better (``experiments/guide``):
+
+    (1 + 10·KL(A) + 1/k + λ̄/5)/R        the smaller the better,
+
+with KL(A) the divergence of the selected clients' pooled labels from the target's (both add-one smoothed), k their
+number, λ̄ the mean pruning ratio and R the number of rounds, which is decided too. The weight of λ̄ is too small to have
+been measured: it spends what is left of the budgets on keeping more of the model. Where no labels are known, another
+1/k stands for 10·KL(A), which falls with k in much the same way.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedgap.arrays import Bools, Floats, Ints
+from fedgap.planning.objective import AdditiveStatements, PooledLabels
+from fedgap.planning.problem import Problem
+from fedgap.theory import divergence, smoothed
+
+DIVERGENCE, FEW_CLIENTS, PRUNING = 10.0, 1.0, 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class Guide:
+    """The measured guide of a fleet over a number of rounds, by clients' labels or by given statements."""
+
+    rounds: int
+    labels: tuple[Floats, Floats] | None
+    """Label histograms, (N, classes), and the target's, (classes,)."""
+    phi: Floats
+    """Without labels: the mean of these, squared, over k stands for KL(A), (N,)."""
+    few_clients: float
+    name: str = "measured"
+    chooses_rounds: bool = True
+
+    @property
+    def constant(self) -> float:
+        """1/R."""
+        return 1.0 / self.rounds
+
+    @property
+    def pruning_weight(self) -> float:
+        """1/(5·R)."""
+        return PRUNING / self.rounds
+
+    @property
+    def pooled(self) -> PooledLabels | None:
+        """The clients' labels, where they are known."""
+        if self.labels is None:
+            return None
+        # Alone, clients only guide the search of a large fleet: Φ² = N·KL of each client's own labels.
+        counts, target = self.labels
+        alone = np.sqrt(np.maximum(divergence(smoothed(counts), smoothed(target)), 0.0) * len(counts))
+        return PooledLabels(counts, target, self._pooled_cost, replace(self, labels=None, phi=alone))
+
+    @property
+    def additive(self) -> AdditiveStatements | None:
+        """Where no labels are known."""
+        if self.labels is not None:
+            return None
+        weight = DIVERGENCE if self.phi.any() else 0.0
+        return AdditiveStatements(self.phi, self.few_clients / self.rounds, weight / self.rounds, mean=True)
+
+    def selection_cost(self, selected: Bools) -> Floats:
+        """(10·KL(A) + 1/k)/R."""
+        if self.additive is not None:
+            return self.additive.cost(selected)
+        assert self.labels is not None
+        count = selected.sum(axis=-1)
+        cost = self._pooled_cost(selected.astype(np.float64) @ self.labels[0], np.maximum(count, 1))
+        return np.where(count > 0, cost, np.inf)
+
+    def _pooled_cost(self, histogram: Floats, count: int | Ints) -> Floats:
+        assert self.labels is not None
+        apart = np.maximum(divergence(smoothed(histogram), smoothed(self.labels[1])), 0.0)
+        return np.asarray((DIVERGENCE * apart + self.few_clients / count) / self.rounds)
+
+    def with_rounds(self, rounds: int) -> "Guide":
+        """The same over another number of rounds."""
+        return replace(self, rounds=rounds)
+
+
+def measured(problem: Problem) -> Guide:
+    """The measured guide of a problem."""
+    labels = None
+    if problem.label_counts is not None and problem.target_counts is not None:
+        labels = problem.label_counts, problem.target_counts
+    few_clients = FEW_CLIENTS if labels is not None else 2.0 * FEW_CLIENTS
+    return Guide(problem.rounds, labels, np.zeros(problem.size), few_clients)

@@ -1,0 +1,63 @@
+"""Scoring a plan again that a person may have written or edited."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+
+from fedgap.config import Scenario
+from fedgap.planning.plan import Plan
+from fedgap.planning.problem import Problem
+from fedgap.planning.tolerances import BUDGET_MARGIN
+from fedgap.registry import SCHEMES
+
+_SAME = 1e-9
+"""Relative difference up to which a plan's numbers are those of its segments: far above what JSON and rounding lose."""
+
+
+def rescore(plan: Plan, scenario: Scenario) -> Plan:
+    """The plan as it is where its θ, joules and seconds are those of its segments; otherwise scored again.
+
+    A plan that was edited loses its certificate (lower bound, gap and prices). Its status says whether it keeps the
+    budgets. It keeps the name that a person gave it as ``scheme``; with the name of a scheme it is called ``edited``,
+    because the scheme did not make it.
+    """
+    if not plan.segments:
+        return plan
+    problem = Problem.of(scenario).with_rounds(plan.rounds)
+    terms = problem.objective(plan.segments)
+    energy_j, delay_s = problem.energy(plan.segments), problem.delay(plan.segments)
+    # A plan of fewer rounds than asked for has θ = ∞; its terms are those of its rounds.
+    stated = plan.theta if np.isfinite(plan.theta) else sum(plan.terms.values())
+    if all(_same(*pair) for pair in ((stated, terms.theta), (plan.energy_j, energy_j), (plan.delay_s, delay_s))):
+        return plan
+    excess = [
+        f"needs {needed:.6g} {unit} of {budget:.6g} {unit}"
+        for needed, budget, unit in ((energy_j, problem.energy_j, "J"), (delay_s, problem.delay_s, "s"))
+        if needed > budget * (1.0 + BUDGET_MARGIN)
+    ]
+    moved = plan.scenario_hash not in ("", scenario.hash())
+    origin = "made for another scenario, and scored for this one" if moved else "written or edited by hand"
+    return replace(
+        plan,
+        status="infeasible" if excess else "feasible",
+        scheme=plan.scheme if moved or not _is_scheme(plan.scheme) else "edited",
+        theta=terms.theta,
+        terms=asdict(terms),
+        energy_j=energy_j,
+        delay_s=delay_s,
+        reason="; ".join([origin, *excess]),
+        lower_bound=None,
+        bound_scope="all",
+        least_budget=None,
+        prices=None,
+        trace=(),
+    )
+
+
+def _same(stated: float, scored: float) -> bool:
+    return bool(abs(stated - scored) <= _SAME * abs(scored))
+
+
+def _is_scheme(name: str) -> bool:
+    """Whether a scheme may have given a plan this name: see :func:`fedgap.planning.solve.scheme_of`."""
+    return name.split("+")[0] in SCHEMES.names() or ":" in name

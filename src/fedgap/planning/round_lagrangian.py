@@ -1,0 +1,212 @@
+"""The Lagrangian of a round: with a joule priced at μ and a second at ν, which selection and deadline cost least?
+
+    L_A(μ, ν) = c_A + min_d { ν·d + μ·E_bc + Σ_{n∈A} v_n(d) },    v_n(d) = min_m γ(1 − m)/k + μ·m·ψ_n((d − δ_n)/m)
+
+with c_A the objective's cost of the selection (θ: R(β + γ₁Φ²)/k), γ its weight of pruning (θ: R·γ₂), δ_n the download
+and E_bc the broadcast's joules. v_n is convex in d and known piecewise: all of the model is kept, or as little as
+allowed, or the client sits at its own price π* where G(π*) = γ/(kμ), and v_n is linear. min_A L_A gives a lower bound
+on P1 (:mod:`fedgap.planning.exact`), and its minimiser is the next column.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+
+from fedgap.arrays import Bools, Floats, Ints
+from fedgap.planning.client_curves import ClientCurves
+from fedgap.planning.task import Task
+from fedgap.planning.tolerances import KEPT, TANGENTS_MET
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Rounds that a plan may be made of: S selections, each with a deadline; arrays (S,) but ``selected`` (S, N)."""
+
+    selected: Bools
+    cost: Floats
+    """The objective's cost of the round: c_A + γ·mean λ."""
+    energy: Floats
+    """J of the round, broadcast included."""
+    deadline: Floats
+    """s."""
+
+    @classmethod
+    def join(cls, parts: Sequence["Columns"]) -> "Columns":
+        """Several lists of columns as one."""
+        return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
+
+    def take(self, index: Sequence[int]) -> "Columns":
+        """Some of the columns."""
+        return Columns(self.selected[index], self.cost[index], self.energy[index], self.deadline[index])
+
+
+class Priced(NamedTuple):
+    """An oracle's answer: a valid lower bound on min_A L_A(μ, ν), and the best rounds it found."""
+
+    lower_bound: float
+    columns: Columns
+
+
+class Balance(NamedTuple):
+    """Where G(π*) = γ/(kμ): the client's time a unit of model, energy a unit, and μ·π*, the worth of a second."""
+
+    time: Floats
+    energy: Floats
+    rate: Floats
+
+
+def balance(curves: ClientCurves, gamma_share: Floats, mu: float, floor: Floats) -> Balance:
+    """u(π*), ε(π*) and μπ* with G(π*) = γ/(kμ), for clients (..., N).
+
+    Where the model is worth more than full speed costs, π* follows from G = ε + π·u_min; μπ* stays finite at μ = 0.
+
+    :param gamma_share: γ/k; :param floor: a price below which no client works on the deadlines of interest.
+    """
+    full = curves.full_price
+    at_full = curves.at(full)
+    stretched = gamma_share >= mu * (at_full.energy + full * at_full.time)
+    with np.errstate(divide="ignore"):
+        worth = np.where(stretched, at_full.energy + full * at_full.time, gamma_share / (mu if mu > 0.0 else 1.0))
+    low = np.minimum(floor, full)
+    at_low = curves.at(low)
+    worth = np.maximum(worth, at_low.energy + low * at_low.time)
+    start = np.clip(full * worth / (at_full.energy + full * at_full.time), low, full)
+    price, point = curves.price_of_model(worth, low, full, start, curves.at(start))
+    rate = np.where(stretched, (gamma_share - mu * at_full.energy) / at_full.time, mu * price)
+    return Balance(point.time, point.energy, rate)
+
+
+class Worths:
+    """v_n(d) and v_n′(d) of every client on a grid of deadlines; what does not depend on prices is computed once."""
+
+    def __init__(self, curves: ClientCurves, grid: Floats) -> None:
+        self.curves, self.grid = curves, grid
+        time = grid[:, None] - curves.overhead
+        self.in_time = time >= curves.keep_min * curves.u_min * (1.0 - KEPT)
+        """(D, N): whether the client can meet the deadline at all."""
+        self._time = np.where(self.in_time, time, curves.keep_min * curves.u_min)
+        everything, least = np.maximum(self._time, curves.u_min), self._time / curves.keep_min
+        self._price_all, self._price_least = curves.price_of_time(np.stack([everything, least]))
+        self._energy_all = curves.at(self._price_all).energy
+        self._energy_least = curves.keep_min * curves.at(self._price_least).energy
+        self.floor = 0.5 * self._price_least[-1]
+        """A price of time below all that occur on the grid."""
+        self._balances: dict[tuple[float, float], Balance] = {}
+
+    def at(self, gamma_share: float, mu: float, rows: Ints | slice) -> tuple[Floats, Floats]:
+        """(v, v′) at some grid points, (rows, N), for selections whose γ/k is ``gamma_share``.
+
+        Clients that cannot meet a deadline have the value of the least one that they can: mask them with ``in_time``.
+        """
+        curves, time = self.curves, self._time[rows]
+        balanced = self._balance(gamma_share, mu)
+        everything, little = time >= balanced.time, time <= curves.keep_min * balanced.time
+        pruned = gamma_share * (1.0 - curves.keep_min) + mu * self._energy_least[rows]
+        value = np.where(
+            everything, mu * self._energy_all[rows], np.where(little, pruned, gamma_share - balanced.rate * time)
+        )
+        # A client that only just meets the deadline at full speed values the next second as a stretched one does.
+        squeezed = np.maximum(mu * self._price_least[rows], balanced.rate)
+        slope = -np.where(everything, mu * self._price_all[rows], np.where(little, squeezed, balanced.rate))
+        return value, slope
+
+    def expect(self, gamma_shares: Floats, mu: float) -> None:
+        """Solve for the clients' own prices at several γ/k in one go."""
+        missing = [share for share in gamma_shares.tolist() if (share, mu) not in self._balances]
+        if not missing:
+            return
+        if any(known[1] != mu for known in self._balances):
+            self._balances.clear()  # prices change for good from one pricing to the next
+        shape = (len(missing), *self.curves.noise.shape)
+        solved = balance(self.curves, np.broadcast_to(np.array(missing)[:, None], shape), mu, self.floor)
+        for row, share in enumerate(missing):
+            self._balances[share, mu] = Balance(*(part[row] for part in solved))
+
+    def _balance(self, gamma_share: float, mu: float) -> Balance:
+        self.expect(np.array([gamma_share]), mu)
+        return self._balances[gamma_share, mu]
+
+
+class Refined(NamedTuple):
+    """The least L of some selections: a lower bound, the value and the rounds that reach it."""
+
+    bound: Floats
+    value: Floats
+    columns: Columns
+
+
+class RoundCurve:
+    """L of some selections as a function of the deadline, exactly."""
+
+    def __init__(
+        self, task: Task, curves: ClientCurves, selected: Bools, base: Floats, mu: float, nu: float, floor: Floats
+    ) -> None:
+        self.curves, self.selected, self.base, self.mu, self.nu = curves, selected, base, mu, nu
+        self.broadcast = task.problem.broadcast_j
+        count = selected.sum(axis=-1, keepdims=True)
+        gamma_share = np.broadcast_to(task.objective.pruning_weight / count, selected.shape)
+        self.balance = balance(curves, gamma_share, mu, floor)
+        self.gamma_share = gamma_share[:, 0]
+
+    def at(self, deadline: Floats) -> tuple[Floats, Floats, Columns]:
+        """L, L′ and the rounds themselves at deadlines (S,)."""
+        curves, selected = self.curves, self.selected
+        time = np.maximum(deadline[:, None] - curves.overhead, curves.keep_min * curves.u_min)
+        keep = np.clip(time / self.balance.time, curves.keep_min, 1.0)
+        per_unit = np.maximum(time / keep, curves.u_min)
+        price = curves.price_of_time(per_unit)
+        energy = np.where(selected, keep * curves.at(price).energy, 0.0).sum(axis=-1) + self.broadcast
+        rate = np.where(keep >= 1.0, self.mu * price, self.balance.rate)
+        rate = np.where(keep <= curves.keep_min, np.maximum(self.mu * price, rate), rate)
+        rate = np.where(selected, rate, 0.0).sum(axis=-1)
+        pruned = self.gamma_share * np.where(selected, 1.0 - keep, 0.0).sum(axis=-1)
+        cost = self.base + pruned
+        return (
+            cost + self.mu * energy + self.nu * deadline,
+            self.nu - rate,
+            Columns(selected, cost, energy, deadline),
+        )
+
+    def minimise(self, low: Floats, high: Floats, met: float = TANGENTS_MET) -> Refined:
+        """The least L in [low, high], where it lies as the caller knows, with a lower bound by tangents.
+
+        :param met: how close value and bound must be, relatively.
+        """
+        at_low, at_high = self.at(low), self.at(high)
+        best = _better(at_low, at_high)
+        bound = np.minimum(at_low[0], at_high[0])
+        open_ = (at_low[1] < 0.0) & (at_high[1] > 0.0)
+        for step in range(40):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                (f0, g0, _), (f1, g1, _) = at_low, at_high
+                where = (f1 - f0 + g0 * low - g1 * high) / (g0 - g1)
+                meeting = f0 + g0 * (where - low)
+            sane = open_ & np.isfinite(where) & (where > low) & (where < high)
+            bound = np.where(sane, np.minimum(meeting, best[0]), np.where(open_, bound, best[0]))
+            if np.all(~open_ | (best[0] - bound <= met * np.abs(best[0])) | (high - low <= 1e-14 * high)):
+                break
+            trial = np.where(sane & (step % 3 != 2), where, 0.5 * (low + high))
+            now = self.at(trial)
+            rising = now[1] >= 0.0
+            best = _better(best, now)
+            at_high = _choose(rising & open_, now, at_high)
+            at_low = _choose(~rising & open_, now, at_low)
+            high, low = np.where(rising & open_, trial, high), np.where(~rising & open_, trial, low)
+        return Refined(np.minimum(bound, best[0]), best[0], best[2])
+
+
+_State = tuple[Floats, Floats, Columns]
+
+
+def _choose(mask: Bools, a: _State, b: _State) -> _State:
+    columns = Columns(
+        a[2].selected,
+        *(np.where(mask, getattr(a[2], key), getattr(b[2], key)) for key in ("cost", "energy", "deadline")),
+    )
+    return np.where(mask, a[0], b[0]), np.where(mask, a[1], b[1]), columns
+
+
+def _better(a: _State, b: _State) -> _State:
+    return _choose(a[0] <= b[0], a, b)

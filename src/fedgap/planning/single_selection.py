@@ -1,0 +1,97 @@
+"""A plan within milliseconds: the best one that keeps a single selection in all rounds.
+
+It is feasible and scored like any other; what it lacks is time sharing and the certificate, which follow.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedgap.arrays import Bools
+from fedgap.planning.composition import Composition, Part
+from fedgap.planning.fixed_composition import compose, compose_single
+from fedgap.planning.oracles.enumerate import all_selections
+from fedgap.planning.plan import Plan, Segment
+from fedgap.planning.solve import answer_of
+from fedgap.planning.task import Task
+from fedgap.planning.tolerances import ENUMERATED_CLIENTS
+
+_CHUNK = 8
+"""Selections that are solved at once."""
+_TRIES = 3
+"""Of the best selections, how many are tried with the dense first round."""
+_SIZES = 48
+"""Numbers of clients that are tried in a large fleet, in geometric steps."""
+_LEAST_KEPT = 1e-3
+"""Below this, what the most pruned client keeps says nothing about the dense round's share of the budgets."""
+
+
+def best_single_selection(task: Task) -> Plan | None:
+    """The best plan with one selection, or None where no selection tried fits the budgets.
+
+    Up to 12 clients it is the best of all selections: pruning only adds to a selection's cost, so in order of that cost
+    the search may stop as soon as the next one alone exceeds the best total.
+    """
+    selections = _candidates(task)
+    base = task.objective.selection_cost(selections)
+    order = np.argsort(base, kind="stable")
+    order = order[np.isfinite(base[order])]
+    total, kept = np.full((2, len(selections)), np.inf)
+    for start in range(0, len(order), _CHUNK):
+        chunk = order[start : start + _CHUNK]
+        if base[chunk[0]] >= total.min():
+            break
+        total[chunk], answer = compose_single(task, selections[chunk])
+        kept[chunk] = answer.keep.min(axis=-1, where=selections[chunk], initial=1.0)
+    for best in np.argsort(total, kind="stable")[:_TRIES]:
+        if not np.isfinite(total[best]):
+            break
+        segments = _segments(task, selections[best], float(kept[best]))
+        if segments:
+            return answer_of(task, "exact", segments, status="feasible")
+    return None
+
+
+def _candidates(task: Task) -> Bools:
+    size, objective, curves = task.problem.size, task.objective, task.kinds[-1].curves
+    if task.selected is not None:
+        return task.selected[None]
+    if size <= ENUMERATED_CLIENTS:
+        return all_selections(size)
+    # The first k clients in order of φ (or of what each costs alone), of the least time, and of both together.
+    additive = objective.additive or (objective.pooled and objective.pooled.start and objective.pooled.start.additive)
+    alone = additive.phi if additive else objective.selection_cost(np.eye(size, dtype=np.bool_))
+    time = curves.overhead + curves.keep_min * curves.u_min
+    sizes = np.unique(np.geomspace(1, size, _SIZES).astype(int))
+    return np.stack([np.argsort(np.argsort(key)) < k for key in (alone, time, alone * time) for k in sizes])
+
+
+def _segments(task: Task, selected: Bools, kept: float) -> tuple[Segment, ...]:
+    """All rounds with one selection, the first of them dense where it must be; empty where they do not fit.
+
+    The dense round gets 1/kept times its share of both budgets, kept being what the most pruned client keeps, because
+    costs grow with the model that is kept. How much is best is a root that the exact solver finds; in one round of
+    hundreds it hardly shows.
+    """
+    problem, rounds = task.problem, task.problem.rounds
+    if len(task.kinds) == 2:
+        share = min(1.0 / (rounds * max(kept, _LEAST_KEPT)), 0.5)
+        first = _alone(task, selected, 1, share * problem.energy_j, share * problem.delay_s, dense=True)
+        if first:
+            left_j, left_s = problem.energy_j - problem.energy(first), problem.delay_s - problem.delay(first)
+            rest = _alone(task, selected, rounds - 1, left_j, left_s, dense=False)
+            if rest:
+                return (*first, *rest)
+    parts = (Part(k, selected, kind.rounds) for k, kind in enumerate(task.kinds))
+    composed = compose(task, Composition(tuple(parts)))
+    return composed.segments if composed is not None else ()
+
+
+def _alone(
+    task: Task, selected: Bools, rounds: int, energy_j: float, delay_s: float, *, dense: bool
+) -> tuple[Segment, ...]:
+    """Rounds of one kind within budgets of their own; empty where they do not fit."""
+    some = task.with_rounds(rounds)
+    problem = replace(some.problem, energy_j=energy_j, delay_s=delay_s, dense_first=dense)
+    composed = compose(replace(some, problem=problem), Composition((Part(0, selected, rounds),)))
+    return composed.segments if composed is not None else ()

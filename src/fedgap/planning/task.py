@@ -1,0 +1,109 @@
+"""One planning task: the constraints of P1, what is minimised, and what a scheme leaves to decide."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedgap.arrays import Bools
+from fedgap.config import Scenario
+from fedgap.errors import InputError, did_you_mean
+from fedgap.planning.client_curves import ClientCurves
+from fedgap.planning.objective import Objective, ObjectiveFactory
+from fedgap.planning.plan import Segment
+from fedgap.planning.problem import Problem
+from fedgap.planning.schemes import Scheme
+from fedgap.registry import OBJECTIVES, SELECTION
+
+
+@dataclass(frozen=True, eq=False)
+class RoundKind:
+    """Rounds of one kind: how many there are, and the clients' curves in them."""
+
+    rounds: int
+    curves: ClientCurves
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What to solve. The scheme's objective and selection rule are applied in :meth:`of`, and nowhere else."""
+
+    problem: Problem
+    scheme: Scheme
+    objective: Objective
+    selected: Bools | None
+    """Who takes part in every round, (N,), where that is fixed."""
+
+    @classmethod
+    def of(cls, problem: Problem, scheme: Scheme) -> "Task":
+        """A problem under a scheme."""
+        factory: ObjectiveFactory | str = scheme.objective
+        if isinstance(factory, str):
+            factory = OBJECTIVES.load(factory)
+        if not callable(factory):
+            raise InputError(f"objective: must be a function from a problem to an objective; got {factory!r}")
+        selected = np.ones(problem.size, dtype=np.bool_) if not scheme.select else None
+        if scheme.selection is not None:
+            rule = SELECTION.load(scheme.selection) if isinstance(scheme.selection, str) else scheme.selection
+            if not callable(rule):
+                raise InputError(f"selection: must be a function from a scenario to clients; got {rule!r}")
+            assert problem.scenario is not None, "a selection rule needs the scenario"
+            selected = chosen_clients(rule(problem.scenario), problem.scenario)
+        return cls(problem, scheme, factory(problem), selected)
+
+    def with_rounds(self, rounds: int) -> "Task":
+        """The same task over another number of rounds."""
+        return replace(self, problem=self.problem.with_rounds(rounds), objective=self.objective.with_rounds(rounds))
+
+    @cached_property
+    def kinds(self) -> tuple[RoundKind, ...]:
+        """The kinds of rounds of a plan; the dense first round, where there is one, comes first."""
+        problem, scheme = self.problem, self.scheme
+        curves = ClientCurves.of(
+            problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency
+        )
+        if not (problem.dense_first and scheme.prune):
+            return (RoundKind(problem.rounds, curves),)
+        kinds = RoundKind(1, curves.dense()), RoundKind(problem.rounds - 1, curves)
+        return kinds if problem.rounds > 1 else kinds[:1]
+
+    def value(self, segments: Sequence[Segment]) -> float:
+        """The objective's value of a plan."""
+        total = 0.0
+        for segment in segments:
+            pruned = float(segment.pruning_ratio[segment.selected].mean())
+            one_round = float(self.objective.selection_cost(segment.selected)) + self.objective.pruning_weight * pruned
+            total += segment.rounds / self.problem.rounds * one_round
+        return self.objective.constant + total
+
+
+def chosen_clients(answer: Any, scenario: Scenario) -> Bools:
+    """A selection rule's answer as truth values, (N,): truth values, indices or names of clients are understood."""
+    size, names = scenario.size, scenario.names
+    clients = np.asarray(list(answer) if isinstance(answer, (set, frozenset, tuple)) else answer)
+    if clients.dtype.kind == "b":
+        if clients.shape != (size,):
+            raise InputError(f"selection: the rule must give {size} truth values, one per client; "
+                             f"its answer has shape {clients.shape}")
+        selected = clients.astype(np.bool_)
+    elif clients.dtype.kind in "iu" and clients.ndim == 1:
+        wrong = clients[(clients < 0) | (clients >= size)]
+        if wrong.size:
+            raise InputError(f"selection: the rule selects client {wrong[0]}; must be from 0 to {size - 1}")
+        selected = np.isin(np.arange(size), clients)
+    elif clients.dtype.kind in "UO" and clients.ndim == 1 and all(isinstance(name, str) for name in clients.tolist()):
+        for name in clients.tolist():
+            if name not in names:
+                raise InputError(f"selection: the rule selects {name!r}, which is not a client"
+                                 f"{did_you_mean(name, names)}")
+        selected = np.isin(names, clients)
+    elif clients.size == 0:
+        selected = np.zeros(size, dtype=np.bool_)
+    else:
+        raise InputError("selection: the rule must give truth values, indices or names of clients; "
+                         f"got {type(answer).__name__} {answer!r:.60}")
+    if not selected.any():
+        raise InputError("selection: the rule selects nobody; must select at least one client")
+    return selected

@@ -1,0 +1,45 @@
+"""Among plans of equal value, the one of least energy.
+
+Where energy is no object (its price is zero), the deadlines that the solver chose only have to let every client keep
+what it keeps. Unless they are chosen with care, a dense first round may run at full power while all others have time
+to spare. With every client's kept fraction m held, the deadlines of least energy share one price of time, a scalar
+root (:meth:`fedgap.planning.client_curves.ClientCurves.share`). The value depends on the selections and on m alone, so
+it does not change; selections, rounds and pruning ratios do not either.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedgap.planning.client_curves import ClientCurves
+from fedgap.planning.fixed_composition import Composed
+from fedgap.planning.plan import Segment
+from fedgap.planning.task import Task
+from fedgap.planning.tolerances import BUDGET_MARGIN
+
+
+def thriftier(task: Task, solved: Composed) -> tuple[Segment, ...]:
+    """The segments with powers and clocks of least energy, or as they are where energy is scarce or nothing is saved.
+
+    A single segment has them already: its clients use all of the time that there is.
+    """
+    problem, segments = task.problem, solved.segments
+    spent = problem.energy(segments)
+    if len(segments) < 2 or solved.energy_price > 0.0 or spent >= problem.energy_j * (1.0 - BUDGET_MARGIN):
+        return segments
+    selected = np.stack([segment.selected for segment in segments])
+    keep = np.where(selected, 1.0 - np.stack([segment.pruning_ratio for segment in segments]), 1.0)
+    curves = ClientCurves.stack([task.kinds[part.kind].curves for part in solved.composition.parts])
+    curves = replace(curves, keep_min=keep)
+    rounds = np.array([segment.rounds for segment in segments], dtype=np.float64)
+    shared = curves.share(selected, rounds, problem.delay_s, of_energy=False)
+    if shared is None:  # no time to spare, but for rounding
+        return segments
+    point = curves.until(shared[1])[1]
+    power, frequency = curves.power(point.s), curves.frequency(point.x)
+    saving = tuple(
+        replace(segment, power_w=np.where(chosen, watts, 0.0), frequency_hz=np.where(chosen, hertz, 0.0))
+        for segment, chosen, watts, hertz in zip(segments, selected, power, frequency, strict=True)
+    )
+    in_time = problem.delay(saving) <= problem.delay_s * (1.0 + BUDGET_MARGIN)
+    return saving if in_time and problem.energy(saving) < spent * (1.0 - BUDGET_MARGIN) else segments
