@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fedgap.cli.planning_pictures import draw_comparison
 from rich.console import Console, RenderableType
 
 import fedgap
 from fedgap.cli import plan_tables
-from fedgap.cli.planning_pictures import draw_comparison
 from fedgap.cli.reproduce_command import result_tables
 from fedgap.cli.terminal import show, steps
 from fedgap.evidence.definition import load_figure

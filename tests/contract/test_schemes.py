@@ -11,7 +11,6 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from fedgap.cli.arguments import Scheme as Choice
 from fedgap.config import Scenario
 from fedgap.config.experiment_sections import Scheme as Written
 from fedgap.planning import SCHEMES, plan
@@ -42,7 +41,6 @@ def cost(answer) -> float:
 
 def test_the_contract_s_names_are_there_and_come_first():
     assert tuple(SCHEMES)[: len(PAPER)] == PAPER
-    assert set(get_args(Choice)) == set(SCHEMES)
     assert set(get_args(Written)) == set(SCHEMES)
 
 

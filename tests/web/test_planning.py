@@ -8,8 +8,8 @@ import pytest
 
 import fedgap
 from fedgap.planning import PAPER_SCHEMES, SCHEMES
+from fedgap.planning.draft import draft
 from fedgap.planning.problem import Problem
-from fedgap.web.draft import draft
 from tests.web.studio_server import Studio
 
 CASES = Path(__file__).parents[1] / "cases"

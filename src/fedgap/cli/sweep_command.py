@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedgap.cli.arguments import AsJson
+from fedgap.cli.arguments import AsJson, ExperimentFile
+from fedgap.cli.extras import require
 from fedgap.cli.terminal import show
-from fedgap.cli.train_command import ExperimentFile, resumable
+from fedgap.cli.train_command import resumable
 from fedgap.errors import FedgapError, InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from fedgap.cli.uncut_table import Sheet
+    from fedgap.report.uncut_table import Sheet
     from fedgap.running.sweep import Outcome, Point
 
 
@@ -24,8 +25,8 @@ def sweep(
     experiment: ExperimentFile,
     grid: Annotated[list[str], typer.Argument(metavar="key=value,value", help="Values to combine, for example "
                                               "seed=0,1,2 budget.delay_s=100,150.")],
-    out: Annotated[Path, typer.Option(help="The sweep's folder; the same call goes on with an interrupted sweep.")],
-    workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one a core.")] = None,
+    out: Annotated[Path, typer.Option(help="The sweep's folder; the same command continues an interrupted sweep.")],
+    workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one per core.")] = None,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on this Ray cluster instead (auto, or "
                                             "ray://host:port).")] = None,
     stacked: Annotated[bool, typer.Option("--stacked", help="Train the runs together in one computation; pays on a "
@@ -33,12 +34,15 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Train every combination of some keys' values, and summarise over seeds with 95 % confidence intervals."""
+    require("train", "sweep")
+    if ray is not None:
+        require("ray", "--ray")
     from fedgap.config import Experiment
     from fedgap.running.sweep import parse_grid
     from fedgap.running.sweep import sweep as run_sweep
 
     if ray is not None and stacked:
-        raise InputError("--stacked: not together with --ray; it trains in this process")
+        raise InputError("--stacked: cannot be combined with --ray, because it trains in this process")
     chosen, values = Experiment.load(experiment), parse_grid(grid)
     total, done = math.prod(map(len, values.values())), 0
 
@@ -66,13 +70,13 @@ def sweep(
 
 
 def _table(rows: list[dict[str, Any]]) -> Sheet:
-    from fedgap.cli.uncut_table import Sheet
+    from fedgap.report.uncut_table import Sheet
 
     values = {key: list(dict.fromkeys(row["values"][key] for row in rows)) for key in rows[0]["values"]}
-    keys = [key for key, own in values.items() if len(own) > 1]
+    keys = [key for key, chosen in values.items() if len(chosen) > 1]
     short = [key.rpartition(".")[2] for key in keys]
     heads = [last if short.count(last) == 1 else key for key, last in zip(keys, short, strict=True)]
-    same = ", ".join(f"{key} = {own[0]}" for key, own in values.items() if len(own) == 1)
+    same = ", ".join(f"{key} = {chosen[0]}" for key, chosen in values.items() if len(chosen) == 1)
     table = Sheet("Mean ± half of the 95 % confidence interval over seeds", *heads, "runs", "accuracy", "test loss",
                   "gap", "trained rounds", "energy J", "delay s", caption=f"All with {same}" if same else None)
     for row in rows:

@@ -2,6 +2,6 @@
 
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.schemes import PAPER_SCHEMES, SCHEMES, Scheme
-from fedgap.planning.solve import SOLVERS, compare, frontier, plan
+from fedgap.planning.solve import SOLVERS, plan
 
-__all__ = ["PAPER_SCHEMES", "SCHEMES", "SOLVERS", "Plan", "Scheme", "Segment", "compare", "frontier", "plan"]
+__all__ = ["PAPER_SCHEMES", "SCHEMES", "SOLVERS", "Plan", "Scheme", "Segment", "plan"]

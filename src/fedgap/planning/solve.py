@@ -1,7 +1,7 @@
-"""``plan(scenario) -> Plan``: one entry for every solver and scheme, and the comparisons built on it."""
+"""``plan(scenario) -> Plan``: one entry for every solver and scheme."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -13,7 +13,7 @@ from fedgap.planning import diagnosis, exact
 from fedgap.planning.master import Progress
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import PAPER_SCHEMES, SCHEMES, Scheme
+from fedgap.planning.schemes import SCHEMES, Scheme
 
 SOLVERS = ("exact", "alternating")
 INTERRUPTED = "interrupted: the best plan so far"
@@ -27,6 +27,7 @@ def plan(
     scheme: str = "proposed",
     solver: str = "exact",
     horizon: bool = False,
+    shorten: bool | None = None,
     options: object | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -38,10 +39,13 @@ def plan(
     :param scheme: one of ``SCHEMES``.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
     :param horizon: choose the number of rounds too, up to the scenario's own.
+    :param shorten: re-plan at the most rounds that the budgets carry where all do not fit (by default, every scheme but
+        ``proposed``).
     :param options: an ``AlternatingOptions``, for ``alternating`` only.
     :param progress: called with (what, iteration, best cost so far, lower bound so far); Ctrl-C keeps the best so far.
     """
-    return _planned(scenario, scheme, solver, horizon, options, progress, shorten=scheme != "proposed")
+    shorten = scheme != "proposed" if shorten is None else shorten
+    return _planned(scenario, scheme, solver, horizon, options, progress, shorten=shorten)
 
 
 def _planned(
@@ -256,20 +260,3 @@ def _best_horizon(
         grid = new
     _, found = min(known.values(), key=lambda each: each[0])
     return replace(found, reason=INTERRUPTED) if stopped else found
-
-
-def compare(scenario: Scenario, *, solver: str = "exact", progress: Progress | None = None) -> Iterator[Plan]:
-    """The paper's six schemes, in its order, each re-planned at fewer rounds where the budgets do not carry all."""
-    for name in PAPER_SCHEMES:
-        yield _planned(scenario, name, solver, False, None, progress, shorten=True)
-
-
-def frontier(
-    scenario: Scenario, *, factors: Sequence[float] = (0.6, 0.8, 1.0, 1.2, 1.5, 2.0), scheme: str = "proposed"
-) -> Iterator[tuple[float, float, Plan]]:
-    """(E₀, T₀, plan) over a grid of both budgets, as multiples of the scenario's own."""
-    for energy in factors:
-        for delay in factors:
-            budgets = (scenario.budget.energy_j * energy, scenario.budget.delay_s * delay)
-            changed = scenario.with_overrides([f"budget.energy_j={budgets[0]!r}", f"budget.delay_s={budgets[1]!r}"])
-            yield *budgets, plan(changed, scheme=scheme)

@@ -32,5 +32,5 @@ def _row(runs: Runs, members: list[str]) -> dict[str, Any]:
     from fedgap.running.sweep import confidence  # brings torch along, so only where there is something to average
 
     for measure in MEASURES:
-        row[measure] = confidence([one[measure] for one in rows if one[measure] is not None])
+        row[measure] = confidence([overview[measure] for overview in rows if overview[measure] is not None])
     return row

@@ -1,6 +1,6 @@
 """A plan within milliseconds: the best one that keeps a single selection in all rounds.
 
-It is feasible and scored like any other; what it lacks is time sharing and the certificate, which follow.
+It is feasible and scored like any other; it lacks time sharing and the certificate, which the solver adds.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from fedgap.config import Scenario
+from fedgap.planning.diagnosis import feasible
 from fedgap.planning.energy_time_curve import Units
 from fedgap.planning.fixed_composition import Part, compose, compose_single
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.round_kinds import ENUMERATED_CLIENTS, all_selections
 from fedgap.planning.schemes import Scheme
+from fedgap.planning.solve import infeasible
 
 Bools = npt.NDArray[np.bool_]
 
@@ -23,6 +26,16 @@ _CHUNK = 8
 """Selections that are solved at once."""
 _TRIES = 3
 """Of the best selections, how many are tried with the dense first round."""
+
+
+def first_answer(scenario: Scenario, scheme: Scheme) -> Plan | None:
+    """A draft; or why nothing fits, which is known long before the solver has given up; or None where neither is known.
+    """
+    problem = Problem.of(scenario)
+    answer = draft(problem, scheme)
+    if answer is None and not feasible(problem, scheme):
+        return infeasible(problem, scheme, "exact")
+    return answer
 
 
 def draft(problem: Problem, scheme: Scheme) -> Plan | None:

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedgap.cli.binding import binding, ends_last
+from fedgap.analysis.binding import limits_reached
+from fedgap.analysis.cost_report import segment_cost
 from fedgap.config import Scenario
 from fedgap.planning import Segment
 from fedgap.planning.problem import Problem
@@ -27,28 +28,28 @@ def segment(problem, ratio, power=1.0, clock=1.0, selected=(True, True, True)):
 
 def test_caps_and_pruning(problem):
     most = problem.fleet.max_ratio
-    words = binding(problem, segment(problem, np.array([0.0, 0.5, 1.0]) * most), energy=False)
+    words = limits_reached(problem, segment(problem, np.array([0.0, 0.5, 1.0]) * most), energy=False)
     words = [word.replace("deadline, ", "") for word in words]
     assert words == ["both caps, unpruned", "both caps", "both caps, most pruned"]
 
 
 def test_one_cap_at_a_time_and_energy_only_below_a_cap(problem):
     ratio = np.full(3, 0.1)
-    slow = binding(problem, segment(problem, ratio, clock=0.5), energy=True)
+    slow = limits_reached(problem, segment(problem, ratio, clock=0.5), energy=True)
     assert all("power cap" in w and "energy" in w for w in slow)
-    assert all("clock cap" in w for w in binding(problem, segment(problem, ratio, power=0.5), energy=True))
-    assert not any("energy" in w for w in binding(problem, segment(problem, ratio), energy=True))
-    assert not any("energy" in w for w in binding(problem, segment(problem, ratio, power=0.5), energy=False))
+    assert all("clock cap" in w for w in limits_reached(problem, segment(problem, ratio, power=0.5), energy=True))
+    assert not any("energy" in w for w in limits_reached(problem, segment(problem, ratio), energy=True))
+    assert not any("energy" in w for w in limits_reached(problem, segment(problem, ratio, power=0.5), energy=False))
 
 
 def test_unpruned_is_said_only_where_others_prune(problem):
-    assert not any("unpruned" in w for w in binding(problem, segment(problem, np.zeros(3)), energy=False))
+    assert not any("unpruned" in w for w in limits_reached(problem, segment(problem, np.zeros(3)), energy=False))
 
 
 def test_the_unselected_are_bound_by_nothing_and_somebody_ends_last(problem):
     part = segment(problem, np.full(3, 0.1), selected=(True, False, True))
-    words = binding(problem, part, energy=True)
+    words = limits_reached(problem, part, energy=True)
     assert words[1] == ""
-    last = ends_last(problem, part)
+    last = segment_cost(problem, part).stragglers
     assert last.tolist() == ["deadline" in w for w in words]
     assert np.flatnonzero(last).tolist() == [int(problem.cost(part).straggler)]
