@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedgap.analysis import Binding, cost, what_binds
 from fedgap.analysis.binding import limits_reached
 from fedgap.analysis.cost_report import segment_cost
 from fedgap.config import Scenario
@@ -53,3 +54,14 @@ def test_the_unselected_are_bound_by_nothing_and_somebody_ends_last(problem):
     last = segment_cost(problem, part).stragglers
     assert last.tolist() == ["deadline" in w for w in words]
     assert np.flatnonzero(last).tolist() == [int(problem.cost(part).straggler)]
+
+
+def test_a_plan_by_hand(scenario, plan):
+    """The first ends each round at both caps; the second has time left, prunes to the most, and energy is used up."""
+    result = what_binds(scenario, plan)
+    assert result == Binding(("near", "far"), (3, 1), energy=True, delay=False, clients=(
+        ("deadline, both caps, unpruned", "power cap, most pruned, energy"), ("deadline, both caps", "")))
+    assert cost(scenario, plan).energy_j == pytest.approx(scenario.budget.energy_j)
+    text = str(result)
+    assert "in 3 rounds (1)" in text
+    assert "Used up: the energy budget." in text

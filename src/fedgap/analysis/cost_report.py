@@ -92,7 +92,7 @@ class CostReport(Printable):
         costs = tuple(segment_cost(problem, segment) for segment in plan.segments)
 
         def total(values: list[Any]) -> Array:
-            return np.sum([np.zeros(problem.size), *values], axis=0)
+            return np.asarray(np.sum([np.zeros(problem.size), *values], axis=0))
 
         sums = {key: total([cost.rounds * getattr(cost.by_client, key) for cost in costs])
                 for key in ("compute_j", "upload_j", "compute_s", "upload_s", "download_s")}

@@ -50,6 +50,5 @@ def list_known_names() -> None:
 
 
 def _append_names(option: Any, registry: Registry) -> None:
-    names = f" Known: {', '.join(registry.names())}."
-    if not option.help.endswith(names):
-        option.help += names
+    text = option.help.partition(" Known: ")[0]
+    option.help = f"{text} Known: {', '.join(registry.names())}."

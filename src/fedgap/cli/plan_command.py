@@ -70,7 +70,7 @@ def plan(
 
     SCHEMES.check(scheme, "--scheme")
     loaded = Scenario.load(scenario, overrides or [])
-    rule = {} if selection is None or selection in _P5 else {"selection": selection}
+    rule: dict[str, Any] = {} if selection is None or selection in _P5 else {"selection": selection}
     options = alternating_options(
         solver, iterations=iterations, threshold=threshold, tie_break=tie_break, inner_stop=inner_stop, start=start,
         selection=None if rule else selection,

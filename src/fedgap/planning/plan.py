@@ -155,7 +155,9 @@ class Plan(Printable):
         if self.reason:
             parts.append(self.reason)
         if self.feasible:
-            kinds = [f"{rounds_text(s.rounds)} of {int(s.selected.sum())} clients" for s in self.segments]
+            sizes = [int(segment.selected.sum()) for segment in self.segments]
+            kinds = [f"{rounds_text(segment.rounds)} of {size} client{'' if size == 1 else 's'}"
+                     for segment, size in zip(self.segments, sizes, strict=True)]
             more = f" and {len(kinds) - MOST_KINDS} more kinds" if len(kinds) > MOST_KINDS else ""
             spent = f"{self.energy_j:.6g} J and {self.delay_s:.6g} s in all"
             parts.append(f"{', '.join(kinds[:MOST_KINDS])}{more}; {spent}.")

@@ -13,7 +13,8 @@ from fedgap.planning import diagnosis, exact
 from fedgap.planning.master import Progress
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
-from fedgap.planning.schemes import SCHEMES, Scheme
+from fedgap.planning.schemes import Scheme
+from fedgap.registry import SCHEMES
 
 SOLVERS = ("exact", "alternating")
 INTERRUPTED = "interrupted: the best plan so far"
@@ -24,7 +25,7 @@ OPTIMAL_GAP = 1e-3
 def plan(
     scenario: Scenario,
     *,
-    scheme: str = "proposed",
+    scheme: str | Scheme = "proposed",
     solver: str = "exact",
     horizon: bool = False,
     shorten: bool | None = None,
@@ -36,7 +37,7 @@ def plan(
     A baseline that cannot finish R rounds within the budgets is re-planned at the most rounds that they carry: its plan
     then has fewer rounds, status ``infeasible`` and θ = ∞ for the R asked for.
 
-    :param scheme: one of ``SCHEMES``.
+    :param scheme: a registered name, ``package.module:NAME``, or a :class:`Scheme`.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
     :param horizon: choose the number of rounds too, up to the scenario's own.
     :param shorten: re-plan at the most rounds that the budgets carry where all do not fit (by default, every scheme but
@@ -44,20 +45,20 @@ def plan(
     :param options: an ``AlternatingOptions``, for ``alternating`` only.
     :param progress: called with (what, iteration, best cost so far, lower bound so far); Ctrl-C keeps the best so far.
     """
-    shorten = scheme != "proposed" if shorten is None else shorten
-    return _planned(scenario, scheme, solver, horizon, options, progress, shorten=shorten)
+    restriction = _scheme(scheme)
+    shorten = restriction.name != "proposed" if shorten is None else shorten
+    return _planned(scenario, restriction, solver, horizon, options, progress, shorten=shorten)
 
 
 def _planned(
-    scenario: Scenario, scheme: str, solver: str, horizon: bool, options: object | None, progress: Progress | None, *,
-    shorten: bool,
+    scenario: Scenario, restriction: Scheme, solver: str, horizon: bool, options: object | None,
+    progress: Progress | None, *, shorten: bool,
 ) -> Plan:
     started = time.perf_counter()
-    restriction = _scheme(scheme)
     if solver not in SOLVERS:
         raise InputError(f"solver: must be one of {', '.join(SOLVERS)}; got {solver!r}")
     if solver == "alternating" and restriction.objective is not None:
-        raise InputError(f"solver: alternating minimises θ, and {scheme} does not; must be exact")
+        raise InputError(f"solver: alternating minimises θ, and {restriction.name} does not; must be exact")
     problem = Problem.of(scenario)
     if horizon or restriction.objective is not None:
         answer = _best_horizon(problem, restriction, solver, options, progress)
@@ -68,10 +69,11 @@ def _planned(
     return replace(answer, solve_s=time.perf_counter() - started, scenario_hash=scenario.hash())
 
 
-def _scheme(name: str) -> Scheme:
-    if name not in SCHEMES:
-        raise InputError(f"scheme: must be one of {', '.join(SCHEMES)}; got {name!r}")
-    return SCHEMES[name]
+def _scheme(scheme: str | Scheme) -> Scheme:
+    chosen = SCHEMES.load(scheme, "scheme") if isinstance(scheme, str) else scheme
+    if not isinstance(chosen, Scheme):
+        raise InputError(f"scheme: must be a Scheme or the name of one; {scheme!r} is a {type(chosen).__name__}")
+    return chosen
 
 
 def _solve(
