@@ -22,6 +22,8 @@ MARKS = {"alpha": "s", "clients": "^", "generalization": "o", "pruning": "D"}
 STAR: dict[str, Any] = {"marker": "*", "linestyle": "", "color": "#D55E00", "markeredgecolor": "white",
                         "markersize": 16, "zorder": 5, "label": "the scenario's"}
 """The scenario's own budgets."""
+LEVEL = 0.01
+"""θ that is less than so many per cent above the lowest counts as level with it: solvers know no better."""
 MOST_NUMBERED = 8
 """Cells in a row that have room for their number."""
 
@@ -72,8 +74,8 @@ def draw_frontier(
         raise InputError("picture: there is nothing to draw, because no budget carries a plan")
     best = float(np.nanmin(theta))
     above = 100.0 * (theta / best - 1.0)
-    floor = float(np.nanmin(np.where(above > 1e-6, above, np.nan), initial=1.0)) / 3.0
-    above = np.maximum(above, floor)  # a logarithmic axis has no zero: the lowest θ stands at its foot
+    floor = float(np.nanmin(np.where(above > LEVEL, above, np.nan), initial=1.0)) / 3.0
+    above = np.where(above <= LEVEL, floor, above)  # a logarithmic axis has no zero: the lowest θ stands at its foot
     label = f"θ above the lowest, {best:.5g}, in %"
     own = (energies.index(energy_j), delays.index(delay_s)) if energy_j in energies and delay_s in delays else None
     figure = new_figure(11.0, 4.4)
@@ -95,6 +97,8 @@ def _draw_lines(
 
     colours, marks = colormaps["cividis"](np.linspace(0.0, 0.9, len(energies))), "os^Dv<>p"
     for n, energy in enumerate(energies):
+        if np.isnan(above[n]).all():
+            continue
         ax.plot(delays, above[n], f"{marks[n % len(marks)]}-", drawstyle="steps-post", color=colours[n], markersize=5,
                 linewidth=1.3, label=f"{energy:.4g} J")
     if own is not None and np.isfinite(above[own]):
@@ -130,4 +134,4 @@ def _draw_cells(
     if own is not None:
         ax.plot(own[1], own[0], **STAR)
     ax.set_ylabel("energy budget E₀, J")
-    ax.set_title("θ of each pair of budgets (blank: no plan fits, or not tried)", fontsize=9)
+    ax.set_title("θ by budgets (★ the scenario's; blank: no plan fits, or not tried)", fontsize=9)

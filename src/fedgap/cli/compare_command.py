@@ -67,7 +67,7 @@ def frontier(
     check_picture(picture, "--picture")
     with steps("planning", points**2) as step:
         result = plan_grid(loaded, points=points, on_point=lambda point: step())
-    if picture is not None and result.points:
+    if picture is not None and result.feasible:
         result.plot(picture)
     rows = [point.to_dict() for point in result]
     if as_json:
