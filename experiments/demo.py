@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import fedgap
-from fedgap.cli.reproduce_command import result_tables
+from fedgap.analysis import Comparison, plan_report
 from fedgap.cli.terminal import show, steps
 from fedgap.evidence.definition import load_figure
 from fedgap.evidence.reproduce import Workshop, reproduce
@@ -89,8 +89,9 @@ def report(folder: Path, comparison: Comparison, results: dict[str, Any], plan: 
 </style>
 <h1>fedgap demo</h1>
 <p>Ten clients train LeNet-5 together within {comparison.energy_budget_j:g} J and {comparison.delay_budget_s:g} s,
-the paper's budgets scaled to {comparison.rounds} rounds. Joules and seconds come from the paper's system model, accuracies from training on
-5,000 real MNIST digits (4,000 to train with, 1,000 to test with) that an installed package carries.
+the paper's budgets scaled to {comparison.rounds} rounds. Joules and seconds come from the paper's system model,
+accuracies from training on 5,000 real MNIST digits (4,000 to train with, 1,000 to test with) that an installed package
+carries.
 fedgap {fedgap.__version__}.</p>
 <h2>The plan (seed 0)</h2>
 <p>Who takes part, how much each prunes, at which power and clock, and what binds it.</p>

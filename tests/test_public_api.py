@@ -8,8 +8,8 @@ import pytest
 
 import fedgap
 
-NAMES = {"plan", "compare", "frontier", "cost", "bound", "train", "resume", "sweep", "calibrate", "Scenario", "Experiment",
-         "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "__version__"}
+NAMES = {"plan", "compare", "frontier", "cost", "bound", "train", "resume", "sweep", "calibrate", "Scenario",
+         "Experiment", "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "__version__"}
 LATER = pytest.mark.xfail(raises=AttributeError, strict=True, reason="comes with the objectives of planning")
 
 
