@@ -39,7 +39,7 @@ ROOMS = {
     "errors": room(),
     "streams": room(needs="numpy"),
     "registry": room("errors"),
-    "report": room("errors", "rich", lazily="matplotlib"),
+    "report": room("errors", lazily="matplotlib rich"),
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),

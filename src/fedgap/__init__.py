@@ -47,25 +47,8 @@ _HOME = {
 """Public name to the module that has it."""
 
 __all__ = [
-    "Dataset",
-    "Experiment",
-    "Objective",
-    "Plan",
-    "Run",
-    "Scenario",
-    "Scheme",
-    "Segment",
-    "__version__",
-    "bound",
-    "calibrate",
-    "compare",
-    "cost",
-    "errors",
-    "frontier",
-    "plan",
-    "resume",
-    "sweep",
-    "train",
+    "Dataset", "Experiment", "Objective", "Plan", "Run", "Scenario", "Scheme", "Segment", "__version__", "bound",
+    "calibrate", "compare", "cost", "errors", "frontier", "plan", "resume", "sweep", "train",
 ]
 
 

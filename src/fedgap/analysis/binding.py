@@ -13,6 +13,7 @@ from fedgap.config import Scenario
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
 from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,7 +44,6 @@ class Binding(Printable):
     def parts(self) -> list[RenderableType]:
         """One row per client, one column per segment."""
         from fedgap.report.number_format import rounds
-        from fedgap.report.uncut_table import Sheet
 
         heads = [f"in {rounds(count)} ({position})" for position, count in enumerate(self.rounds, 1)]
         table = Sheet("What binds", "client", *heads, left=heads)

@@ -13,15 +13,16 @@ from fedgap.config import Bound, Scenario
 from fedgap.errors import InputError
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
+from fedgap.report.bound_terms import TERMS
 from fedgap.report.number_format import alike, number, rounds, share
 from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 from fedgap.theory import Terms, divergence, smoothed, statement
 from fedgap.theory.generalization import Reading
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fedgap.report.uncut_table import Sheet
 
 CONSTANTS = ("printed", "corrected")
 AGGREGATIONS = ("sum", "mean", "mixture")
@@ -104,9 +105,6 @@ class BoundReport(Printable):
         return [self._readings_table(), self._weight_sentence(), self._statements_table()]
 
     def _readings_table(self) -> Sheet:
-        from fedgap.report.bound_terms import TERMS
-        from fedgap.report.uncut_table import Sheet
-
         table = Sheet(
             f"The bound θ for {self.plan}", "constants", "φ by", *(name for name, _ in TERMS.values()), "θ",
             "dominated by", left=("φ by", "dominated by"), caption="→ this scenario's reading",
@@ -134,8 +132,6 @@ class BoundReport(Printable):
         return f"{text}, the theorem's L²·B²{secant}."
 
     def _statements_table(self) -> Sheet:
-        from fedgap.report.uncut_table import Sheet
-
         shown = list(self.statements)
         if len(shown) > MOST_CLIENTS:  # the largest φ first, the unknown before all
             shown = sorted(shown, key=lambda row: -np.inf if row.used is None else -row.used)[:MOST_CLIENTS]

@@ -14,11 +14,11 @@ from fedgap.config import Budget, Scenario
 from fedgap.planning import Plan, Scheme, plan
 from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedgap.report.uncut_table import Sheet
 
 LEAST, MOST = 0.6, 2.0
 """The grid's range, as multiples of the scenario's budgets."""
@@ -126,8 +126,6 @@ class Frontier(Printable):
 
     def parts(self) -> list[Sheet]:
         """θ by energy budget (down) and delay budget (across); a list where the grid is too wide."""
-        from fedgap.report.uncut_table import Sheet
-
         delays, energies = self._axes()
         caption = "[θ] the scenario's own; * off the Pareto front: smaller budgets do as well; ∞ no plan fits"
         if len(delays) > WIDEST:

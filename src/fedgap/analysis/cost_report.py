@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,8 @@ from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
 from fedgap.report.number_format import share, si
 from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 from fedgap.system import RoundCost
-
-if TYPE_CHECKING:
-    from fedgap.report.uncut_table import Sheet
 
 Array = npt.NDArray[np.float64]
 
@@ -126,8 +124,6 @@ class CostReport(Printable):
         return [self._clients_table(), self._time_table(), self._totals_table()]
 
     def _clients_table(self) -> Sheet:
-        from fedgap.report.uncut_table import Sheet
-
         client_j = self.compute_j + self.upload_j
         order = np.argsort(-client_j, kind="stable")[:MOST_CLIENTS]
         hidden = len(self.names) - order.size
@@ -158,8 +154,6 @@ class CostReport(Printable):
         return table
 
     def _time_table(self) -> Sheet:
-        from fedgap.report.uncut_table import Sheet
-
         table = Sheet(
             "Where a round's time goes", "rounds", "a round takes", "download", "compute", "upload", "straggler",
             left=("straggler",),
@@ -182,8 +176,6 @@ class CostReport(Printable):
         return f"{self.names[first]} and {last - 1} more"
 
     def _totals_table(self) -> Sheet:
-        from fedgap.report.uncut_table import Sheet
-
         table = Sheet("Totals", "total", "used", "of", "share")
         for name, used, most, unit in (
             ("energy", self.energy_j, self.energy_budget_j, "J"),

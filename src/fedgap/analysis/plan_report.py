@@ -13,13 +13,14 @@ from fedgap.analysis.plan_check import check_plan
 from fedgap.config import Scenario
 from fedgap.planning import Plan
 from fedgap.planning.problem import Problem
+from fedgap.report.bound_terms import terms_table
 from fedgap.report.number_format import rounds, share, si, split
 from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fedgap.report.uncut_table import Sheet
 
 FEW_CLIENTS = 12
 """Up to here the table lists those who are not selected, too."""
@@ -39,7 +40,6 @@ class PlanReport(Printable):
         """One table per segment, θ by terms, the budgets, the certificate."""
         from rich.text import Text
 
-        from fedgap.report.bound_terms import terms_table
 
         shown: list[RenderableType] = [Text(self.plan.headline, style="bold")]
         shown += [self._segment_table(position) for position in range(len(self.plan.segments))[:MOST_SEGMENTS]]
@@ -51,8 +51,6 @@ class PlanReport(Printable):
 
     def _segment_table(self, position: int) -> Sheet:
         """The clients of one segment: what each does in a round, what it costs, and what binds it."""
-        from fedgap.report.uncut_table import Sheet
-
         segment, cost = self.plan.segments[position], self.cost.segments[position]
         unpruned = ", unpruned" if not segment.pruning_ratio[segment.selected].any() else ""
         title = (
@@ -79,8 +77,6 @@ class PlanReport(Printable):
 
     def _budget_table(self) -> Sheet:
         """Both budgets: what is used, what there is, and what more of it would be worth."""
-        from fedgap.report.uncut_table import Sheet
-
         table = Sheet("Budgets", "budget", "used", "of", "share", "more of it", left=("more of it",))
         for name, used, most, unit, word in (
             ("energy", self.plan.energy_j, self.cost.energy_budget_j, "J", "a joule"),

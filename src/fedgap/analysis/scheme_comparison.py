@@ -12,14 +12,15 @@ import numpy as np
 from fedgap.config import Scenario
 from fedgap.planning import PAPER_SCHEMES, Plan, Scheme, plan
 from fedgap.planning.master import Progress
+from fedgap.report.bound_terms import TERMS
 from fedgap.report.number_format import alike, share
 from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from fedgap.report.uncut_table import Sheet
 
 T = TypeVar("T")
 
@@ -54,9 +55,6 @@ class Comparison(Printable):
         return [self._table(), *reasons]
 
     def _table(self) -> Sheet:
-        from fedgap.report.bound_terms import TERMS
-        from fedgap.report.uncut_table import Sheet
-
         table = Sheet(
             f"Schemes side by side: {self.rounds:,} rounds, {self.energy_budget_j:g} J, {self.delay_budget_s:g} s",
             "scheme", "rounds", *(name for name, _ in TERMS.values()), "θ", "gap", "energy", "delay",

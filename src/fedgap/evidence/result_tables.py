@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from fedgap.report.uncut_table import Sheet
+from fedgap.report.uncut_table import Sheet
 
 
 def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
     """A figure's results for a terminal."""
-    from fedgap.report.uncut_table import Sheet
-
     head = f"{results['figure']}: {results['title']}"
     if results["kind"] == "table":
         sheet = Sheet(head, "column", "model", "quantity", "printed", "derived", "ratio")
@@ -31,7 +28,6 @@ def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
 def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sheet | str:
     from fedgap.evidence.results import MEASURES, by_seed
     from fedgap.evidence.statistics import interval
-    from fedgap.report.uncut_table import Sheet
 
     if panel["status"]:
         return f"{head}, {panel['title']}: {panel['status']}."

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgap.errors import InputError
+from fedgap.report.bound_terms import TERMS, terms_table
 from fedgap.report.number_format import number as text_of
 from fedgap.report.number_format import rounds as rounds_text
 from fedgap.report.printable import Printable
@@ -149,8 +150,6 @@ class Plan(Printable):
 
     def parts(self) -> "list[RenderableType]":
         """The headline, θ by terms, what the plan uses, and the certificate; for an infeasible plan, why."""
-        from fedgap.report.bound_terms import TERMS, terms_table
-
         parts: list[RenderableType] = [self.headline]
         if self.reason:
             parts.append(self.reason)

@@ -26,6 +26,7 @@ from fedgap.learning.pilot import Pilot, pilot
 from fedgap.learning.sizes import flops_per_sample, gradient_bits
 from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 from fedgap.running.prepare import divide
 from fedgap.streams import stream_seed
 
@@ -78,8 +79,6 @@ class Calibration(Printable):
 
     def parts(self) -> list[RenderableType]:
         """Each constant with its spread, and what to know before trusting it."""
-        from fedgap.report.uncut_table import Sheet
-
         table = Sheet(
             f"Measured along {self.pilots} pilots of {self.steps} steps", "key", "taken", "as the", "least", "median",
             "most", "what it is", left=("as the", "what it is"),

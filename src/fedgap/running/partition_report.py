@@ -14,12 +14,12 @@ from fedgap.config import Scenario
 from fedgap.learning.partition import Partition
 from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 from fedgap.running.partition_picture import draw_partitions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fedgap.report.uncut_table import Sheet
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +39,6 @@ class PartitionPanel:
 
     def table(self) -> Sheet:
         """One row per client."""
-        from fedgap.report.uncut_table import Sheet
-
         counts = self.partition.label_counts
         table = Sheet(self.title, "client", "samples", *map(str, range(counts.shape[1])), "φ")
         for name, row, phi in zip(self.scenario.names, counts, self.phi, strict=True):

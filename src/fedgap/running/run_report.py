@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgap.report.number_format import three
+from fedgap.report.uncut_table import Sheet
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,8 +19,6 @@ NEARLY = 1.1
 
 def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[RenderableType]:
     """The table, remarks, and where everything is."""
-    from fedgap.report.uncut_table import Sheet
-
     table = Sheet(f"{summary['data']}, {summary['model']}, {summary['scheme']}, seed {summary['seed']}", "", "value",
                   left=["value"])
 
