@@ -93,7 +93,7 @@ def test_the_command_without_training(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["fig9"], "fig9: is no figure"), (["fig3", "--preset", "slow"], "--preset: must be one of quick, paper"),
+    (["fig9"], "fig9: is not a figure"), (["fig3", "--preset", "slow"], "--preset: must be one of quick, paper"),
 ])
 def test_bad_input_is_one_line(arguments: list[str], message: str, tmp_path: Path,
                                capsys: pytest.CaptureFixture[str]) -> None:
