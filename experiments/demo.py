@@ -9,23 +9,19 @@ budgets scaled to 60 rounds, from three seeds, for accuracies need intervals.
 
 import base64
 import html
-import io
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
-
 import fedgap
-from fedgap.cli import plan_tables
-from fedgap.cli.planning_pictures import draw_comparison
-from fedgap.cli.reproduce_command import result_tables
+from fedgap.analysis import Comparison, plan_report
 from fedgap.cli.terminal import show, steps
 from fedgap.evidence.definition import load_figure
 from fedgap.evidence.reproduce import Workshop, reproduce
+from fedgap.evidence.result_tables import result_tables
 from fedgap.evidence.results import by_seed
-from fedgap.planning.problem import Problem
+from fedgap.report.printable import text_of
 from fedgap.running.prepare import divide
 from fedgap.statistics import interval
 
@@ -38,24 +34,21 @@ def main(folder: Path) -> None:
     (panel,) = load_figure(FIGURE).panels["quick"]
     ((_, nominal),) = panel.points()
     _, _, scenario = divide(fedgap.Experiment.load(panel.experiment, [*panel.overrides, *nominal]))
-    problem = Problem.of(scenario)
     say("1/3  planning the proposed scheme and five baselines")
-    plans = list(fedgap.compare(scenario))
+    comparison = fedgap.compare(scenario)
     folder.mkdir(parents=True, exist_ok=True)
-    plans[0].save(folder / "plan.json")
+    comparison["proposed"].save(folder / "plan.json")
     scenario.save(folder / "scenario.yaml")
-    draw_comparison(problem, plans, folder / "schemes.png")
-    show(plan_tables.comparison_table(problem, plans))
+    comparison.plot(folder / "schemes.png")
+    show(comparison)
 
-    say(f"2/3  training {len(plans)} schemes in {len(panel.modes)} modes from {len(panel.seeds)} seeds, "
-        f"{problem.rounds} rounds each; equal plans are trained once")
+    say(f"2/3  training {len(comparison)} schemes in {len(panel.modes)} modes from {len(panel.seeds)} seeds, "
+        f"{scenario.rounds} rounds each; equal plans are trained once")
     results = reproduce([FIGURE], Workshop(folder, "quick", bar=steps))[FIGURE]
 
     say("3/3  writing the report")
-    shown = [plan_tables.segment_table(problem, plans[0], segment) for segment in plans[0].segments]
-    shown += [plan_tables.terms_table(plans[0]), plan_tables.budget_table(problem, plans[0])]
-    shown.append(plan_tables.certificate(plans[0]))
-    (folder / "report.html").write_text(report(folder, problem, plans, results, shown), encoding="utf-8")
+    shown = text_of(plan_report(scenario, comparison["proposed"]), width=100)
+    (folder / "report.html").write_text(report(folder, comparison, results, shown), encoding="utf-8")
     show(*result_tables(results))
     say(f"done in {time.perf_counter() - started:.0f} s: open {folder / 'report.html'}; the picture is "
         f"{folder / FIGURE / FIGURE}.png")
@@ -82,8 +75,7 @@ def trained_rows(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def report(folder: Path, problem: Problem, plans: list[Any], results: dict[str, Any],
-           shown: list[RenderableType]) -> str:
+def report(folder: Path, comparison: Comparison, results: dict[str, Any], plan: str) -> str:
     """One HTML page with everything in it."""
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -96,18 +88,19 @@ def report(folder: Path, problem: Problem, plans: list[Any], results: dict[str, 
  td:first-child, th:first-child {{ text-align: left; }} img {{ max-width: 100%; }}
 </style>
 <h1>fedgap demo</h1>
-<p>Ten clients train LeNet-5 together within {problem.energy_j:g} J and {problem.delay_s:g} s, the paper's budgets
-scaled to {problem.rounds} rounds. Joules and seconds come from the paper's system model, accuracies from training on
-5,000 real MNIST digits (4,000 to train with, 1,000 to test with) that an installed package carries.
+<p>Ten clients train LeNet-5 together within {comparison.energy_budget_j:g} J and {comparison.delay_budget_s:g} s,
+the paper's budgets scaled to {comparison.rounds} rounds. Joules and seconds come from the paper's system model,
+accuracies from training on 5,000 real MNIST digits (4,000 to train with, 1,000 to test with) that an installed package
+carries.
 fedgap {fedgap.__version__}.</p>
 <h2>The plan (seed 0)</h2>
 <p>Who takes part, how much each prunes, at which power and clock, and what binds it.</p>
-<pre>{html.escape(text(shown))}</pre>
+<pre>{html.escape(plan)}</pre>
 <h2>Six schemes on paper</h2>
 <p>The bound θ by terms, for the proposed scheme and the paper's five baselines, each solved as well as its restriction
 allows.</p>
 <img alt="the bound by terms for six schemes" src="{embedded(folder / 'schemes.png')}">
-<pre>{html.escape(text([plan_tables.comparison_table(problem, plans)]))}</pre>
+<pre>{html.escape(text_of(comparison, width=100))}</pre>
 <h2>Six schemes in training</h2>
 <p>Mean ± half of the 95 % confidence interval over three seeds; a seed draws the partition, the weights and the
 batches. Where intervals overlap this demo does not tell the schemes apart, and lines that coincide are ties. Every
@@ -118,15 +111,6 @@ scheme once with the repairs and once as printed in the paper.</p>
 <img alt="training loss against simulated time" src="{embedded(folder / FIGURE / f'{FIGURE}.png')}">
 </html>
 """
-
-
-def text(parts: list[RenderableType]) -> str:
-    """Tables as they look in a terminal of a hundred columns."""
-    console = Console(file=io.StringIO(), width=100, markup=False, highlight=False)
-    for part in parts:
-        console.print(part)
-        console.print()
-    return str(console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def embedded(path: Path) -> str:

@@ -1,7 +1,10 @@
 """The dependency direction: each room of the house knows only the rooms before it, and needs only its own tools.
 
-    errors, streams ─► system ─► theory ─► config ─► planning ─┐
-                 └───► learning ───────────────────────────────┴─► running ─► cli
+    errors, streams, registry ─► report ─► system ─► theory ─► config ─► planning ─► analysis ─┐
+                      └──────────────────► learning ───────────────────────────────────────────┴─► running ─► doors
+
+The doors are ``cli`` and ``web``: they read arguments, call the rooms before them and show the answer. They hold no
+formula.
 """
 
 import ast
@@ -30,7 +33,8 @@ def room(knows: str = "", needs: str = "", lazily: str = "") -> Room:
     return Room(frozenset(knows.split()), frozenset(needs.split()), frozenset(lazily.split()))
 
 
-BASE = "arrays errors streams registry files statistics"
+BASE = "arrays errors streams registry files statistics report"
+PLANNING = f"{BASE} system theory config planning analysis"
 ROOMS = {
     "arrays": room(needs="numpy"),
     "errors": room(),
@@ -38,37 +42,33 @@ ROOMS = {
     "registry": room("errors"),
     "files": room("errors"),
     "statistics": room(lazily="scipy"),
+    "report": room("errors", lazily="matplotlib rich"),
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),
-    "planning": room(f"{BASE} system theory config", "numpy scipy", lazily="cvxpy"),
+    "planning": room(f"{BASE} system theory config", "numpy scipy", lazily="cvxpy rich"),
+    "analysis": room(f"{BASE} system theory config planning", "numpy", lazily="matplotlib rich"),
     "learning": room(BASE, "numpy torch", lazily="mlxtend pooch matplotlib"),
     "running": room(
-        f"{BASE} system theory config planning learning",
+        f"{PLANNING} learning",
         "numpy torch safetensors yaml rich",
         lazily="matplotlib ray scipy cvxpy",
     ),
     "evidence": room(
-        f"{BASE} system theory config planning learning running",
+        f"{PLANNING} learning running",
         "numpy torch scipy yaml rich safetensors",
         lazily="matplotlib pydantic",
     ),
     "deploy": room(
-        f"{BASE} system theory config planning learning running",
+        f"{PLANNING} learning running",
         "numpy torch yaml rich safetensors flwr cryptography starlette",
         lazily="ray",
     ),
     "__init__": room(),
-    "web": room(
-        f"__init__ {BASE} system theory config planning learning running",
-        "numpy yaml fastapi starlette uvicorn pydantic plotly",
-        lazily="torch matplotlib",
-    ),
-    "cli": room(
-        f"__init__ {BASE} system theory config planning learning running evidence deploy web",
-        "typer rich numpy",
-        lazily="matplotlib yaml",
-    ),
+    "web": room("__init__ errors registry report config planning analysis learning running",
+                "fastapi starlette uvicorn pydantic"),
+    "cli": room("__init__ errors registry report config planning analysis learning running evidence deploy web",
+                "typer rich"),
     "__main__": room("cli"),
 }
 GPU_KERNELS = {
@@ -130,6 +130,7 @@ def imports_of(path: Path) -> Iterator[Import]:
 FRONT_DOOR = PACKAGE / "__init__.py"
 """Imports nothing until a name is asked for, and then any room's."""
 IMPORTS = [found for path in sorted({*PACKAGE.rglob("*.py")} - {FRONT_DOOR}) for found in imports_of(path)]
+DOORS = ("cli", "web")
 
 
 def test_every_room_is_on_the_plan() -> None:
@@ -188,7 +189,7 @@ import {modules}
         ("fedgap.statistics", "numpy scipy"),
         ("fedgap.evidence.redraw, fedgap.evidence.results", "torch safetensors mlxtend pooch matplotlib"),
         ("fedgap.system, fedgap.theory", "torch pydantic yaml cvxpy typer rich matplotlib safetensors"),
-        ("fedgap.planning", "torch cvxpy typer rich matplotlib safetensors"),
+        ("fedgap.planning, fedgap.analysis", "torch cvxpy typer rich matplotlib safetensors"),
         ("fedgap.learning.engine, fedgap.learning.data, fedgap.learning.partition, fedgap.learning.sizes",
          "scipy pydantic yaml cvxpy typer rich matplotlib safetensors mlxtend pooch triton"),
         ("fedgap.running.loop, fedgap.running.job, fedgap.running.ledger, fedgap.running.checkpoint",
@@ -199,3 +200,142 @@ def test_imports_on_a_machine_without_the_other_rooms_tools(modules: str, absent
     code = ABSENT.format(absent=set(absent.split()), modules=modules)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# --- no circle between modules ---------------------------------------------------------------------------------------
+
+def module_name(path: Path) -> str:
+    parts = ["fedgap", *path.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def module_graph() -> dict[str, set[str]]:
+    """Each module with those it imports, whether at import, lazily or for the type checker.
+
+    ``from fedgap.planning import plan`` is an import of the package, and so of whatever its ``__init__`` imports; from
+    inside the package it is one of the submodule alone, where there is one of that name.
+    """
+    modules = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+    graph: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        if path == FRONT_DOOR:
+            continue
+        graph[name] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names} & modules.keys()
+            elif isinstance(node, ast.ImportFrom) and node.module in modules:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[name] |= inner & modules.keys() or {node.module}
+        graph[name] -= {name, "fedgap"}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The strongly connected components of more than one module."""
+    reach: dict[str, set[str]] = {}
+    for start in graph:
+        seen, todo = set(), [start]
+        while todo:
+            for target in graph.get(todo.pop(), ()):
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        reach[start] = seen
+    return {frozenset({a} | {b for b in reach[a] if a in reach.get(b, ())}) for a in graph if a in reach[a]}
+
+
+def test_circles_are_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {frozenset({"b", "c"})}
+
+
+def test_no_circle_between_modules() -> None:
+    assert circles(module_graph()) == set()
+
+
+# --- no formula in the doors -----------------------------------------------------------------------------------------
+
+ARITHMETIC = {
+    "cli/compare_command.py:frontier": "the number of steps of a progress bar",
+    "cli/reproduce_command.py:_hand_over": "seconds shown as hours",
+    "cli/sweep_command.py:report": "counts runs",
+    "cli/sweep_command.py:sweep": "counts runs",
+    "web/documents.py:check_plain": "counts the depth of nesting",
+    "web/documents.py:with_table": "a limit on lines",
+    "web/round_stream.py:follow": "seconds since the last event",
+    "web/round_stream.py:_new": "positions in a file",
+    "web/run_processes.py:process_of": "seconds since the last look",
+    "web/runs.py:_free": "counts names",
+    "web/runs.py:_walk": "counts the depth of folders",
+    "web/security.py:__call__": "bytes shown as megabytes",
+    "web/security.py:_read": "counts bytes",
+}
+"""Functions of the doors that calculate, and what; none of it is about plans, costs or bounds."""
+OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Pow, ast.MatMult)
+TEXT = (ast.JoinedStr, ast.List, ast.ListComp, ast.Dict)
+FOLDERS = {"folder", "root", "out", "parent", "_PROC"}
+"""Names of folders, after which ``/`` joins a path."""
+REDUCTIONS = {"sum", "fsum", "prod", "mean", "median", "cumsum", "dot", "sqrt", "log", "log10", "exp"}
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether an operator with this on one side joins texts, lists or paths."""
+    if isinstance(node, ast.BinOp):
+        return is_text(node.left) or is_text(node.right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("encode", "join", "format")
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        return (node.id if isinstance(node, ast.Name) else node.attr) in FOLDERS
+    return isinstance(node, TEXT) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
+
+
+def calculations(source: str) -> Iterator[tuple[str, int]]:
+    """(function, line) of all arithmetic in a module, sums and the like included."""
+
+    def calculates(node: ast.AST) -> bool:
+        if isinstance(node, ast.BinOp):
+            constant = isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant)
+            return isinstance(node.op, OPERATORS) and not is_text(node) and not constant
+        if isinstance(node, ast.AugAssign):
+            return isinstance(node.op, OPERATORS) and not is_text(node.value)
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            return name in REDUCTIONS and bool(node.args)
+        return False
+
+    def walk(node: ast.AST, function: str) -> Iterator[tuple[str, int]]:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node.name
+        if calculates(node):
+            yield function, node.lineno  # type: ignore[attr-defined]
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, function)
+
+    yield from walk(ast.parse(source), "")
+
+
+def test_calculations_are_found() -> None:
+    source = ("def f(a, b):\n  x = a.cost * b\n  y = 'text' + b\n  x += 1\n"
+              "  return sum(x for x in a), a - b, [y] + b, 2**10, folder / b")
+    assert sorted(calculations(source)) == [("f", 2), ("f", 4), ("f", 5), ("f", 5)]
+
+
+def test_no_formula_in_the_doors() -> None:
+    found = {
+        f"{path.relative_to(PACKAGE).as_posix()}:{function}": line
+        for door in DOORS for path in sorted((PACKAGE / door).rglob("*.py"))
+        for function, line in calculations(path.read_text(encoding="utf-8"))
+    }
+    assert {where: line for where, line in found.items() if where not in ARITHMETIC} == {}
+    assert set(ARITHMETIC) <= set(found), "these no longer calculate"
+
+
+def test_the_doors_use_no_private_name_of_another_room() -> None:
+    wrong = []
+    for door in DOORS:
+        for path in sorted((PACKAGE / door).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedgap."):
+                    wrong += [f"{path.name}:{node.lineno} {alias.name}" for alias in node.names
+                              if alias.name.startswith("_") and node.module.split(".")[1] != door]
+    assert not wrong

@@ -8,6 +8,13 @@ import pytest
 
 import fedgap
 
+NAMES = {"plan", "compare", "frontier", "cost", "bound", "train", "resume", "sweep", "calibrate", "Scenario",
+         "Experiment", "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "__version__"}
+
+
+def test_the_public_names_are_these():
+    assert set(fedgap.__all__) == NAMES
+
 
 @pytest.mark.parametrize("name", fedgap.__all__)
 def test_every_public_name_is_there(name):
@@ -50,7 +57,8 @@ def test_errors_are_fedgaps_own():
 @pytest.mark.parametrize(("statement", "absent"), [
     ("import fedgap", ("numpy", "pydantic", "torch", "scipy")),
     ("import fedgap.cli", ("numpy", "pydantic", "torch", "scipy", "cvxpy", "matplotlib")),
-    ("import fedgap; fedgap.plan", ("torch", "cvxpy", "matplotlib")),
+    ("import fedgap; fedgap.plan", ("torch", "cvxpy", "matplotlib", "rich")),
+    ("import fedgap; fedgap.cost, fedgap.compare, fedgap.frontier, fedgap.bound", ("torch", "cvxpy", "matplotlib")),
     ("import fedgap; fedgap.Scenario", ("torch", "cvxpy", "scipy", "matplotlib")),
 ])
 def test_importing_is_light(statement, absent):

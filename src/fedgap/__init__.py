@@ -3,7 +3,9 @@
 The public names, imported when first asked for, so that ``import fedgap`` is instant and ``import fedgap.learning``
 needs torch and numpy only::
 
-    plan = fedgap.plan(fedgap.Scenario.load("fleet.yaml"))
+    scenario = fedgap.Scenario.load("fleet.yaml")
+    plan = fedgap.plan(scenario)
+    print(fedgap.cost(scenario, plan))
     run = fedgap.train(fedgap.Experiment.load("mnist.yaml"))
 """
 
@@ -12,53 +14,57 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedgap import errors
+    from fedgap.analysis import bound, compare, cost, frontier
     from fedgap.config import Experiment, Scenario
-    from fedgap.planning import Plan, compare, frontier, plan
+    from fedgap.learning.data import Dataset
+    from fedgap.planning import Plan, Scheme, Segment, plan
+    from fedgap.running.calibrate import calibrate
     from fedgap.running.run import Run
+    from fedgap.running.sweep import sweep
     from fedgap.running.train_and_resume import resume, train
 
     __version__: str
 
-__all__ = [
-    "Experiment",
-    "Plan",
-    "Run",
-    "Scenario",
-    "__version__",
-    "compare",
-    "errors",
-    "frontier",
-    "plan",
-    "resume",
-    "train",
-]
-
 _HOME = {
+    "Dataset": "fedgap.learning.data",
     "Experiment": "fedgap.config",
-    "Scenario": "fedgap.config",
+    "Objective": "fedgap.planning",
     "Plan": "fedgap.planning",
-    "compare": "fedgap.planning",
-    "frontier": "fedgap.planning",
+    "Run": "fedgap.running.run",
+    "Scenario": "fedgap.config",
+    "Scheme": "fedgap.planning",
+    "Segment": "fedgap.planning",
+    "bound": "fedgap.analysis",
+    "calibrate": "fedgap.running.calibrate",
+    "compare": "fedgap.analysis",
+    "cost": "fedgap.analysis",
+    "frontier": "fedgap.analysis",
     "plan": "fedgap.planning",
-    "Run": "fedgap.running",
-    "resume": "fedgap.running",
-    "train": "fedgap.running",
+    "resume": "fedgap.running.train_and_resume",
+    "sweep": "fedgap.running.sweep",
+    "train": "fedgap.running.train_and_resume",
 }
+"""Public name to the module that has it."""
+
+__all__ = [
+    "Dataset", "Experiment", "Objective", "Plan", "Run", "Scenario", "Scheme", "Segment", "__version__", "bound",
+    "calibrate", "compare", "cost", "errors", "frontier", "plan", "resume", "sweep", "train",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        found: Any = version("fedgap")
+        value: Any = version("fedgap")
     elif name == "errors":
-        found = import_module("fedgap.errors")
+        value = import_module("fedgap.errors")
     elif name in _HOME:
-        found = getattr(import_module(_HOME[name]), name)
+        value = getattr(import_module(_HOME[name]), name)
     else:
         raise AttributeError(f"module 'fedgap' has no attribute {name!r}")
-    globals()[name] = found
-    return found
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedgap.planning import PAPER_SCHEMES
+from fedgap.planning import plan as solve
 from tests.e2e.terminal import fedgap
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -31,22 +32,30 @@ def test_all_schemes_side_by_side(tmp_path):
         assert plan["scheme"] in table.out
 
 
-@pytest.mark.parametrize("command", ["compare", "frontier"])
-def test_ctrl_c_shows_what_was_planned_so_far(monkeypatch, command):
-    from fedgap import planning
-
-    real = getattr(planning, command)
+@pytest.mark.parametrize(("command", "module"), [("compare", "scheme_comparison"), ("frontier", "budget_frontier")])
+def test_ctrl_c_shows_what_was_planned_so_far(monkeypatch, command, module):
+    answers = []
 
     def cut_short(*arguments, **options):
-        answers = real(*arguments, **options)
-        yield next(answers)
-        yield next(answers)
-        raise KeyboardInterrupt
+        if len(answers) == 2:
+            raise KeyboardInterrupt
+        answers.append(solve(*arguments, **options))
+        return answers[-1]
 
-    monkeypatch.setattr(planning, command, cut_short)
+    monkeypatch.setattr(f"fedgap.analysis.{module}.plan", cut_short)
     answer = fedgap(command, SMALL, "--json")
     assert (answer.code, answer.err) == (130, "fedgap: interrupted; this is what was planned so far\n")
     assert len(json.loads(answer.out)["plans" if command == "compare" else "points"]) == 2
+
+
+def test_some_schemes_in_the_order_asked_for():
+    names = ["fixed_power", "proposed"]
+    plans = json.loads(fedgap("compare", SMALL, "--schemes", ",".join(names), "--json").out)["plans"]
+    assert [plan["scheme"] for plan in plans] == names
+    wrong = fedgap("compare", SMALL, "--schemes", "proposed,fixed_powr")
+    assert wrong.code == 2
+    assert wrong.err.startswith("fedgap: --schemes: must be one of proposed, ")
+    assert "did you mean 'fixed_power'?" in wrong.err
 
 
 def test_nothing_feasible_is_3():

@@ -124,3 +124,52 @@ def test_a_reader_that_goes_away_is_not_an_error_to_shout_about():
     assert process.stderr.read() == b""
     process.stderr.close()
     process.wait(60)
+
+
+WITHOUT = """
+import sys
+for name in {absent!r}:
+    sys.modules[name] = None
+from fedgap.cli.main import run
+sys.exit(run({arguments!r}))
+"""
+
+
+@pytest.mark.parametrize(("arguments", "absent", "message"), [
+    (["train", "embedded", "--out", "DIR"], ["torch"], 'train: needs torch; install with: pip install "fedgap[train]"'),
+    (["resume", "DIR"], ["torch"], 'resume: needs torch; install with: pip install "fedgap[train]"'),
+    (["sweep", "embedded", "seed=0,1", "--out", "DIR"], ["torch", "safetensors"],
+     'sweep: needs torch, safetensors; install with: pip install "fedgap[train]"'),
+    (["calibrate", "embedded", "--out", "DIR/s.yaml"], ["torch"],
+     'calibrate: needs torch; install with: pip install "fedgap[train]"'),
+    (["partition", "embedded"], ["torch"], 'partition: needs torch; install with: pip install "fedgap[train]"'),
+    (["reproduce", "fig3"], ["torch"], 'reproduce: needs torch; install with: pip install "fedgap[train]"'),
+    (["studio", "--no-browser"], ["fastapi"], 'studio: needs fastapi; install with: pip install "fedgap[web]"'),
+    (["deploy", "up", "embedded"], ["flwr"], 'deploy: needs flwr; install with: pip install "fedgap[deploy]"'),
+    (["sweep", "embedded", "seed=0,1", "--out", "DIR", "--ray", "auto"], ["ray"],
+     '--ray: needs ray; install with: pip install "fedgap[ray]"'),
+])
+def test_a_missing_extra_is_named_in_one_line(tmp_path, arguments, absent, message):
+    arguments = [argument.replace("DIR", str(tmp_path / "new")) for argument in arguments]
+    done = subprocess.run([sys.executable, "-c", WITHOUT.format(absent=absent, arguments=arguments)],
+                          capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"fedgap: {message}\n")
+    assert not (tmp_path / "new").exists()
+
+
+def test_planning_needs_no_extra():
+    absent = ["torch", "safetensors", "fastapi", "uvicorn", "plotly", "flwr", "ray", "mlxtend", "matplotlib"]
+    for arguments in (["plan", "paper-mnist", "-q"], ["bound", "paper-mnist"]):
+        done = subprocess.run([sys.executable, "-c", WITHOUT.format(absent=absent, arguments=arguments)],
+                              capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_scheme_by_its_import_and_a_wrong_name():
+    code = "fedgap.planning.schemes.no_pruning:SCHEME"
+    plan = json.loads(fedgap("plan", "paper-mnist", "budget.delay_s=300", "--scheme", code, "--json").out)
+    assert plan["scheme"] == "no_pruning"
+    message = one_line(fedgap("plan", "paper-mnist", "--scheme", "no_prunning"), 2)
+    assert message.startswith("--scheme: must be one of proposed, no_pruning, all_clients,")
+    assert message.endswith("got 'no_prunning'; did you mean 'no_pruning'?")
+    assert "proposed, no_pruning, all_clients" in " ".join(fedgap("plan", "--help", columns=300).out.split())

@@ -130,7 +130,7 @@ def test_a_run_from_a_terminal_runs_here_too(runs: Runs) -> None:
         runs.stop("elsewhere")
         assert process.wait(20) != 0
         wait(lambda: runs.state("elsewhere")[0] == "stopped", 20)
-        with pytest.raises(InputError, match="stands still"):
+        with pytest.raises(InputError, match="has stopped already"):
             runs.stop("elsewhere")
     finally:
         process.kill()

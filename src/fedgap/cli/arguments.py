@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from fedgap.registry import SCHEMES, Registry
+
 Solver = Literal["exact", "alternating"]
-Scheme = Literal["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
-                 "measured"]
+NAMED = "NAME|package.module:NAME"
 
 ScenarioFile = Annotated[
     str,
     typer.Argument(metavar="SCENARIO", help="A scenario's file, or a preset: paper-mnist, paper-cifar10, city."),
+]
+ExperimentFile = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.")
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -32,3 +36,19 @@ Picture = Annotated[
 SolverOption = Annotated[
     Solver, typer.Option("--solver", help="exact (certified), or alternating (the paper's Algorithm 1).")
 ]
+_SCHEME = typer.Option("--scheme", metavar=NAMED, help="What may be decided.")
+SchemeOption = Annotated[str, _SCHEME]
+_SCHEMES = typer.Option("--schemes", metavar="NAME,NAME", help="Which schemes; by default the paper's six.",
+                        show_default=False)
+SchemesOption = Annotated[str | None, _SCHEMES]
+
+
+def list_known_names() -> None:
+    """Complete the help texts with all known names. This looks through the installed packages, so only for help."""
+    for option in (_SCHEME, _SCHEMES):
+        _append_names(option, SCHEMES)
+
+
+def _append_names(option: Any, registry: Registry) -> None:
+    text = option.help.partition(" Known: ")[0]
+    option.help = f"{text} Known: {', '.join(registry.names())}."

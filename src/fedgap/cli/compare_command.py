@@ -5,51 +5,47 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
-from fedgap.cli.arguments import AsJson, Overrides, Picture, ScenarioFile, SolverOption
+from fedgap.cli.arguments import AsJson, Overrides, Picture, ScenarioFile, SchemesOption, SolverOption
 from fedgap.cli.terminal import INTERRUPTED, planning, show, steps
 from fedgap.errors import InfeasibleError, InputError
-
-if TYPE_CHECKING:
-    from fedgap.planning import Plan
-
-T = TypeVar("T")
+from fedgap.registry import SCHEMES
 
 
 def compare(
     scenario: ScenarioFile,
     overrides: Overrides = None,
     solver: SolverOption = "exact",
+    schemes: SchemesOption = None,
     as_json: AsJson = False,
     picture: Picture = None,
 ) -> None:
-    """Plan with all six schemes and show them side by side, with θ by terms."""
-    from fedgap.cli import plan_tables, planning_pictures
+    """Plan with several schemes and show them side by side, with θ by terms."""
+    from fedgap.analysis import compare as plan_all
     from fedgap.config import Scenario
-    from fedgap.planning import compare as solve
-    from fedgap.planning.problem import Problem
+    from fedgap.report.figures import check_picture
 
     loaded = Scenario.load(scenario, overrides or [])
-    problem = Problem.of(loaded)
-    planning_pictures.check(picture)
-    with planning(problem.constants.alpha, quiet=as_json) as progress:
-        answers, interrupted = until_interrupted(solve(loaded, solver=solver, progress=progress), lambda plan: plan)
-    if picture is not None and answers:
-        planning_pictures.draw_comparison(problem, answers, picture)
+    check_picture(picture, "--picture")
+    names = None if schemes is None else [name.strip() for name in schemes.split(",")]
+    for name in names or []:
+        SCHEMES.check(name, "--schemes")
+    with planning(loaded.constants().alpha, quiet=as_json) as progress:
+        comparison = plan_all(loaded, names, solver=solver, progress=progress)
+    if picture is not None and comparison.plans:
+        comparison.plot(picture)
     if as_json:
-        typer.echo(json.dumps({"rounds": problem.rounds, "plans": [answer.to_dict() for answer in answers]}))
-    elif answers:
-        reasons = [f"{answer.scheme}: {answer.reason}" for answer in answers if answer.reason]
-        show(plan_tables.comparison_table(problem, answers), *reasons)
-        _wrote(picture)
-    _end(interrupted)
-    if all(answer.status == "infeasible" for answer in answers):
-        raise InfeasibleError(answers[0].reason)
+        typer.echo(json.dumps(comparison.to_dict()))
+    elif comparison.plans:
+        show(comparison)
+        _name_picture(picture)
+    _exit_if(comparison.interrupted)
+    if all(answer.status == "infeasible" for answer in comparison):
+        raise InfeasibleError(comparison.plans[0].reason)
 
 
 def frontier(
@@ -61,58 +57,39 @@ def frontier(
     picture: Picture = None,
 ) -> None:
     """Show what other budgets would buy: θ over a grid of both, from 0.6 to 2 times the scenario's."""
-    from fedgap.cli import fronts, planning_pictures
+    from fedgap.analysis import frontier as plan_grid
     from fedgap.config import Scenario
-    from fedgap.planning import frontier as solve
+    from fedgap.report.figures import check_picture
 
     if as_json and as_csv:
-        raise InputError("--csv: not together with --json")
+        raise InputError("--csv: cannot be combined with --json")
     loaded = Scenario.load(scenario, overrides or [])
-    planning_pictures.check(picture)
-    factors = fronts.factors(points)
-    with steps("planning", len(factors) ** 2) as step:
-        points_so_far = (fronts.Point(*answer) for answer in solve(loaded, factors=factors))
-        found, interrupted = until_interrupted(points_so_far, lambda point: point.plan, step)
-    own = (loaded.budget.energy_j, loaded.budget.delay_s)
-    rows = [point.to_dict() | {"on_front": on} for point, on in zip(found, fronts.efficient(found), strict=True)]
-    if picture is not None and found:
-        planning_pictures.draw_frontier(found, own, picture)
+    check_picture(picture, "--picture")
+    with steps("planning", points**2) as step:
+        result = plan_grid(loaded, points=points, on_point=lambda point: step())
+    if picture is not None and result.feasible:
+        result.plot(picture)
+    rows = [point.to_dict() for point in result]
     if as_json:
-        typer.echo(json.dumps({"points": rows}))
+        typer.echo(json.dumps(result.to_dict()))
     elif as_csv and rows:
         writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    elif found:
-        show(fronts.front_table(found, own))
-        _wrote(picture)
-    _end(interrupted)
-    if not any(point.plan.status != "infeasible" for point in found):
-        raise InfeasibleError(found[-1].plan.reason)
+    elif rows:
+        show(result)
+        _name_picture(picture)
+    _exit_if(result.interrupted)
+    if not result.feasible:
+        raise InfeasibleError(result.reason)
 
 
-def until_interrupted(
-    answers: Iterable[T], plan_of: Callable[[T], Plan], step: Callable[[], None] = lambda: None
-) -> tuple[list[T], bool]:
-    """All answers, or those before Ctrl-C, and whether it was pressed. A plan cut short is not compared with others."""
-    found: list[T] = []
-    try:
-        for answer in answers:
-            if plan_of(answer).reason.startswith("interrupted"):
-                return found, True
-            found.append(answer)
-            step()
-    except KeyboardInterrupt:
-        return found, True
-    return found, False
-
-
-def _wrote(picture: Path | None) -> None:
+def _name_picture(picture: Path | None) -> None:
     if picture is not None:
         typer.echo(f"The picture is in {picture}.")
 
 
-def _end(interrupted: bool) -> None:
+def _exit_if(interrupted: bool) -> None:
     if interrupted:
         typer.echo("fedgap: interrupted; this is what was planned so far", err=True)
         raise typer.Exit(INTERRUPTED)

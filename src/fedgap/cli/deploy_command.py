@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedgap.cli.arguments import AsJson, ExperimentFile, Overrides
+from fedgap.cli.extras import require
+from fedgap.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,11 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run an experiment over Flower, on real processes and machines.", no_args_is_help=True)
 
-ExperimentFile = Annotated[str, typer.Argument(
-    metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.")]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[key.path=value]...", help="Keys to change.")]
-Out = Annotated[Path, typer.Option(help="The run's folder. A run that was killed goes on there.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of a few lines.")]
+Out = Annotated[Path, typer.Option(help="The run's folder. A run that was killed continues there.")]
 RoundTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds the server waits for a round's answers.")]
 EnrolTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds it waits for all nodes to enrol.")]
 
@@ -69,7 +69,6 @@ def keys(
 ) -> None:
     """Make the certificates of a server and the keys of its nodes."""
     from fedgap.deploy.keys import make_certificates, make_node_key
-    from fedgap.errors import InputError
 
     for name in node:
         if not name.replace("-", "").replace("_", "").isalnum():
@@ -101,7 +100,6 @@ def server(
     from fedgap.deploy.enrol import most_request_bytes
     from fedgap.deploy.flower_processes import SuperLink, Timeouts, watch, write_app
     from fedgap.deploy.keys import private_folder
-    from fedgap.errors import InputError
 
     chosen = Experiment.load(experiment, overrides or [])
     _fresh(out)
@@ -144,12 +142,11 @@ def node(
     from fedgap.deploy.flower_processes import NodeProcesses
     from fedgap.deploy.keys import private_folder
     from fedgap.deploy.node_data import LocalNodeData, NodeSettings
-    from fedgap.errors import InputError
 
     described = NodeSettings.load(file)
     for path in (ca, key):
         if not path.is_file():
-            raise InputError(f"{path}: is no file")
+            raise InputError(f"{path}: is not a file")
     name, _, port = superlink.rpartition(":")
     if not name or not port.isdigit() or not 0 < int(port) < 65536:
         raise InputError(f"--superlink: must be host:port, such as server.example:8000, not {superlink!r}")
@@ -159,11 +156,11 @@ def node(
         beside = described.path.parent / str(values.get(name, ""))
         if name in values and beside.is_file():
             values[name] = str(beside)
-    own = private_folder(folder or Path(f"{file.stem}.node")).resolve()
-    write_document(values, own / "node.yaml")
-    processes = NodeProcesses(own, superlink=superlink, ca=ca.resolve(), key=key.resolve(), warm=not plain, poll_s=poll)
-    typer.echo(f"{file.stem}: {len(labels)} samples; logs are in {own}; Ctrl-C ends it",
-               err=True)
+    node_folder = private_folder(folder or Path(f"{file.stem}.node")).resolve()
+    write_document(values, node_folder / "node.yaml")
+    processes = NodeProcesses(node_folder, superlink=superlink, ca=ca.resolve(), key=key.resolve(), warm=not plain,
+                              poll_s=poll)
+    typer.echo(f"{file.stem}: {len(labels)} samples; logs are in {node_folder}; Ctrl-C ends it", err=True)
     with _terminable():
         try:
             processes.start()
@@ -181,7 +178,6 @@ def write(
 ) -> None:
     """Write the Flower app's folder, for `flwr run` by hand."""
     from fedgap.deploy.flower_processes import write_app
-    from fedgap.errors import InputError
 
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder}: is a file; the app needs a folder")
@@ -191,13 +187,7 @@ def write(
 @app.callback()
 def _root() -> None:
     """Run an experiment over Flower, on real processes and machines."""
-    from importlib.util import find_spec
-
-    from fedgap.errors import InputError
-
-    for package in ("flwr", "cryptography"):
-        if find_spec(package) is None:
-            raise InputError(f"deploy: needs the package {package}; pip install 'fedgap[deploy]'")
+    require("deploy", "deploy")
 
 
 class _terminable:  # noqa: N801  (it reads as a verb)
@@ -212,20 +202,18 @@ class _terminable:  # noqa: N801  (it reads as a verb)
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         signal.signal(signal.SIGTERM, self._before)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            typer.echo("fedgap: interrupted; the same command goes on", err=True)
+            typer.echo("fedgap: interrupted; the same command continues the run", err=True)
             raise typer.Exit(130) from None
 
 
 def _positive(epsilon: float | None) -> None:
-    from fedgap.errors import InputError
 
     if epsilon is not None and not epsilon > 0:
         raise InputError("--epsilon: must be positive; smaller is more private")
 
 
 def _fresh(out: Path) -> None:
-    """A folder may hold a deployed run that was interrupted, and no other."""
-    from fedgap.errors import InputError
+    """Refuse a folder that holds a run, unless it is a deployed one that was interrupted."""
     from fedgap.running.run import Run, has_run
 
     if out.exists() and not out.is_dir():
@@ -235,7 +223,7 @@ def _fresh(out: Path) -> None:
 
 
 def _keep_command(out: Path) -> None:
-    """Writes down what was typed: it is what goes on with the run."""
+    """Save the command that resumes the run."""
     from fedgap.deploy.keys import private_folder
     from fedgap.running.run import DEPLOY_COMMAND
 
@@ -266,17 +254,9 @@ def _show(out: Path) -> Callable[[list[Event]], None]:
 
 
 def _report(run: Run, as_json: bool) -> None:
-    summary = run.summary
+    from fedgap.deploy.deployment_report import deployment_report
+
     if as_json:
-        typer.echo(json.dumps({"folder": str(run.folder), **summary}))
-        return
-    history = run.history
-    accuracy = summary["test_accuracy"]
-    typer.echo(f"{summary['rounds']} of {summary['rounds_planned']} rounds ({summary['ended']}); test accuracy "
-               f"{'–' if accuracy is None else f'{accuracy:.1%}'}")
-    typer.echo(f"modelled {summary['delay_s']:.4g} s and {summary['energy_j']:.4g} J; measured "
-               f"{sum(e['measured_s'] for e in history):.1f} s, of which {sum(e['overhead_s'] for e in history):.1f} s "
-               "were not the slowest client's own work")
-    typer.echo(f"uploads: modelled {summary['uploaded_bits'] / 8:.0f} bytes, measured "
-               f"{sum(e['uploaded_bytes'] for e in history)}")
-    typer.echo(f"folder: {run.folder}")
+        typer.echo(json.dumps({"folder": str(run.folder), **run.summary}))
+    else:
+        typer.echo("\n".join(deployment_report(run)))

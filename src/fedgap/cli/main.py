@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from fedgap.cli.arguments import list_known_names
 from fedgap.cli.calibrate_command import calibrate
 from fedgap.cli.compare_command import compare, frontier
 from fedgap.cli.cost_command import bound, cost
@@ -95,6 +96,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows "?" for "φ", which beats a crash
+    if {"-h", "--help"} & set(arguments):
+        list_known_names()
     try:
         code = app(args=arguments, prog_name="fedgap", standalone_mode=False)
         sys.stdout.flush()

@@ -9,27 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedgap.cli import terminal
-from fedgap.cli.arguments import AsJson, Overrides, Quiet, ScenarioFile, Scheme, SolverOption
-from fedgap.cli.terminal import INTERRUPTED, planning
+from fedgap.cli.arguments import NAMED, AsJson, Overrides, Quiet, ScenarioFile, SchemeOption, SolverOption
+from fedgap.cli.terminal import INTERRUPTED, planning, show
 from fedgap.errors import InfeasibleError, InputError
+from fedgap.registry import SCHEMES
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from fedgap.config import Scenario
     from fedgap.planning import Plan
     from fedgap.planning.alternating import AlternatingOptions
-    from fedgap.planning.problem import Problem
 
 _ALGORITHM = "With --solver alternating"
+_P5 = ("printed", "relaxed", "exact")
+"""How Algorithm 1 solves problem P5. Any other --selection is a rule that selects the clients."""
 
 
 def plan(
     scenario: ScenarioFile,
     overrides: Overrides = None,
     solver: SolverOption = "exact",
-    scheme: Annotated[Scheme, typer.Option(help="What may be decided: all, or as in a baseline.")] = "proposed",
+    scheme: SchemeOption = "proposed",
+    selection: Annotated[
+        str | None,
+        typer.Option(metavar=NAMED, help="A rule that selects the clients; the rest is then decided for them. With "
+                     "--solver alternating also how P5 is solved: printed (a and μ by turns), relaxed (and rounded), "
+                     "or exact.", show_default=False),
+    ] = None,
     horizon: Annotated[
         bool, typer.Option("--horizon", help="Choose the number of rounds too, up to the scenario's.")
     ] = False,
@@ -59,32 +63,29 @@ def plan(
         Literal["printed", "feasible"] | None,
         typer.Option(help="Start with everybody, or with the most that fit the budgets.", rich_help_panel=_ALGORITHM),
     ] = None,
-    selection: Annotated[
-        Literal["printed", "relaxed", "exact"] | None,
-        typer.Option(help="P5: a and μ by turns, relaxed and rounded, or exactly.", rich_help_panel=_ALGORITHM),
-    ] = None,
 ) -> None:
     """Decide who takes part, how much each prunes, at which power and clock, in every round."""
     from fedgap.config import Scenario
     from fedgap.planning import plan as solve
-    from fedgap.planning.problem import Problem
 
+    SCHEMES.check(scheme, "--scheme")
     loaded = Scenario.load(scenario, overrides or [])
+    rule: dict[str, Any] = {} if selection is None or selection in _P5 else {"selection": selection}
     options = alternating_options(
         solver, iterations=iterations, threshold=threshold, tie_break=tie_break, inner_stop=inner_stop, start=start,
-        selection=selection,
+        selection=None if rule else selection,
     )
-    problem = Problem.of(loaded)
-    with planning(problem.constants.alpha, quiet=quiet or as_json) as progress:
-        answer = solve(loaded, scheme=scheme, solver=solver, horizon=horizon, options=options, progress=progress)
+    with planning(loaded.constants().alpha, quiet=quiet or as_json) as progress:
+        answer = solve(loaded, scheme=scheme, solver=solver, horizon=horizon, options=options, progress=progress,
+                       **rule)
     if out is not None:
         write_plan(answer, out)
     if as_json:
         typer.echo(json.dumps(answer.to_dict()))
     elif not quiet and answer.feasible:
-        show(problem, answer)
-        if advice := pooling_advice(loaded, scheme):
-            terminal.show(advice)
+        from fedgap.analysis import plan_report
+
+        show(plan_report(loaded, answer))
         if out is not None:
             typer.echo(f"\nThe plan is in {out}.")
     if answer.status == "infeasible":
@@ -94,9 +95,9 @@ def plan(
         raise typer.Exit(INTERRUPTED)
 
 
-def alternating_options(solver: str, **given: Any) -> AlternatingOptions | None:
-    """Algorithm 1's options; one that is given to another solver is an error."""
-    chosen = {key: value for key, value in given.items() if value is not None}
+def alternating_options(solver: str, **values: Any) -> AlternatingOptions | None:
+    """Algorithm 1's options; giving one to another solver is an error."""
+    chosen = {key: value for key, value in values.items() if value is not None}
     if solver != "alternating":
         if chosen:
             raise InputError(f"--{next(iter(chosen)).replace('_', '-')}: belongs to --solver alternating")
@@ -108,44 +109,10 @@ def alternating_options(solver: str, **given: Any) -> AlternatingOptions | None:
     return AlternatingOptions(**chosen)
 
 
-def pooling_advice(scenario: Scenario, scheme: str) -> str:
-    """Where labels are known and φ is averaged over clients, what else could be done; otherwise ""."""
-    labels = scenario.label_counts() is not None and scenario.target_counts is not None
-    if scenario.bound.aggregation != "mean" or not labels or scheme in ("no_generalization", "measured"):
-        return ""
-    return ("\nEach client's labels are judged by themselves (bound.aggregation: mean). With bound.aggregation=mixture "
-            "those of all who take part are judged together: above 12 clients without a certificate, but it trained "
-            "better models where labels differ.")
-
-
 def write_plan(answer: Plan, path: Path) -> None:
-    """Write a plan, or say in a line why not."""
+    """Write a plan, or say in one line why it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         answer.save(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def show(problem: Problem, answer: Plan) -> None:
-    """A plan as tables and sentences."""
-    from rich.text import Text
-
-    from fedgap.cli import plan_tables
-    from fedgap.cli.number_format import number, rounds
-
-    if answer.rounds != problem.rounds:
-        problem = problem.with_rounds(answer.rounds)
-    parts: list[RenderableType] = [
-        Text(
-            f"{answer.scheme}: {answer.status}, {rounds(answer.rounds)}, θ = {number(answer.theta, 6)} "
-            f"({answer.solver}, {answer.solve_s:.2f} s)",
-            style="bold",
-        )
-    ]
-    shown = answer.segments[: plan_tables.MOST_SEGMENTS]
-    parts += [plan_tables.segment_table(problem, answer, segment) for segment in shown]
-    if len(answer.segments) > plan_tables.MOST_SEGMENTS:
-        parts.append(f"... and {len(answer.segments) - plan_tables.MOST_SEGMENTS} segments more; --json has all.")
-    parts += [plan_tables.terms_table(answer), plan_tables.budget_table(problem, answer)]
-    terminal.show(*parts, plan_tables.certificate(answer))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedgap.cli.extras import require
 from fedgap.cli.terminal import show, steps
 from fedgap.cli.train_command import resumable
 from fedgap.errors import InputError
 
 if TYPE_CHECKING:
-    from fedgap.cli.uncut_table import Sheet
     from fedgap.evidence.reproduce import Workshop
 
 
@@ -36,6 +36,7 @@ def reproduce(
 ) -> None:
     """Make the paper's figures and tables again, and say where the proposed scheme is above, level or below."""
     from fedgap.evidence.definition import FIGURES, PRESETS
+    from fedgap.evidence.result_tables import result_tables
 
     if preset not in PRESETS:
         raise InputError(f"--preset: must be one of {', '.join(PRESETS)}; got {preset!r}")
@@ -50,6 +51,7 @@ def reproduce(
 
         made = draw_again(names, out)
     else:
+        require("train", "reproduce")
         from fedgap.evidence.reproduce import Workshop
         from fedgap.evidence.reproduce import reproduce as make
 
@@ -66,8 +68,8 @@ def reproduce(
 
 
 def _hand_over(names: list[str], shop: Workshop, folder: Path) -> None:
-    from fedgap.cli.uncut_table import Sheet
     from fedgap.evidence.gpu_bundles import hand_over
+    from fedgap.report.uncut_table import Sheet
 
     parts = hand_over(names, shop, folder)
     sheet = Sheet("runs without a record, in the order in which they are worth training", "turn", "runs",
@@ -79,49 +81,3 @@ def _hand_over(names: list[str], shop: Workshop, folder: Path) -> None:
         return
     show(sheet, f"Train the folders in {folder} in this order with `python -m fedgap.evidence.bundle TURN --data DATA "
                 f"--out records.jsonl`, then append the records to {shop.out}/runs.jsonl.")
-
-
-def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
-    """A figure's results for a terminal."""
-    from fedgap.cli.uncut_table import Sheet
-
-    head = f"{results['figure']}: {results['title']}"
-    if results["kind"] == "table":
-        sheet = Sheet(head, "column", "model", "quantity", "printed", "derived", "ratio")
-        for row in results["rows"]:
-            sheet.add_row(row["column"], row["model"], row["quantity"], f"{row['printed']:.4g}",
-                          f"{row['derived']:.6g}", f"{row['ratio']:.3f}")
-        return [sheet]
-    if results["kind"] == "partitions":
-        sheet = Sheet(head, "σ", "mode", "mean φ", "deviation among clients", "rank correlation with KL")
-        for row in results["spread"]:
-            sheet.add_row(f"{row['sigma']:g}", row["mode"], *(_pair(*row[key]) for key in (
-                "mean", "deviation", "rank_with_divergence")))
-        return [sheet]
-    return [_comparison(head, results, panel) for panel in results["panels"]]
-
-
-def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sheet | str:
-    from fedgap.cli.uncut_table import Sheet
-    from fedgap.evidence.results import MEASURES, by_seed
-    from fedgap.statistics import interval
-
-    if panel["status"]:
-        return f"{head}, {panel['title']}: {panel['status']}."
-    loss, measure = results["kind"] == "loss", MEASURES[results["kind"]]
-    scale, form = (1.0, "{:.3f}") if loss else (100.0, "{:.1f}")
-    sheet = Sheet(f"{head}. {panel['title']}: {'loss' if loss else 'accuracy, %'}, and how the proposed scheme differs "
-                  "(paired over seeds, Holm)", "mode", panel["vary"], "scheme", "value", "proposed minus this")
-    verdicts = {(c["mode"], c["value"], c["baseline"]): c for c in panel["comparisons"]}
-    for mode, value, scheme in dict.fromkeys((r["mode"], r["value"], r["scheme"]) for r in panel["rows"]):
-        values = list(by_seed(panel["rows"], measure, mode=mode, value=value, scheme=scheme).values())
-        mean = interval([scale * x for x in values]) if values else None
-        c = verdicts.get((mode, value, scheme))
-        difference = "" if c is None else f"{_pair(c['difference'], c['half'], form, scale)}: {c['verdict']}"
-        sheet.add_row(mode, f"{value:g}", scheme, "none fits" if mean is None else _pair(mean.mean, mean.half, form),
-                      difference)
-    return sheet
-
-
-def _pair(mean: float, half: float | None, form: str = "{:.3g}", scale: float = 1.0) -> str:
-    return form.format(scale * mean) + ("" if half is None else f" ± {form.format(scale * half)}")

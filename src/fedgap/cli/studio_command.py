@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedgap.cli.extras import require
 from fedgap.errors import InputError
 
 
@@ -17,10 +17,8 @@ def studio(
     runs: Annotated[Path, typer.Option(help="The folder of runs: what the page shows, and where it starts new ones.")
                     ] = Path("runs"),
 ) -> None:
-    """Plan, run and compare in the browser, on this machine only. Ctrl-C ends it; runs go on."""
-    missing = [name for name in ("fastapi", "uvicorn", "plotly") if find_spec(name) is None]
-    if missing:
-        raise InputError(f"studio: needs {', '.join(missing)}; install with: pip install 'fedgap[web]'")
+    """Plan, run and compare in the browser, on this machine only. Ctrl-C ends it; runs continue."""
+    require("web", "studio")
     if runs.exists() and not runs.is_dir():
         raise InputError(f"--runs: {runs} is a file; name a folder")
     from fedgap.web.server import serve

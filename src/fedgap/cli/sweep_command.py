@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedgap.cli.arguments import AsJson
+from fedgap.cli.arguments import AsJson, ExperimentFile
+from fedgap.cli.extras import require
 from fedgap.cli.terminal import show
-from fedgap.cli.train_command import ExperimentFile, resumable
+from fedgap.cli.train_command import resumable
 from fedgap.errors import FedgapError, InfeasibleError, InputError
 
 if TYPE_CHECKING:
-    from fedgap.cli.uncut_table import Sheet
     from fedgap.running.sweep import SweepRun
-    from fedgap.running.sweep_result import Outcome, TextTable
+    from fedgap.running.sweep_result import Outcome
 
 
 def sweep(
     experiment: ExperimentFile,
     grid: Annotated[list[str], typer.Argument(metavar="key=value,value", help="Values to combine, for example "
                                               "seed=0,1,2 budget.delay_s=100,150.")],
-    out: Annotated[Path, typer.Option(help="The sweep's folder; the same call goes on with an interrupted sweep.")],
-    workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one a core.")] = None,
+    out: Annotated[Path, typer.Option(help="The sweep's folder; the same command continues an interrupted sweep.")],
+    workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one per core.")] = None,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on this Ray cluster instead (auto, or "
                                             "ray://host:port).")] = None,
     stacked: Annotated[bool, typer.Option("--stacked", help="Train the runs together in one computation; pays on a "
@@ -36,14 +36,17 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Train every combination of some keys' values, and summarise over seeds with 95 % confidence intervals."""
-    from fedgap.cli.planning_pictures import check
+    require("train", "sweep")
+    if ray is not None:
+        require("ray", "--ray")
     from fedgap.config import Experiment
+    from fedgap.report.figures import check_picture
     from fedgap.running.sweep import parse_grid
     from fedgap.running.sweep import sweep as run_sweep
 
-    check(picture)
+    check_picture(picture, "--picture")
     if ray is not None and stacked:
-        raise InputError("--stacked: not together with --ray; it trains in this process")
+        raise InputError("--stacked: cannot be combined with --ray, because it trains in this process")
     chosen, values = Experiment.load(experiment), parse_grid(grid)
     total, done = math.prod(map(len, values.values())), 0
 
@@ -63,7 +66,7 @@ def sweep(
         typer.echo(json.dumps({"folder": str(out), **result.to_dict()}))
     else:
         failed = dict.fromkeys(row.failed for row in result.rows if row.failed)
-        show(*map(_sheet, result.tables()), *failed,
+        show(result, *failed,
              f"The runs are in {out / 'runs'}, the table in {out / 'summary.csv'}.")
     for kind in (InputError, FedgapError):
         for row in result.rows:
@@ -71,12 +74,3 @@ def sweep(
                 raise kind(row.failed or "")
     if not any(row.runs for row in result.rows):
         raise InfeasibleError(result.rows[0].failed or "")
-
-
-def _sheet(table: TextTable) -> Sheet:
-    from fedgap.cli.uncut_table import Sheet
-
-    sheet = Sheet(table.title, *table.columns, caption=table.caption, left=("schemes", "verdict"))
-    for row in table.rows:
-        sheet.add_row(*row)
-    return sheet

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ WIDTH = 1000
 
 
 def disk_error(error: OSError) -> str | None:
-    """The line for a disk that is full, read-only or out of reach, which is no bug; None for any other error."""
+    """A sentence for a disk that is full, read-only or out of reach; None for any other error, which is a bug."""
     if error.errno not in _DISK:
         return None
     return f"{error.filename or 'output'}: cannot be written or read ({error.strerror})"
@@ -34,7 +33,7 @@ def stdout() -> Console:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print tables and sentences on stdout, a blank line between them."""
+    """Print results, tables and sentences on stdout, with a blank line between them."""
     console = stdout()
     for position, part in enumerate(parts):
         if position:
@@ -52,21 +51,12 @@ def planning(alpha: float, *, quiet: bool = False) -> Iterator[Callable[[str, in
     if quiet or not console.is_terminal:
         yield None
         return
+    from fedgap.analysis import describe_progress
+
     with console.status("planning") as status:
 
         def update(what: str, iteration: int, best: float, bound: float) -> None:
-            if what.startswith("horizon"):
-                status.update(f"{what}: θ {best:.6g} ({iteration} tried)" if math.isfinite(best) else what)
-                return
-            parts = [f"{what} {iteration}"]
-            if math.isfinite(best):
-                parts.append(f"best θ {best + alpha:.6g}")
-            if math.isfinite(bound):
-                parts.append(f"bound {bound + alpha:.6g}")
-            if math.isfinite(best) and math.isfinite(bound) and best > 0.0:
-                parts.append(f"gap {max(0.0, best - bound) / best:.2%}")
-            kept = "keeps the best so far" if math.isfinite(best) else "ends with whatever fits"
-            status.update(" · ".join(parts) + f"   (Ctrl-C {kept})")
+            status.update(describe_progress(what, iteration, best, bound, alpha))
 
         yield update
 
@@ -88,7 +78,7 @@ def steps(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def downloads() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Gives what to call with (file, bytes so far, all bytes): a bar a file on stderr, on a terminal only."""
+    """Gives what to call with (file, bytes so far, all bytes): one bar per file on stderr, on a terminal only."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     console = Console(stderr=True, highlight=False)

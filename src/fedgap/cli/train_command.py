@@ -7,20 +7,18 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedgap.cli.arguments import AsJson, Picture
-from fedgap.cli.number_format import number, three
+from fedgap.cli.arguments import AsJson, ExperimentFile, Picture
+from fedgap.cli.extras import require
 from fedgap.cli.terminal import INTERRUPTED, disk_error, downloads, planning, show
+from fedgap.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from fedgap.running.run import Run
 
-ExperimentFile = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.")
-]
 Overrides = Annotated[list[str] | None, typer.Argument(
     metavar="key.path=value", help="Keys to change, for example seed=1 budget.delay_s=120 scheme=no_pruning.",
     show_default=False)]
@@ -38,8 +36,8 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Plan and train an experiment; everything about the run is in its folder."""
+    require("train", "train")
     from fedgap.config import Experiment
-    from fedgap.errors import InfeasibleError
     from fedgap.learning.engine import check_device
     from fedgap.planning.plan import Plan
     from fedgap.running.live_progress import show as live
@@ -74,7 +72,8 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder.")],
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an interrupted run from its last checkpoint; the end is the same, bit for bit."""
+    """Continue an interrupted run from its last checkpoint; the result is the same, bit for bit."""
+    require("train", "resume")
     from fedgap.running.live_progress import show as live
     from fedgap.running.run import execute
 
@@ -94,99 +93,55 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Show who has what: each client's label histogram and generalization statement (the paper's Fig. 3)."""
-    from fedgap.cli.planning_pictures import check
-    from fedgap.cli.uncut_table import Sheet
+    require("train", "partition")
     from fedgap.config import Experiment
-    from fedgap.errors import InputError
-    from fedgap.running.partition_picture import draw_partitions
+    from fedgap.report.figures import check_picture
+    from fedgap.running.partition_report import PartitionPanel, PartitionReport
     from fedgap.running.prepare import divide
     from fedgap.running.sweep import parse_grid, runs_of
 
     base = Experiment.load(experiment)
-    check(picture)
-    panels, tables, rows = [], [], []
+    check_picture(picture, "--picture")
     chosen = runs_of(parse_grid(overrides or []), Path())
     if scenario is not None and len(chosen) > 1:
-        raise InputError("--scenario: needs a single value for every key; there is one scenario for each")
+        raise InputError("--scenario: needs a single value for every key, because there is one scenario for each")
+    panels = []
     for point in chosen:
         with downloads() as progress:
             _, parts, planned = divide(point.experiment(base), progress=progress)
-        title, phi = ", ".join(point.overrides) or experiment, planned.phi()
-        panels.append((title, parts.label_counts, phi))
-        rows.append({"overrides": list(point.overrides), "scenario_hash": planned.hash(), "phi": phi.tolist(),
-                     "label_counts": parts.label_counts.tolist(), "target_counts": parts.target_counts.tolist()})
-        table = Sheet(title, "client", "samples", *map(str, range(parts.label_counts.shape[1])), "φ")
-        for name, counts, value in zip(planned.names, parts.label_counts, phi, strict=True):
-            table.add_row(name, str(counts.sum()), *map(str, counts), number(value))
-        tables.append(table)
+        panels.append(PartitionPanel(", ".join(point.overrides) or experiment, point.overrides, parts, planned))
         if scenario is not None:
             planned.save(scenario)
+    report = PartitionReport(panels)
     if picture is not None:
-        draw_partitions(panels, picture)
+        report.plot(picture)
     if as_json:
-        typer.echo(json.dumps({"panels": rows}))
+        typer.echo(json.dumps(report.to_dict()))
         return
-    show(*tables, *(f"Written: {path}" for path in (picture, scenario) if path is not None))
+    show(report, *(f"Written: {path}" for path in (picture, scenario) if path is not None))
 
 
 @contextmanager
 def resumable(*words: object, **options: object) -> Iterator[None]:
-    """Turns an interruption into exit code 130 and a line that says how to go on, by this command with those of its
-    options that were given; a full disk says so likewise."""
-    from fedgap.errors import InputError
-
-    given = [part for name, value in options.items() if value
-             for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
-    command = shlex.join(["fedgap", *map(str, words), *given])
+    """Turn an interruption into exit code 130 and a line that says how to continue: with this command and those of its
+    options that were given. A full disk says so likewise."""
+    option_words = [part for name, value in options.items() if value
+                    for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
+    command = shlex.join(["fedgap", *map(str, words), *option_words])
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"fedgap: interrupted; everything so far is on disk. Go on with: {command}", err=True)
+        typer.echo(f"fedgap: interrupted; everything so far is on disk. Continue with: {command}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except OSError as error:
         problem = disk_error(error)
         if problem is None:
             raise
-        raise InputError(f"{problem}; make room, or it writable, and go on with: {command}") from None
+        raise InputError(f"{problem}; free some space or make it writable, then continue with: {command}") from None
 
 
 def _report(run: Run, as_json: bool) -> None:
-    summary = run.summary
     if as_json:
-        typer.echo(json.dumps({"folder": str(run.folder), **summary}))
-        return
-    from fedgap.cli.uncut_table import Sheet
-
-    job = run.job
-    table = Sheet(f"{summary['data']}, {summary['model']}, {summary['scheme']}, seed {summary['seed']}", "", "value",
-                  left=["value"])
-
-    def row(name: str, value: Any, text: str = "{}") -> None:
-        table.add_row(name, "–" if value is None else text.format(value))
-
-    row("rounds", f"{summary['rounds']} of {summary['rounds_planned']}: {summary['ended']}")
-    row("test accuracy", summary["test_accuracy"], "{:.2%}")
-    row("test loss", summary["test_loss"], "{:.4f}")
-    row("mini-batch loss", summary["train_loss"], "{:.4f}")
-    row("generalization gap", summary["generalization_gap"], "{:+.4f}")
-    row("energy", f"{three(summary['energy_j'])} J of {three(job.energy_budget_j)}")
-    row("delay", f"{three(summary['delay_s'])} s of {three(job.delay_budget_s)}")
-    row("weights kept", f"{summary['kept_weights']:,} of {summary['weights']:,}")
-    for key in ("dropped", "late", "rejected"):
-        count = sum(client[key] for client in summary["clients"])
-        if count:
-            row(f"{key} uploads", count)
-    show(table, *_remarks(run), f"Everything is in {run.folder}; the model is {run.folder / 'model.safetensors'}.")
-
-
-def _remarks(run: Run) -> list[str]:
-    """What one should know of a run before believing its numbers: a loss that is not finite, another model's costs."""
-    found, summary = [], run.summary
-    if summary["test_accuracy"] is not None and summary["test_loss"] is None:
-        found.append("The test loss is not finite; likely training diverged: try a smaller scenario.learning.rate.")
-    own, bits = 32 * int(summary["weights"]), run.job.gradient_bits.tolist()
-    if not min(bits) / 1.1 <= own <= max(bits) * 1.1:
-        found.append(f"Joules and seconds are those of a gradient of {max(bits):,.0f} bits (the scenario's), this "
-                     f"model's has {own:,}: scenario.model.gradient_bits={own}, and flops_per_sample likewise, charge "
-                     "its own.")
-    return found
+        typer.echo(json.dumps({"folder": str(run.folder), **run.summary}))
+    else:
+        show(run)

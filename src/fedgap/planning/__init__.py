@@ -5,8 +5,6 @@ from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.rescore import rescore
 from fedgap.planning.schemes import PAPER_SCHEMES, Scheme
 from fedgap.planning.settings import SOLVERS
-from fedgap.planning.solve import compare, frontier, plan
+from fedgap.planning.solve import plan
 
-__all__ = [
-    "PAPER_SCHEMES", "SOLVERS", "Objective", "Plan", "Scheme", "Segment", "compare", "frontier", "plan", "rescore",
-]
+__all__ = ["PAPER_SCHEMES", "SOLVERS", "Objective", "Plan", "Scheme", "Segment", "plan", "rescore"]

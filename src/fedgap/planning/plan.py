@@ -4,16 +4,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 from fedgap.files import write_json
+from fedgap.report.bound_terms import TERMS, terms_table
+from fedgap.report.number_format import number as text_of
+from fedgap.report.number_format import rounds as rounds_text
+from fedgap.report.printable import Printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 Status = Literal["optimal", "feasible", "infeasible"]
 BoundScope = Literal["all", "single"]
+MOST_KINDS = 6
+"""Kinds of rounds that ``print(plan)`` lists."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +89,12 @@ class Segment:
         return cls(rounds, selected, ratio, power, frequency)
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What a solver answers; frozen. ``to_dict`` is the contract's JSON object."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Printable):
+    """What a solver answers; frozen. ``to_dict`` is the contract's JSON object.
+
+    ``print(plan)`` shows a summary; ``fedgap.analysis.plan_report(scenario, plan)`` shows who does what.
+    """
 
     status: Status
     scheme: str
@@ -120,6 +132,39 @@ class Plan:
             return None
         cost = self.theta - self.terms.get("alpha", 0.0)
         return (self.theta - self.lower_bound) / cost if cost > 0.0 else 0.0
+
+    @property
+    def headline(self) -> str:
+        """Scheme, status, rounds and θ in a line."""
+        return (f"{self.scheme}: {self.status}, {rounds_text(self.rounds)}, θ = {text_of(self.theta, 6)} "
+                f"({self.solver}, {self.solve_s:.2f} s)")
+
+    @property
+    def certificate(self) -> str:
+        """What is known about better plans, in a sentence."""
+        if self.gap is None or self.lower_bound is None:
+            return "There is no certificate: better plans may exist."
+        scope = "" if self.scheme == "proposed" else f" by {self.scheme}"  # others may choose what a scheme holds fixed
+        scope += "" if self.bound_scope == "all" else " with one selection in all rounds"
+        gap = "0.0001" if self.gap < 1e-6 else f"{100.0 * self.gap:.2g}"
+        return (f"Certified: no plan of {rounds_text(self.rounds)}{scope} has θ below {text_of(self.lower_bound, 6)}, "
+                f"so this one is within {gap} % of the best cost θ − α.")
+
+    def parts(self) -> "list[RenderableType]":
+        """The headline, θ by terms, what the plan uses, and the certificate; for an infeasible plan, why."""
+        parts: list[RenderableType] = [self.headline]
+        if self.reason:
+            parts.append(self.reason)
+        if self.feasible:
+            sizes = [int(segment.selected.sum()) for segment in self.segments]
+            kinds = [f"{rounds_text(segment.rounds)} of {size} client{'' if size == 1 else 's'}"
+                     for segment, size in zip(self.segments, sizes, strict=True)]
+            more = f" and {len(kinds) - MOST_KINDS} more kinds" if len(kinds) > MOST_KINDS else ""
+            spent = f"{self.energy_j:.6g} J and {self.delay_s:.6g} s in all"
+            parts.append(f"{', '.join(kinds[:MOST_KINDS])}{more}; {spent}.")
+        if self.feasible and TERMS.keys() <= self.terms.keys():
+            parts.append(terms_table(self.terms, self.theta))
+        return [*parts, self.certificate] if self.feasible else parts
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's JSON object; infinite numbers become null, for JSON has none."""

@@ -1,7 +1,7 @@
 """``plan(scenario) -> Plan``: one entry for every solver, scheme, objective and selection rule."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ def plan(
     selection: str | SelectionRule | None = None,
     solver: str = "exact",
     horizon: bool = False,
+    shorten: bool | None = None,
     options: object | None = None,
     progress: Progress | None = None,
 ) -> Plan:
@@ -46,11 +47,13 @@ def plan(
         function from a scenario to the selected clients. Pruning, powers and clocks are then the best for them.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
     :param horizon: choose the number of rounds too, up to the scenario's.
+    :param shorten: plan again for the most rounds that the budgets carry where not all fit; by default, for every
+        scheme but ``proposed``.
     :param options: an ``AlternatingOptions``, for ``alternating`` only.
     :param progress: called with (what, iteration, best cost so far, lower bound so far); Ctrl-C keeps the best so far.
     """
     chosen = scheme_of(scheme, objective, selection)
-    shorten = chosen is not PAPER_SCHEMES["proposed"]
+    shorten = chosen is not PAPER_SCHEMES["proposed"] if shorten is None else shorten
     return _planned(scenario, chosen, SolverSettings(solver, horizon, shorten, options, progress))
 
 
@@ -207,20 +210,3 @@ def _shortened(task: Task, settings: SolverSettings, failed: Plan) -> Plan:
         least_budget=failed.least_budget,
         reason=f"{failed.reason}; re-planned at {rounds} of {asked} rounds, the most that the budgets carry",
     )
-
-
-def compare(scenario: Scenario, *, solver: str = "exact", progress: Progress | None = None) -> Iterator[Plan]:
-    """The paper's six schemes, in its order, each re-planned at fewer rounds where the budgets do not carry all."""
-    for scheme in PAPER_SCHEMES.values():
-        yield _planned(scenario, scheme, SolverSettings(solver, shorten=True, progress=progress))
-
-
-def frontier(
-    scenario: Scenario, *, factors: Sequence[float] = (0.6, 0.8, 1.0, 1.2, 1.5, 2.0), scheme: str = "proposed"
-) -> Iterator[tuple[float, float, Plan]]:
-    """(E₀, T₀, plan) over a grid of both budgets, as multiples of the scenario's own."""
-    for energy in factors:
-        for delay in factors:
-            budgets = (scenario.budget.energy_j * energy, scenario.budget.delay_s * delay)
-            changed = scenario.with_overrides([f"budget.energy_j={budgets[0]!r}", f"budget.delay_s={budgets[1]!r}"])
-            yield *budgets, plan(changed, scheme=scheme)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedgap.analysis.bound_report import theorem_weight
 from fedgap.config import Experiment, Scenario
 from fedgap.config.yaml_edit import comment_above
 from fedgap.config.yaml_files import write_checked, write_document
@@ -19,8 +21,14 @@ from fedgap.learning.models import build
 from fedgap.learning.partition import Partition
 from fedgap.learning.pilot import Pilot, pilot
 from fedgap.learning.sizes import flops_per_sample, gradient_bits
+from fedgap.report.number_format import number
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 from fedgap.running.prepare import divide
 from fedgap.streams import stream_seed
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 RATIOS = (0.1, 0.3, 0.5)
 """Pruning ratios at which the sensitivity is shown: it is not constant, and a reader should see that."""
@@ -44,9 +52,13 @@ class Quantity:
         """The q-quantile over the visited points."""
         return float(np.quantile(self.values, q))
 
+    def spread(self) -> list[str]:
+        """The least, the median and the largest value, to be read."""
+        return [number(value) for value in (min(self.values), self.quantile(0.5), max(self.values))]
 
-@dataclass(frozen=True, eq=False)
-class Calibration:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration(Printable):
     """What was measured, and the scenario that says so."""
 
     scenario: Scenario
@@ -61,6 +73,36 @@ class Calibration:
     """The model's own ``gradient_bits`` and ``flops_per_sample``."""
     pilots: int
     steps: int
+
+    def parts(self) -> list[RenderableType]:
+        """Each constant with its spread, and what to know before trusting it."""
+        table = Sheet(
+            f"Measured along {self.pilots} pilots of {self.steps} steps", "key", "taken", "as the", "least", "median",
+            "most", "what it is", left=("as the", "what it is"),
+        )
+        for q in self.quantities:
+            table.add_row(f"bound.{q.key}", number(q.taken), q.rule, *q.spread(), q.meaning)
+        table.add_section()
+        for ratio, q in self.sensitivities.items():
+            table.add_row("", "", "", *q.spread(), f"secant at λ = {ratio:g}", style="dim")
+        phi = (self.phi.min(), np.median(self.phi), self.phi.max())
+        table.add_row("", "", "", *(number(float(value)) for value in phi), "φ of the clients", style="dim")
+        return [table, self._remarks()]
+
+    def _remarks(self) -> str:
+        model, own, ratio = self.scenario.model, self.sizes, self.moment_ratio
+        text = (
+            f"The theorem's own γ₂·R = L²·B² is {theorem_weight(self.scenario.bound):.3g}; the secant is an "
+            f"estimate, not a bound, and not constant in λ. E‖G‖²·Z·k/A² is {ratio.quantile(0.5):.3g} in the median "
+            f"and {ratio.taken:.3g} at most, where the proof takes it to be at most 1."
+        )
+        if (model.gradient_bits, model.flops_per_sample) != (own["gradient_bits"], own["flops_per_sample"]):
+            text += (
+                f" The scenario keeps gradient_bits {model.gradient_bits:.7g} and flops_per_sample "
+                f"{model.flops_per_sample:.3g}; the model itself has {own['gradient_bits']:.7g} and "
+                f"{own['flops_per_sample']:.3g} (--sizes takes those)."
+            )
+        return text
 
     def comments(self) -> list[str]:
         """The spread of every constant, one line per constant, for the file."""

@@ -27,13 +27,17 @@ from fedgap.errors import InputError
 from fedgap.files import remove_torn, write_bytes, write_json
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.models import build
+from fedgap.report.printable import Printable
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, OnEvents, RoundLog, read_rounds
 from fedgap.running.interrupts import alone, interruptible
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
+from fedgap.running.run_report import run_report
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from fedgap.planning.plan import Plan
 
 DEPLOY_COMMAND = Path("deployment") / "command.txt"
@@ -41,8 +45,8 @@ DEPLOY_COMMAND = Path("deployment") / "command.txt"
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run's folder, read when asked for: ``Run("runs/first").history``."""
+class Run(Printable):
+    """A run's folder, read when asked for: ``Run("runs/first").history``; ``print`` shows what came out."""
 
     folder: Path
 
@@ -60,6 +64,12 @@ class Run:
         from fedgap.planning.plan import Plan
 
         return Plan.load(self.folder / "plan.json")
+
+    def parts(self) -> list[RenderableType]:
+        """What came out, and what to know before believing it."""
+        if not self.finished:
+            return [f"{self.folder}: has not finished; continue with `fedgap resume {self.folder}`"]
+        return run_report(self.folder, self.summary, self.job)
 
     @property
     def history(self) -> list[Event]:

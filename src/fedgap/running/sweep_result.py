@@ -6,16 +6,17 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgap.errors import InputError
+from fedgap.report.figures import new_figure, save_figure
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
 from fedgap.statistics import Comparison, Interval, holm, interval, paired
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Group
+    from rich.console import RenderableType
 
 MEASURES = {"test_accuracy": "test_accuracy", "test_loss": "test_loss", "train_loss": "train_loss",
             "generalization_gap": "generalization_gap", "rounds_trained": "rounds", "energy_j": "energy_j",
@@ -71,18 +72,8 @@ class SchemeDifference:
                 "p": compared.adjusted, "verdict": compared.verdict}
 
 
-@dataclass(frozen=True)
-class TextTable:
-    """A table as text: numbers are formatted already."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    caption: str | None = None
-
-
-@dataclass(frozen=True)
-class SweepResult:
+@dataclass(frozen=True, repr=False)
+class SweepResult(Printable):
     """A sweep's rows, and its differences between schemes. It prints itself, and ``plot`` draws it."""
 
     folder: Path
@@ -116,57 +107,31 @@ class SweepResult:
         last = [key.rpartition(".")[2] for key in keys]
         return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}
 
-    def tables(self) -> list[TextTable]:
+    def parts(self) -> list[RenderableType]:
         """The means over seeds, and the differences between schemes where there are any."""
         varied, first = self.varied(), self.rows[0].values
         same = ", ".join(f"{key} = {value}" for key, value in first.items() if key not in varied)
-        means = TextTable(
-            "Mean ± half of the 95 % confidence interval over seeds", (*varied.values(), "runs", *SHOWN.values()),
-            tuple((*(row.values[key] for key in varied), str(row.runs),
-                   *(_cell(row.measures[name], percent=name == "test_accuracy") for name in SHOWN))
-                  for row in self.rows), f"All with {same}" if same else None)
+        means = Sheet("Mean ± half of the 95 % confidence interval over seeds", *varied.values(), "runs",
+                      *SHOWN.values(), caption=f"All with {same}" if same else None)
+        for row in self.rows:
+            means.add_row(*(row.values[key] for key in varied), str(row.runs),
+                          *(_cell(row.measures[name], percent=name == "test_accuracy") for name in SHOWN))
         if not self.differences:
             return [means]
         others = {key: name for key, name in varied.items() if key != "scheme"}
-        pairs = TextTable(
-            "Differences of the accuracy in percentage points, paired seed by seed",
-            (*others.values(), "schemes", "seeds", "difference", "p (Holm)", "verdict"),
-            tuple((*(d.values[key] for key in others), f"{d.first} − {d.second}", str(d.comparison.difference.n),
-                   d.comparison.difference.signed(100), f"{d.comparison.adjusted:.2g}", d.comparison.verdict)
-                  for d in self.differences))
+        pairs = Sheet("Differences of the accuracy in percentage points, paired seed by seed", *others.values(),
+                      "schemes", "seeds", "difference", "p (Holm)", "verdict", left=("schemes", "verdict"))
+        for d in self.differences:
+            pairs.add_row(*(d.values[key] for key in others), f"{d.first} − {d.second}",
+                          str(d.comparison.difference.n), d.comparison.difference.signed(100),
+                          f"{d.comparison.adjusted:.2g}", d.comparison.verdict)
         return [means, pairs]
-
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.table import Table
-
-        parts = []
-        for table in self.tables():
-            shown = Table(title=table.title, caption=table.caption, title_justify="left")
-            for column in table.columns:
-                shown.add_column(column, overflow="fold")  # a number is folded rather than cut
-            for row in table.rows:
-                shown.add_row(*row)
-            parts.append(shown)
-        return Group(*parts)
-
-    def _repr_html_(self) -> str:
-        """The tables in a notebook."""
-        def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        return "".join(f"<table><caption>{escape(table.title)}</caption>{line(table.columns, 'th')}"
-                       f"{''.join(line(row, 'td') for row in table.rows)}</table>" for table in self.tables())
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw the test accuracy of every combination with its 95 % interval; ``path`` (.png, .pdf, .svg) saves it."""
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
         varied = self.varied()
         schemes = list(dict.fromkeys(row.values.get("scheme", "") for row in self.rows))
-        figure = Figure(figsize=(7.5, 0.42 * len(self.rows) + 1.4), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(7.5, 0.42 * len(self.rows) + 1.4)
         ax = figure.subplots()
         for place, row in enumerate(self.rows):
             accuracy = row.measures["test_accuracy"]
@@ -187,13 +152,7 @@ class SweepResult:
         ax.grid(axis="x", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
-        if path is not None:
-            try:
-                Path(path).parent.mkdir(parents=True, exist_ok=True)
-                figure.savefig(path, dpi=150)
-            except OSError as error:
-                raise InputError(f"{path}: cannot be written ({error.strerror})") from None
-        return figure
+        return save_figure(figure, path)
 
 
 def _cell(mean: Interval | None, percent: bool) -> str:

@@ -21,14 +21,15 @@ from starlette.staticfiles import StaticFiles
 
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
 from fedgap.errors import FedgapError, InputError
+from fedgap.registry import SCHEMES
 from fedgap.web import documents
 from fedgap.web.api_models import (
     PlanRequest,
-    Problem,
+    Refusal,
     RunName,
     RunRequest,
     ScenarioReply,
-    Source,
+    ScenarioSource,
     TextReply,
     UploadRequest,
 )
@@ -39,7 +40,7 @@ from fedgap.web.seed_average import over_seeds
 from fedgap.web.solver_pool import Solvers
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    code: {"model": Problem} for code in (401, 403, 404, 413, 421, 422)
+    code: {"model": Refusal} for code in (401, 403, 404, 413, 421, 422)
 }
 _KEY = re.compile(r"[A-Za-z_][\w.\[\]]*")
 
@@ -103,7 +104,7 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")[:500]
 
 
-def _scenario(source: Source) -> tuple[dict[str, Any], Scenario]:
+def _scenario(source: ScenarioSource) -> tuple[dict[str, Any], Scenario]:
     """The document, and the scenario it stands for."""
     if (source.preset is None) == (source.document is None):
         raise InputError("preset: give either a preset or a document")
@@ -129,8 +130,13 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
         """The scenario presets and their texts."""
         return {name: preset_text(name) for name in PRESETS["scenario"]}
 
+    @app.get("/api/schemes")
+    def schemes() -> list[str]:
+        """The names of the known schemes, those of installed packages included."""
+        return SCHEMES.names()
+
     @app.post("/api/scenario")
-    def scenario(source: Source) -> ScenarioReply:
+    def scenario(source: ScenarioSource) -> ScenarioReply:
         """Check a scenario and resolve it."""
         return _reply(*_scenario(source))
 
@@ -140,24 +146,24 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
         if request.kind == "yaml":
             document = documents.parse_yaml(request.text, "file")
             return _reply(document, documents.open_scenario(document, []))
-        document, _ = _scenario(Source(preset=request.preset, document=request.document))
+        document, _ = _scenario(ScenarioSource(preset=request.preset, document=request.document))
         changed = documents.listed(documents.with_table(document, request.overrides, request.text))
         return _reply(changed, documents.open_scenario(changed, []))
 
     @app.post("/api/scenario/yaml")
-    def as_yaml(source: Source) -> TextReply:
+    def as_yaml(source: ScenarioSource) -> TextReply:
         """The scenario as a YAML file."""
         return TextReply(name="scenario.yaml", text=documents.to_text(_scenario(source)[1]))
 
     @app.post("/api/scenario/csv")
-    def as_csv(source: Source) -> TextReply:
+    def as_csv(source: ScenarioSource) -> TextReply:
         """The fleet as a CSV file."""
         return TextReply(name="fleet.csv", text=documents.to_csv(_scenario(source)[1]))
 
     @app.post("/api/plan", response_class=StreamingResponse, responses={
         200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}})
     async def plan(request: PlanRequest) -> StreamingResponse:
-        """Plan: JSON objects, one a line, with a ``stage``: draft, plan, scheme (six), grid, frontier, failed, done.
+        """Plan: JSON objects, one per line, with a ``stage``: draft, plan, scheme (six), grid, frontier, failed, done.
 
         Closing the connection stops the solver.
         """
@@ -224,7 +230,7 @@ def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:
 
     @app.post("/api/runs/{name}/resume")
     def resume(name: str) -> RunName:
-        """Go on with a run."""
+        """Continue a run."""
         store.resume(name)
         return RunName(name=name)
 

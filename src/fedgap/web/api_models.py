@@ -12,21 +12,21 @@ ScenarioPreset = Literal["paper-mnist", "paper-cifar10", "city"]
 Override = Annotated[str, Field(max_length=10_000, examples=["budget.delay_s=120"])]
 
 
-def _installed_scheme(name: str) -> str:
+def _known_scheme(name: str) -> str:
     """Refuse ``package.module:NAME``: a page must not choose which code runs on this machine."""
     if name not in SCHEMES.names():
         raise ValueError(f"must be one of {', '.join(SCHEMES.names())}")
     return name
 
 
-Scheme = Annotated[str, AfterValidator(_installed_scheme), WithJsonSchema({"type": "string", "enum": SCHEMES.names()})]
+SchemeName = Annotated[str, AfterValidator(_known_scheme), WithJsonSchema({"type": "string", "enum": SCHEMES.names()})]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Source(_Strict):
+class ScenarioSource(_Strict):
     """A scenario: a preset or a document, and what was changed in it."""
 
     preset: ScenarioPreset | None = None
@@ -37,14 +37,14 @@ class Source(_Strict):
     """``key.path=value`` texts."""
 
 
-class PlanRequest(Source):
+class PlanRequest(ScenarioSource):
     """What to plan."""
 
-    scheme: Scheme = "proposed"
+    scheme: SchemeName = "proposed"
     """What may be decided."""
 
 
-class UploadRequest(Source):
+class UploadRequest(ScenarioSource):
     """A file that a person chose."""
 
     kind: Literal["yaml", "csv"]
@@ -76,14 +76,14 @@ class TextReply(BaseModel):
     text: str
 
 
-class RunRequest(Source):
+class RunRequest(ScenarioSource):
     """A training run on the scenario's fleet and budgets. Only data sets and models that ship or are known by name."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """The folder's name; by default made of data, scheme and seed."""
     data: Literal["embedded", "mnist", "fashion-mnist", "cifar10"] = "embedded"
     model: Literal["lenet5", "mlp", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110"] = "lenet5"
-    scheme: Scheme = "proposed"
+    scheme: SchemeName = "proposed"
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     concentration: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """σ of the partition."""
@@ -96,7 +96,7 @@ class RunName(BaseModel):
     name: str
 
 
-class Problem(BaseModel):
+class Refusal(BaseModel):
     """What is wrong, and where."""
 
     key: str

@@ -31,7 +31,7 @@ class Writers:
         self._seen: dict[str, int] = {}
         self._when = -_FRESH_S
 
-    def of(self, log: Path) -> int | None:
+    def process_of(self, log: Path) -> int | None:
         """The process that writes this log; 0 where there is one that cannot be told (no /proc, but fresh lines)."""
         if not (_PROC / "self").is_dir():
             try:
@@ -45,7 +45,7 @@ class Writers:
 
 
 def _open_logs() -> dict[str, int]:
-    found: dict[str, int] = {}
+    writers: dict[str, int] = {}
     for process in _PROC.iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():  # this one only reads them
             continue
@@ -53,7 +53,7 @@ def _open_logs() -> dict[str, int]:
             for entry in os.scandir(process / "fd"):
                 target = os.readlink(entry.path)
                 if target.endswith("/rounds.jsonl"):
-                    found[target] = int(process.name)
+                    writers[target] = int(process.name)
         except OSError:
             continue  # it ended meanwhile, or is another person's
-    return found
+    return writers

@@ -60,8 +60,8 @@ class Runs:
 
     def names(self) -> list[str]:
         """All runs, the newest first."""
-        found = sorted(self._walk(self.root, 1), key=lambda folder: folder.stat().st_mtime, reverse=True)
-        return [_SEPARATOR.join(folder.relative_to(self.root).parts) for folder in found]
+        folders = sorted(self._walk(self.root, 1), key=lambda folder: folder.stat().st_mtime, reverse=True)
+        return [_SEPARATOR.join(folder.relative_to(self.root).parts) for folder in folders]
 
     def _walk(self, folder: Path, depth: int) -> Iterator[Path]:
         if not folder.is_dir():
@@ -151,17 +151,17 @@ class Runs:
         return name
 
     def resume(self, name: str) -> None:
-        """Goes on with a run that was stopped, or begins again where there was nothing to go on with."""
+        """Continue a run that was stopped, or begin again where it had not begun."""
         folder = self.folder(name)
         state, _ = self.state(name)
         if state not in ("stopped", "failed"):
-            raise InputError(f"run: is {state}; only one that stands still can go on")
+            raise InputError(f"run: is {state}; only a run that has stopped can be continued")
         if _has_job(folder):
             self._launch(folder, "resume", str(folder), "--json")
         elif (folder / "experiment.yaml").is_file():
             self._launch(folder, "train", str(folder / "experiment.yaml"), "--out", str(folder), "--json")
         else:
-            raise InputError("run: holds nothing to go on with")
+            raise InputError("run: holds nothing to continue")
 
     def stop(self, name: str) -> None:
         """Asks a run to end after its current round; everything so far stays on disk."""
@@ -173,7 +173,7 @@ class Runs:
             return
         pid = self._writer(folder, mark)
         if pid is None:
-            raise InputError("run: stands still already")
+            raise InputError("run: has stopped already")
         if "fedgap" not in command(pid):
             raise InputError("run: was not started by fedgap's own command; stop it where it was started")
         os.kill(pid, signal.SIGTERM)
@@ -196,12 +196,12 @@ class Runs:
         pid = mark.get("pid")
         if not isinstance(pid, int) or isinstance(pid, bool) or pid < 2:
             return False
-        own = self._started.get(pid)
-        return own.poll() is None if own is not None else str(folder) in command(pid)
+        child = self._started.get(pid)
+        return child.poll() is None if child is not None else str(folder) in command(pid)
 
     def _writer(self, folder: Path, mark: dict[str, Any]) -> int | None:
         """Another process than the studio's that trains this run; ``fedgap train`` in a terminal, say."""
-        pid = self._writers.of(folder / "rounds.jsonl")
+        pid = self._writers.process_of(folder / "rounds.jsonl")
         return None if pid == mark.get("pid") else pid
 
 

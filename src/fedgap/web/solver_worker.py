@@ -1,6 +1,6 @@
 """``python -m fedgap.web.solver_worker [NICE]``: a process that solves, one job after another, and can be told to stop.
 
-Jobs come in on stdin and events go out on stdout, one JSON object a line. ``{"cancel": ID}`` ends a job at once,
+Jobs come in on stdin and events go out on stdout, one JSON object per line. ``{"cancel": ID}`` ends a job at once,
 wherever its solver is, so that a slider's next position does not wait for the last one's answer. The process ends with
 its stdin, that is with the server.
 """
@@ -18,9 +18,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fedgap.analysis import BudgetGrid, budget_factors, frontier_points
 from fedgap.config import Scenario
 from fedgap.errors import FedgapError
-from fedgap.planning import PAPER_SCHEMES, plan
+from fedgap.planning import PAPER_SCHEMES, Plan, plan
 from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
@@ -31,11 +32,12 @@ from fedgap.registry import SCHEMES
 from fedgap.web.documents import open_scenario
 from fedgap.web.plan_view import brief, drawn
 
-FACTORS = (0.5, 0.63, 0.8, 1.0, 1.25, 1.6, 2.0)
+FACTORS = budget_factors(7, least=0.5)
 """The frontier's grid, as multiples of the budgets in the document; it stays while the sliders move."""
 LIMIT_S = 120.0
 """A job that takes longer is given up."""
-_REMEMBERED = 4096
+_REMEMBERED = 512
+"""Plans: some nine times those that a page asks for."""
 
 Event = dict[str, Any]
 
@@ -45,16 +47,16 @@ class Cancelled(BaseException):
 
 
 class Solved:
-    """Answers given before, by scenario and scheme."""
+    """Plans made before, by scenario and scheme."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], Event] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], Plan] = OrderedDict()
 
-    def brief(self, scenario: Scenario, scheme: str) -> Event:
-        """The plan's row, solved now or before."""
+    def plan(self, scenario: Scenario, scheme: str) -> Plan:
+        """The plan, solved now or before."""
         key = (scenario.hash(), scheme)
         if key not in self._known:
-            self._known[key] = brief(plan(scenario, scheme=scheme))
+            self._known[key] = plan(scenario, scheme=scheme)
             if len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
         return self._known[key]
@@ -75,22 +77,14 @@ def quick(job: Event, solved: Solved) -> Iterator[Event]:
 def slow(job: Event, solved: Solved) -> Iterator[Event]:
     """All six schemes, then the frontier: θ on a grid of budgets, from the middle outwards."""
     scenario = open_scenario(job["document"], job["overrides"])
-    base = open_scenario(job["document"], []).budget
-    energies, delays = [base.energy_j * f for f in FACTORS], [base.delay_s * f for f in FACTORS]
-    yield {"stage": "grid", "energy_j": energies, "delay_s": delays}
+    grid = BudgetGrid.around(open_scenario(job["document"], []).budget, FACTORS)
+    yield {"stage": "grid", "energy_j": grid.energy_j, "delay_s": grid.delay_s}
     for name in PAPER_SCHEMES:
-        yield {"stage": "scheme", "plan": solved.brief(scenario, name)}
-    too_small: list[tuple[float, float]] = []
-    grid = [(e, d) for e in energies for d in delays]
-    for energy, delay in sorted(grid, key=lambda p: abs(p[0] / base.energy_j - 1.0) + abs(p[1] / base.delay_s - 1.0)):
-        answer = {"theta": None, "status": "infeasible"}
-        if not any(energy <= e and delay <= d for e, d in too_small):  # what does not fit does not fit in less
-            budgets = [f"budget.energy_j={energy!r}", f"budget.delay_s={delay!r}"]
-            answer = solved.brief(scenario.with_overrides(budgets), job["scheme"])
-        if answer["theta"] is None:
-            too_small.append((energy, delay))
-        yield {"stage": "frontier", "energy_j": energy, "delay_s": delay, "theta": answer["theta"],
-               "status": answer["status"]}
+        yield {"stage": "scheme", "plan": brief(solved.plan(scenario, name))}
+    for point in frontier_points(scenario, grid, lambda changed: solved.plan(changed, job["scheme"])):
+        row = point.to_dict()
+        yield {"stage": "frontier", "energy_j": point.budget_energy_j, "delay_s": point.budget_delay_s,
+               "theta": row["theta"], "status": row["status"]}
 
 
 KINDS: dict[str, Callable[[Event, Solved], Iterator[Event]]] = {"quick": quick, "slow": slow}

@@ -1,10 +1,13 @@
 // The scenario on the table: where it comes from, what was changed, and the address that brings it back.
-import { pack, unpack } from "./server.js";
+import { get, pack, unpack } from "./server.js";
 
 export const PRESETS = ["paper-mnist", "paper-cifar10", "city"];
-export const SCHEMES = { proposed: "proposed", no_pruning: "no pruning", all_clients: "all clients", no_generalization: "no generalization",
-                         fixed_power: "fixed power", fixed_frequency: "fixed frequency", measured: "measured guide" };
-export const PAPER_SCHEMES = Object.keys(SCHEMES).slice(0, 6);
+export const PAPER_SCHEMES = ["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency"];
+export const SCHEMES = {};  // name to title, filled by loadSchemes; installed packages may add schemes
+
+export async function loadSchemes() {
+  for (const name of await get("/api/schemes")) SCHEMES[name] = name === "measured" ? "measured guide" : name.replaceAll("_", " ");
+}
 
 export const state = { preset: "paper-mnist", document: null, packed: null, overrides: new Map(), scheme: "proposed", segment: null };
 

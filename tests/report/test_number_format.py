@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgap.cli.number_format import alike, number, rounds, share, si, split, three
+from fedgap.report.number_format import alike, number, rounds, share, si, split, three
 
 
 @pytest.mark.parametrize(("value", "text"), [

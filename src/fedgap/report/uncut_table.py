@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
 
 NARROWEST = 20
 """Columns that words may be folded to before a table is broken into parts."""
@@ -37,6 +36,8 @@ class Sheet:
 
     def parts(self, width: int) -> list[list[int]]:
         """The columns (by position) of each part that fits into ``width``."""
+        from rich.cells import cell_len
+
         natural = [max(max(map(cell_len, text.split("\n"))) for text in (head, *(cells[k] for cells, _ in self._rows)))
                    for k, head in enumerate(self._columns)]
         least = [min(length, NARROWEST) if words else length
@@ -51,6 +52,8 @@ class Sheet:
         return parts
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
         yield Text(self.title, style="bold")
         for position, columns in enumerate(self.parts(options.max_width)):
             if position:
@@ -60,6 +63,9 @@ class Sheet:
             yield Text(self.caption, style="dim")
 
     def _table(self, columns: Sequence[int]) -> Table:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
         table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
         for k in columns:
             words = self._words[k]

@@ -43,7 +43,7 @@ def number(value: float | None, digits: int = 4) -> str:
 def alike(values: Sequence[float], digits: int = 5) -> list[str]:
     """Numbers that are read together, a sum and its terms: as many decimals as the largest shows in ``digits`` digits.
 
-    One that would vanish so is told by itself.
+    A value that would round to zero keeps its own precision.
     """
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if not 1e-3 <= largest < 1e7:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedgap.cli.uncut_table import Sheet
+from fedgap.report.uncut_table import Sheet
 
 
 def shown(sheet, width):

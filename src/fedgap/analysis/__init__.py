@@ -1,0 +1,26 @@
+"""What a plan means: its cost by client and cause, what the bound is made of, what binds, schemes, budgets.
+
+Every result prints itself in a terminal and in a notebook, and gives its plain values with ``to_dict``.
+"""
+
+from fedgap.analysis.binding import Binding, what_binds
+from fedgap.analysis.bound_report import BoundReading, BoundReport, ClientStatement, bound
+from fedgap.analysis.budget_frontier import (
+    BudgetGrid,
+    Frontier,
+    FrontierPoint,
+    budget_factors,
+    frontier,
+    frontier_points,
+)
+from fedgap.analysis.cost_report import CostReport, SegmentCost, cost
+from fedgap.analysis.plan_check import check_plan
+from fedgap.analysis.plan_report import PlanReport, plan_report
+from fedgap.analysis.progress import describe_progress
+from fedgap.analysis.scheme_comparison import Comparison, compare, mean_pruning_ratio
+
+__all__ = [
+    "Binding", "BoundReading", "BoundReport", "BudgetGrid", "ClientStatement", "Comparison", "CostReport", "Frontier",
+    "FrontierPoint", "PlanReport", "SegmentCost", "bound", "budget_factors", "check_plan", "compare", "cost",
+    "describe_progress", "frontier", "frontier_points", "mean_pruning_ratio", "plan_report", "what_binds",
+]

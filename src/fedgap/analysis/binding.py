@@ -1,0 +1,86 @@
+"""What holds each client back in the rounds of a plan, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedgap.analysis.cost_report import NEAR, segment_cost
+from fedgap.analysis.plan_check import check_plan
+from fedgap.config import Scenario
+from fedgap.planning import Plan, Segment
+from fedgap.planning.problem import Problem
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, repr=False)
+class Binding(Printable):
+    """The limits that a plan has reached."""
+
+    names: tuple[str, ...]
+    rounds: tuple[int, ...]
+    """The rounds of each segment."""
+    energy: bool
+    """Whether all of E₀ is used."""
+    delay: bool
+    """Whether all of T₀ is used."""
+    clients: tuple[tuple[str, ...], ...]
+    """For each segment and client, the limits reached (see :func:`limits_reached`)."""
+
+    @classmethod
+    def from_problem(cls, problem: Problem, plan: Plan) -> Binding:
+        """The limits reached by a plan that is known to fit the problem."""
+        energy = plan.energy_j >= (1.0 - NEAR) * problem.energy_j
+        delay = plan.delay_s >= (1.0 - NEAR) * problem.delay_s
+        words = tuple(tuple(limits_reached(problem, segment, energy=energy)) for segment in plan.segments)
+        return cls(problem.names, tuple(segment.rounds for segment in plan.segments), energy, delay, words)
+
+    def parts(self) -> list[RenderableType]:
+        """One row per client, one column per segment."""
+        from fedgap.report.number_format import rounds
+
+        heads = [f"in {rounds(count)} ({position})" for position, count in enumerate(self.rounds, 1)]
+        table = Sheet("What binds", "client", *heads, left=heads)
+        for name, *words in zip(self.names, *self.clients, strict=True):
+            table.add_row(name, *(word or "–" for word in words))
+        used = [name for name, binds in (("energy", self.energy), ("delay", self.delay)) if binds]
+        return [table, f"Used up: the {' and the '.join(used)} budget." if used else "Neither budget is used up."]
+
+
+def what_binds(scenario: Scenario, plan: Plan) -> Binding:
+    """Which budgets a plan uses up, and which limits keep each client from pruning less."""
+    check_plan(scenario, plan, other_scenario=True)
+    return Binding.from_problem(Problem.of(scenario), plan)
+
+
+def limits_reached(problem: Problem, segment: Segment, *, energy: bool) -> list[str]:
+    """For each client the limits that it has reached in this segment's rounds; empty for one that is not selected.
+
+    ``deadline``: nobody in the round takes longer. ``power cap``, ``clock cap``, ``both caps``: p = p^max,
+    f = f^max. ``unpruned``: λ = 0, the least pruning, where others prune. ``most pruned``: λ = λ^max. ``energy``: below
+    a cap, because E₀ is used up.
+
+    :param energy: whether E₀ is used up.
+    """
+    fleet = problem.fleet
+    power = segment.power_w >= (1.0 - NEAR) * fleet.max_power_w
+    frequency = segment.frequency_hz >= (1.0 - NEAR) * fleet.max_frequency_hz
+    reached = {
+        "deadline": segment_cost(problem, segment).stragglers,
+        "power cap": power & ~frequency,
+        "clock cap": frequency & ~power,
+        "both caps": power & frequency,
+        "unpruned": (segment.pruning_ratio <= NEAR) & segment.pruning_ratio[segment.selected].any(),
+        "most pruned": (segment.pruning_ratio >= fleet.max_ratio - NEAR) & (fleet.max_ratio > NEAR),
+        "energy": ~(power & frequency) & np.bool_(energy),
+    }
+    return [
+        ", ".join(word for word, holds in reached.items() if holds[n]) if segment.selected[n] else ""
+        for n in range(problem.size)
+    ]

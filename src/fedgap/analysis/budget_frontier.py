@@ -1,0 +1,223 @@
+"""The trade between joules, seconds and θ, over a grid of budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgap.analysis.scheme_comparison import until_interrupted
+from fedgap.config import Budget, Scenario
+from fedgap.planning import Plan, Scheme, plan
+from fedgap.report.number_format import number
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+LEAST, MOST = 0.6, 2.0
+"""The grid's range, as multiples of the scenario's budgets."""
+WIDEST = 9
+"""Values of a budget that fit side by side on a hundred columns."""
+SAME = 1e-9
+"""Relative difference below which two θ are the same: what rounding leaves."""
+
+
+def budget_factors(points: int = 6, least: float = LEAST, most: float = MOST) -> list[float]:
+    """So many multiples between ``least`` and ``most``, evenly in their logarithm, 1 among them."""
+    factors = np.geomspace(least, most, points)
+    factors[np.abs(np.log(factors)).argmin()] = 1.0
+    return [round(float(factor), 4) for factor in factors]
+
+
+@dataclass(frozen=True)
+class BudgetGrid:
+    """Pairs of budgets: every one of ``energy_j`` with every one of ``delay_s``."""
+
+    centre: Budget
+    energy_j: tuple[float, ...]
+    delay_s: tuple[float, ...]
+
+    @classmethod
+    def around(cls, centre: Budget, factors: Sequence[float]) -> BudgetGrid:
+        """Multiples of both budgets."""
+        return cls(centre, tuple(centre.energy_j * f for f in factors), tuple(centre.delay_s * f for f in factors))
+
+    def outwards(self) -> list[tuple[float, float]]:
+        """The pairs, those next to the centre first."""
+
+        def distance(pair: tuple[float, float]) -> float:
+            return abs(pair[0] / self.centre.energy_j - 1.0) + abs(pair[1] / self.centre.delay_s - 1.0)
+
+        return sorted(((energy, delay) for energy in self.energy_j for delay in self.delay_s), key=distance)
+
+
+@dataclass(frozen=True, eq=False)
+class FrontierPoint:
+    """One pair of budgets and the best plan for it."""
+
+    budget_energy_j: float
+    budget_delay_s: float
+    plan: Plan | None
+    """None where larger budgets carry no plan, so that none was looked for."""
+    efficient: bool = False
+    """Whether it is on the Pareto front: no smaller pair of budgets does as well."""
+
+    @property
+    def theta(self) -> float:
+        """θ of the plan; infinite where the budgets carry none."""
+        return np.inf if self.plan is None else self.plan.theta
+
+    @property
+    def status(self) -> str:
+        """The plan's."""
+        return "infeasible" if self.plan is None else self.plan.status
+
+    @property
+    def used(self) -> tuple[float, float] | None:
+        """Joules and seconds that the plan uses, where there is one to carry out."""
+        return (self.plan.energy_j, self.plan.delay_s) if self.plan is not None and self.plan.feasible else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """A row of the JSON or CSV answer."""
+        energy, delay = self.used or (None, None)
+        return {
+            "budget_energy_j": self.budget_energy_j,
+            "budget_delay_s": self.budget_delay_s,
+            "status": self.status,
+            "theta": self.theta if np.isfinite(self.theta) else None,
+            "gap": None if self.plan is None else self.plan.gap,
+            "energy_j": energy,
+            "delay_s": delay,
+            "on_front": self.efficient,
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Frontier(Printable):
+    """Plans over a grid of budgets, by energy budget and then by delay budget."""
+
+    budget: Budget
+    """The scenario's."""
+    points: tuple[FrontierPoint, ...]
+    interrupted: bool = False
+    """Whether Ctrl-C left budgets out."""
+
+    def __iter__(self) -> Iterator[FrontierPoint]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether any of the budgets carries a plan."""
+        return any(point.status != "infeasible" for point in self.points)
+
+    @property
+    def reason(self) -> str:
+        """Why the largest budgets carry no plan, where they do not."""
+        return next((point.plan.reason for point in reversed(self.points) if point.plan is not None), "")
+
+    def parts(self) -> list[Sheet]:
+        """θ by energy budget (down) and delay budget (across); a list where the grid is too wide."""
+        delays, energies = self._axes()
+        caption = "[θ] the scenario's own; * off the Pareto front: smaller budgets do as well; ∞ no plan fits"
+        if len(delays) > WIDEST:
+            table = Sheet("What other budgets buy", "energy budget", "delay budget", "θ", "energy used", "delay used",
+                          caption=caption)
+            for point in self.points:
+                used = [f"{point.used[0]:.4g} J", f"{point.used[1]:.4g} s"] if point.used else ["–", "–"]
+                table.add_row(f"{point.budget_energy_j:.4g} J", f"{point.budget_delay_s:.4g} s", self._cell(point),
+                              *used)
+            return [table]
+        table = Sheet("θ by energy budget (down) and delay budget (across)", "", *(f"{d:.4g} s" for d in delays),
+                      caption=caption)
+        cells = {(point.budget_energy_j, point.budget_delay_s): self._cell(point) for point in self.points}
+        for energy in energies:
+            table.add_row(f"{energy:.4g} J", *(cells.get((energy, delay), "") for delay in delays))
+        return [table]
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """θ over both budgets; nothing is drawn for budgets that carry no plan. Saved where a path is given."""
+        from fedgap.analysis.pictures import draw_frontier
+        from fedgap.report.figures import save_figure
+
+        delays, energies = self._axes()
+        theta = np.full((len(energies), len(delays)), np.nan)
+        for point in self.points:
+            if np.isfinite(point.theta):
+                theta[energies.index(point.budget_energy_j), delays.index(point.budget_delay_s)] = point.theta
+        return save_figure(draw_frontier(energies, delays, theta, self.budget.energy_j, self.budget.delay_s), path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {"points": [point.to_dict() for point in self.points]}
+
+    def _axes(self) -> tuple[list[float], list[float]]:
+        """The delay budgets and the energy budgets, in ascending order."""
+        return (sorted({point.budget_delay_s for point in self.points}),
+                sorted({point.budget_energy_j for point in self.points}))
+
+    def _cell(self, point: FrontierPoint) -> str:
+        text = number(point.theta, 5) + ("*" if np.isfinite(point.theta) and not point.efficient else "")
+        own = (point.budget_energy_j, point.budget_delay_s) == (self.budget.energy_j, self.budget.delay_s)
+        return f"[{text}]" if own else text
+
+
+def frontier(
+    scenario: Scenario,
+    *,
+    points: int = 6,
+    factors: Sequence[float] | None = None,
+    scheme: str | Scheme = "proposed",
+    on_point: Callable[[FrontierPoint], None] | None = None,
+) -> Frontier:
+    """Plan over a grid of both budgets, and mark the efficient ones.
+
+    :param points: values of each budget, from 0.6 to 2 times the scenario's.
+    :param factors: the multiples of the scenario's budgets, in place of ``points``.
+    :param on_point: called with each point as it is there, the scenario's budgets first.
+
+    Ctrl-C ends the search with the budgets that were planned so far.
+    """
+    grid = BudgetGrid.around(scenario.budget, budget_factors(points) if factors is None else factors)
+    solved, interrupted = until_interrupted(
+        frontier_points(scenario, grid, lambda changed: plan(changed, scheme=scheme)), lambda point: point.plan,
+        on_point)
+    return Frontier(scenario.budget, _marked(solved), interrupted)
+
+
+def frontier_points(
+    scenario: Scenario, grid: BudgetGrid, solve: Callable[[Scenario], Plan]
+) -> Iterator[FrontierPoint]:
+    """The plan for each pair of budgets as it is there, from the grid's centre outwards.
+
+    Budgets smaller than some that carry no plan carry none either, and are not planned.
+    """
+    too_small: list[tuple[float, float]] = []
+    for energy, delay in grid.outwards():
+        answer = None
+        if not any(energy <= e and delay <= d for e, d in too_small):
+            answer = solve(scenario.with_overrides([f"budget.energy_j={energy!r}", f"budget.delay_s={delay!r}"]))
+        if answer is None or not np.isfinite(answer.theta):
+            too_small.append((energy, delay))
+        yield FrontierPoint(energy, delay, answer)
+
+
+def _marked(points: list[FrontierPoint]) -> tuple[FrontierPoint, ...]:
+    """The points by energy and delay, those on the Pareto front marked: no smaller pair of budgets does as well."""
+    points = sorted(points, key=lambda point: (point.budget_energy_j, point.budget_delay_s))
+    budgets = np.array([(point.budget_energy_j, point.budget_delay_s) for point in points]).reshape(-1, 2)
+    theta = np.array([point.theta for point in points])
+    marked = []
+    for point, pair in zip(points, budgets, strict=True):
+        smaller = np.all(budgets <= pair, axis=-1) & np.any(budgets < pair, axis=-1)
+        dominated = np.any(smaller & (theta <= point.theta * (1.0 + SAME)))
+        marked.append(replace(point, efficient=bool(np.isfinite(point.theta) and not dominated)))
+    return tuple(marked)

@@ -1,0 +1,212 @@
+"""What a plan spends, by client and cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.analysis.plan_check import check_plan
+from fedgap.config import Scenario
+from fedgap.planning import Plan, Segment
+from fedgap.planning.problem import Problem
+from fedgap.report.number_format import share, si
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+from fedgap.system import RoundCost
+
+Array = npt.NDArray[np.float64]
+
+NEAR = 1e-4
+"""Relative distance at which a limit counts as reached; Algorithm 1's interior points stop this short of it."""
+MOST_CLIENTS = 40
+"""Rows of a table of clients; of a larger fleet those who spend most are shown."""
+MOST_SEGMENTS = 6
+"""Segments that are shown."""
+
+
+@dataclass(frozen=True, eq=False)
+class SegmentCost:
+    """What each of some equal rounds costs."""
+
+    rounds: int
+    selected: npt.NDArray[np.bool_]
+    by_client: RoundCost
+    """One round, by client and cause."""
+    stragglers: npt.NDArray[np.bool_]
+    """Those who end the round: nobody takes longer, though several may tie. Shape (N,)."""
+
+    @property
+    def energy_j(self) -> float:
+        """One round's joules, the broadcast included."""
+        return float(self.by_client.energy_j)
+
+    @property
+    def delay_s(self) -> float:
+        """One round's seconds."""
+        return float(self.by_client.delay_s)
+
+    @property
+    def straggler(self) -> int:
+        """The slowest selected client, the first of those that tie."""
+        return int(self.by_client.straggler)
+
+
+def segment_cost(problem: Problem, segment: Segment) -> SegmentCost:
+    """One segment's cost."""
+    cost = problem.cost(segment)
+    late = segment.selected & (cost.client_s >= (1.0 - NEAR) * cost.delay_s)
+    return SegmentCost(segment.rounds, segment.selected, cost, np.asarray(late))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CostReport(Printable):
+    """What all rounds of a plan spend; arrays have shape (N,)."""
+
+    names: tuple[str, ...]
+    energy_budget_j: float
+    """E₀."""
+    delay_budget_s: float
+    """T₀."""
+    segments: tuple[SegmentCost, ...]
+    rounds: npt.NDArray[np.int64]
+    """Rounds that each client takes part in."""
+    compute_j: Array
+    upload_j: Array
+    compute_s: Array
+    upload_s: Array
+    download_s: Array
+    waiting_s: Array
+    """Between a client's own end and the round's."""
+    straggler_rounds: npt.NDArray[np.int64]
+    """Rounds that end when this client does; several clients may tie."""
+    broadcast_j: float
+
+    @classmethod
+    def from_problem(cls, problem: Problem, plan: Plan) -> CostReport:
+        """The cost of a plan that is known to fit the problem."""
+        costs = tuple(segment_cost(problem, segment) for segment in plan.segments)
+
+        def total(values: list[Any]) -> Array:
+            return np.asarray(np.sum([np.zeros(problem.size), *values], axis=0))
+
+        sums = {key: total([cost.rounds * getattr(cost.by_client, key) for cost in costs])
+                for key in ("compute_j", "upload_j", "compute_s", "upload_s", "download_s")}
+        waiting = [cost.rounds * np.where(cost.selected & ~cost.stragglers,
+                                          cost.by_client.delay_s - cost.by_client.client_s, 0.0) for cost in costs]
+        return cls(
+            problem.names, problem.energy_j, problem.delay_s, costs,
+            rounds=total([cost.rounds * cost.selected for cost in costs]).astype(np.int64),
+            waiting_s=total(waiting),
+            straggler_rounds=total([cost.rounds * cost.stragglers for cost in costs]).astype(np.int64),
+            broadcast_j=plan.rounds * problem.broadcast_j, **sums,
+        )
+
+    @property
+    def total_rounds(self) -> int:
+        """The plan's rounds."""
+        return sum(segment.rounds for segment in self.segments)
+
+    @property
+    def energy_j(self) -> float:
+        """Everybody's joules over all rounds, the server's included."""
+        return float(sum(segment.rounds * segment.energy_j for segment in self.segments))
+
+    @property
+    def delay_s(self) -> float:
+        """The seconds of all rounds, one after another."""
+        return float(sum(segment.rounds * segment.delay_s for segment in self.segments))
+
+    def parts(self) -> list[Sheet]:
+        """Who spends what, where the time goes, and both totals."""
+        return [self._clients_table(), self._time_table(), self._totals_table()]
+
+    def _clients_table(self) -> Sheet:
+        client_j = self.compute_j + self.upload_j
+        order = np.argsort(-client_j, kind="stable")[:MOST_CLIENTS]
+        hidden = len(self.names) - order.size
+        table = Sheet(
+            f"Who spends what in {self.total_rounds:,} rounds", "who", "takes part", "computing", "uploading", "energy",
+            "share", "busy", "waiting", "ends last in",
+            caption=f"{hidden} clients that spend less are not listed; --json has everybody" if hidden else None,
+        )
+        for n in sorted(order) if not hidden else order:
+            if self.rounds[n] == 0:
+                table.add_row(self.names[n], "0", *["–"] * 7, style="dim")
+                continue
+            busy = self.compute_s[n] + self.upload_s[n] + self.download_s[n]
+            table.add_row(
+                self.names[n], f"{self.rounds[n]:,}", si(self.compute_j[n], "J"), si(self.upload_j[n], "J"),
+                si(client_j[n], "J"), share(client_j[n], self.energy_j), si(busy, "s"), si(self.waiting_s[n], "s"),
+                f"{self.straggler_rounds[n]:,}",
+            )
+        table.add_section()
+        table.add_row(
+            "server", f"{self.total_rounds:,}", "–", "–", si(self.broadcast_j, "J"),
+            share(self.broadcast_j, self.energy_j), "–", "–", "–",
+        )
+        table.add_row(
+            "all", "", si(float(self.compute_j.sum()), "J"), si(float(self.upload_j.sum()), "J"),
+            si(self.energy_j, "J"), "", "", "", "", style="bold",
+        )
+        return table
+
+    def _time_table(self) -> Sheet:
+        table = Sheet(
+            "Where a round's time goes", "rounds", "a round takes", "download", "compute", "upload", "straggler",
+            left=("straggler",),
+        )
+        for segment in self.segments[:MOST_SEGMENTS]:
+            cost, length = segment.by_client, segment.delay_s
+            times = [float(part[segment.straggler]) for part in (cost.download_s, cost.compute_s, cost.upload_s)]
+            table.add_row(
+                f"{segment.rounds:,}", si(length, "s"), *(f"{si(x, 's')} ({share(x, length)})" for x in times),
+                self._stragglers(segment),
+            )
+        return table
+
+    def _stragglers(self, segment: SegmentCost) -> str:
+        last, selected, first = int(segment.stragglers.sum()), int(segment.selected.sum()), segment.straggler
+        if last == 1:
+            return self.names[first]
+        if last == selected:
+            return f"nobody: {'both' if selected == 2 else f'all {selected}'} end together"
+        return f"{self.names[first]} and {last - 1} more"
+
+    def _totals_table(self) -> Sheet:
+        table = Sheet("Totals", "total", "used", "of", "share")
+        for name, used, most, unit in (
+            ("energy", self.energy_j, self.energy_budget_j, "J"),
+            ("delay", self.delay_s, self.delay_budget_s, "s"),
+        ):
+            table.add_row(name, f"{used:.6g} {unit}", f"{most:.6g} {unit}", share(used, most))
+        return table
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        columns = ("rounds", "compute_j", "upload_j", "compute_s", "upload_s", "download_s", "waiting_s",
+                   "straggler_rounds")
+        return {
+            "energy_j": self.energy_j, "delay_s": self.delay_s, "broadcast_j": self.broadcast_j,
+            "budget": {"energy_j": self.energy_budget_j, "delay_s": self.delay_budget_s},
+            "segments": [
+                {"rounds": segment.rounds, "delay_s": segment.delay_s, "energy_j": segment.energy_j,
+                 "straggler": self.names[segment.straggler]}
+                for segment in self.segments
+            ],
+            "clients": [
+                {"name": name, **{key: getattr(self, key)[n].item() for key in columns}}
+                for n, name in enumerate(self.names)
+            ],
+        }
+
+
+def cost(scenario: Scenario, plan: Plan) -> CostReport:
+    """What a plan spends in a scenario, by client and cause; it may have been made for another one.
+
+    ``print(fedgap.cost(scenario, plan))`` shows who spends what, where the time of a round goes, and who ends it.
+    """
+    check_plan(scenario, plan, other_scenario=True)
+    return CostReport.from_problem(Problem.of(scenario), plan)

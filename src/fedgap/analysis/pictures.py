@@ -1,0 +1,137 @@
+"""Figures of planning: schemes side by side, and the trade between joules, seconds and θ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgap.errors import InputError
+from fedgap.planning import Plan
+from fedgap.report.bound_terms import TERMS
+from fedgap.report.figures import new_figure
+from fedgap.report.number_format import number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {"alpha": "#999999", "clients": "#E69F00", "generalization": "#0072B2", "pruning": "#D55E00"}
+"""Okabe and Ito's colours, which colour-blind people can tell apart."""
+MARKS = {"alpha": "s", "clients": "^", "generalization": "o", "pruning": "D"}
+STAR: dict[str, Any] = {"marker": "*", "linestyle": "", "color": "#D55E00", "markeredgecolor": "white",
+                        "markersize": 16, "zorder": 5, "label": "the scenario's"}
+"""The scenario's own budgets."""
+LEVEL = 0.01
+"""θ that is less than so many per cent above the lowest counts as level with it: solvers know no better."""
+MOST_NUMBERED = 8
+"""Cells in a row that have room for their number."""
+
+
+def draw_comparison(plans: Sequence[Plan], rounds: int, title: str) -> Figure:
+    """Each scheme's θ and its terms on a logarithmic scale, because they differ by orders of magnitude.
+
+    A scheme whose budgets do not carry all rounds has hollow marks, for the rounds it can do.
+    """
+    figure = new_figure(8.5, 0.55 * len(plans) + 1.7)
+    ax = figure.subplots()
+    for row, answer in enumerate(plans):
+        whole = answer.rounds == rounds
+        for key, value in answer.terms.items():
+            if answer.feasible and value > 0.0:
+                face = COLOURS[key] if whole else "white"
+                ax.plot(value, row, MARKS[key], color=COLOURS[key], markerfacecolor=face, markersize=8, zorder=3)
+        if whole and np.isfinite(answer.theta):
+            ax.plot(answer.theta, row, "|", color="black", markersize=20, markeredgewidth=2.5, zorder=2)
+        text = f"θ = {answer.theta:.5g}" if whole else f"θ = ∞\n{answer.rounds} of {rounds} rounds"
+        ax.text(1.02, row, text, va="center", fontsize=9, transform=ax.get_yaxis_transform())
+    for key, (name, _) in TERMS.items():
+        ax.plot([], [], MARKS[key], color=COLOURS[key], markersize=8, label=name)
+    ax.plot([], [], "|", color="black", markersize=14, markeredgewidth=2.5, label="θ, their sum")
+    ax.set_yticks(range(len(plans)), [answer.scheme for answer in plans])
+    ax.set_ylim(len(plans) - 0.5, -0.5)
+    ax.set_xscale("log")
+    ax.set_xlabel("bound on the mean squared gradient norm, by terms (logarithmic)")
+    ax.set_title(title, fontsize=10)
+    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=len(TERMS) + 1, fontsize=9, frameon=False)
+    return figure
+
+
+def draw_frontier(
+    energies: Sequence[float], delays: Sequence[float], theta: np.ndarray, energy_j: float, delay_s: float
+) -> Figure:
+    """How far θ is above the grid's lowest, in per cent and logarithmic, because it spans orders of magnitude.
+
+    Left: against the delay budget, one line per energy budget, as steps: between two budgets the smaller one's plan is
+    what is known to be possible. Right: one cell per pair of budgets. Nothing is drawn where there is no plan.
+
+    :param theta: shape (energies, delays), NaN where there is no plan;
+    :param energy_j: :param delay_s: the scenario's own budgets.
+    """
+    if np.isnan(theta).all():
+        raise InputError("picture: there is nothing to draw, because no budget carries a plan")
+    best = float(np.nanmin(theta))
+    above = 100.0 * (theta / best - 1.0)
+    floor = float(np.nanmin(np.where(above > LEVEL, above, np.nan), initial=1.0)) / 3.0
+    above = np.where(above <= LEVEL, floor, above)  # a logarithmic axis has no zero: the lowest θ stands at its foot
+    label = f"θ above the lowest, {best:.5g}, in %"
+    own = (energies.index(energy_j), delays.index(delay_s)) if energy_j in energies and delay_s in delays else None
+    figure = new_figure(11.0, 4.4)
+    lines, cells = figure.subplots(1, 2)
+    _draw_lines(lines, energies, delays, above, own, floor)
+    lines.set_ylabel(label)
+    _draw_cells(figure, cells, energies, delays, theta, above, own, floor, label)
+    for ax in (lines, cells):
+        ax.set_xlabel("delay budget T₀, s")
+        ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _draw_lines(
+    ax: Any, energies: Sequence[float], delays: Sequence[float], above: np.ndarray, own: tuple[int, int] | None,
+    floor: float,
+) -> None:
+    from matplotlib import colormaps
+
+    colours, marks = colormaps["cividis"](np.linspace(0.0, 0.9, len(energies))), "os^Dv<>p"
+    for n, energy in enumerate(energies):
+        if np.isnan(above[n]).all():
+            continue
+        ax.plot(delays, above[n], f"{marks[n % len(marks)]}-", drawstyle="steps-post", color=colours[n], markersize=5,
+                linewidth=1.3, label=f"{energy:.4g} J")
+    if own is not None and np.isfinite(above[own]):
+        ax.plot(delays[own[1]], above[own], **STAR)
+    margin = 0.04 * (delays[-1] - delays[0]) or 1.0
+    ax.set(yscale="log", xlim=(delays[0] - margin, delays[-1] + margin))
+    decades = 10.0 ** np.arange(np.ceil(np.log10(1.5 * floor)), np.log10(np.nanmax(above)) + 1e-9)
+    ax.set_yticks([floor, *decades], ["0", *(f"{decade:g}" for decade in decades)])
+    ax.minorticks_off()
+    ax.legend(title="energy budget E₀", fontsize=8, title_fontsize=8)
+
+
+def _draw_cells(
+    figure: Figure, ax: Any, energies: Sequence[float], delays: Sequence[float], theta: np.ndarray, above: np.ndarray,
+    own: tuple[int, int] | None, floor: float, label: str,
+) -> None:
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import FuncFormatter
+
+    norm = LogNorm(floor, max(float(np.nanmax(above)), 10.0 * floor))
+    drawn = ax.imshow(np.ma.masked_invalid(above), origin="lower", aspect="auto", cmap="cividis_r", norm=norm)
+    names = FuncFormatter(lambda value, _: "0" if value <= 1.01 * floor else number(value, 2))
+    figure.colorbar(drawn, ax=ax, label=label, format=names)
+    ax.set_xticks(range(len(delays)), [f"{delay:.4g}" for delay in delays])
+    ax.set_yticks(range(len(energies)), [f"{energy:.4g}" for energy in energies])
+    if len(delays) > MOST_NUMBERED:
+        ax.tick_params(axis="x", labelrotation=90, labelsize=7)
+    else:
+        for row, column in zip(*np.nonzero(np.isfinite(theta)), strict=True):
+            dark = norm(above[row, column]) > 0.5
+            ax.text(column, row - 0.28, number(float(theta[row, column]), 4), ha="center", va="center", fontsize=7,
+                    color="white" if dark else "black")
+    if own is not None:
+        ax.plot(own[1], own[0], **STAR)
+    ax.set_ylabel("energy budget E₀, J")
+    ax.set_title("θ by budgets (★ the scenario's; blank: no plan fits, or not tried)", fontsize=9)

@@ -1,0 +1,121 @@
+"""A plan as people read it: who does what in which rounds, what it costs, what binds, and what is certified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedgap.analysis.binding import Binding
+from fedgap.analysis.cost_report import MOST_CLIENTS, MOST_SEGMENTS, CostReport
+from fedgap.analysis.plan_check import check_plan
+from fedgap.config import Scenario
+from fedgap.planning import Plan
+from fedgap.planning.problem import Problem
+from fedgap.report.bound_terms import terms_table
+from fedgap.report.number_format import rounds, share, si, split
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+FEW_CLIENTS = 12
+"""Up to here the table lists those who are not selected, too."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PlanReport(Printable):
+    """A plan with its cost and what binds; ``print`` shows what ``fedgap plan`` shows."""
+
+    plan: Plan
+    cost: CostReport
+    binding: Binding
+    advice: str = ""
+    """What else could be tried in this scenario, in a sentence."""
+
+    def parts(self) -> list[RenderableType]:
+        """One table per segment, θ by terms, the budgets, the certificate."""
+        from rich.text import Text
+
+
+        shown: list[RenderableType] = [Text(self.plan.headline, style="bold")]
+        shown += [self._segment_table(position) for position in range(len(self.plan.segments))[:MOST_SEGMENTS]]
+        hidden = len(self.plan.segments) - MOST_SEGMENTS
+        if hidden > 0:
+            shown.append(f"... and {hidden} segments more; --json has all.")
+        shown += [terms_table(self.plan.terms, self.plan.theta), self._budget_table(), self.plan.certificate]
+        return [*shown, self.advice] if self.advice else shown
+
+    def _segment_table(self, position: int) -> Sheet:
+        """The clients of one segment: what each does in a round, what it costs, and what binds it."""
+        segment, cost = self.plan.segments[position], self.cost.segments[position]
+        unpruned = ", unpruned" if not segment.pruning_ratio[segment.selected].any() else ""
+        title = (
+            f"{segment.rounds:,} of {rounds(self.plan.rounds)}{unpruned}: {int(segment.selected.sum())} of "
+            f"{segment.selected.size} clients, {si(cost.delay_s, 's')} and {si(cost.energy_j, 'J')} a round"
+        )
+        shown, hidden = _listed(segment.selected, cost.by_client.client_j)
+        table = Sheet(
+            title, "client", "rounds", "pruned", "power", "clock", "download+\ncompute+upload", "energy", "what binds",
+            left=("what binds",), caption=hidden,
+        )
+        for n in shown:
+            name, part = self.cost.names[n], share(float(self.cost.rounds[n]), self.plan.rounds)
+            if not segment.selected[n]:
+                table.add_row(name, part, *["–"] * 5, "not selected", style="dim")
+                continue
+            times = (cost.by_client.download_s[n], cost.by_client.compute_s[n], cost.by_client.upload_s[n])
+            table.add_row(
+                name, part, f"{100.0 * segment.pruning_ratio[n]:.1f} %", si(segment.power_w[n], "W"),
+                si(segment.frequency_hz[n], "Hz"), split(*times), si(cost.by_client.client_j[n], "J"),
+                self.binding.clients[position][n],
+            )
+        return table
+
+    def _budget_table(self) -> Sheet:
+        """Both budgets: what is used, what there is, and what more of it would be worth."""
+        table = Sheet("Budgets", "budget", "used", "of", "share", "more of it", left=("more of it",))
+        for name, used, most, unit, word in (
+            ("energy", self.plan.energy_j, self.cost.energy_budget_j, "J", "a joule"),
+            ("delay", self.plan.delay_s, self.cost.delay_budget_s, "s", "a second"),
+        ):
+            table.add_row(name, f"{used:.6g} {unit}", f"{most:.6g} {unit}", share(used, most), self._price(name, word))
+        return table
+
+    def _price(self, budget: str, unit: str) -> str:
+        """A shadow price as a sentence."""
+        value = None if self.plan.prices is None else self.plan.prices[budget]
+        if value is None:
+            return "price unknown"
+        return f"{unit} more lowers θ by {-value:.3g}" if value < 0.0 else f"{unit} more would not lower θ"
+
+
+def _listed(selected: np.ndarray, spent: np.ndarray) -> tuple[list[int], str | None]:
+    """Which clients a table lists, in their order, and a sentence about those it does not."""
+    if selected.size <= FEW_CLIENTS:
+        return list(range(selected.size)), None
+    chosen = np.flatnonzero(selected)
+    shown = np.sort(chosen[np.argsort(-spent[chosen], kind="stable")[:MOST_CLIENTS]])
+    more = f"{chosen.size - shown.size} more take part, each spending less; " if chosen.size > shown.size else ""
+    return shown.tolist(), f"{more}{selected.size - chosen.size} clients are not selected; --json has everybody"
+
+
+def plan_report(scenario: Scenario, plan: Plan) -> PlanReport:
+    """A plan with what it costs and what binds in its scenario: what ``fedgap plan`` prints."""
+    check_plan(scenario, plan, other_scenario=True)
+    problem = Problem.of(scenario)
+    return PlanReport(plan, CostReport.from_problem(problem, plan), Binding.from_problem(problem, plan),
+                      _pooling_advice(scenario, plan.scheme))
+
+
+def _pooling_advice(scenario: Scenario, scheme: str) -> str:
+    """Where labels are known and φ is averaged over clients, what else could be done; otherwise ""."""
+    labels = scenario.label_counts() is not None and scenario.target_counts is not None
+    if scenario.bound.aggregation != "mean" or not labels or scheme in ("no_generalization", "measured"):
+        return ""
+    return ("Each client's labels are judged separately (bound.aggregation: mean). With bound.aggregation=mixture the "
+            "labels of all who take part are judged together: above 12 clients without a certificate, but it trained "
+            "better models where labels differ.")

@@ -1,0 +1,135 @@
+"""Schemes side by side: the same scenario, planned with different restrictions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fedgap.config import Scenario
+from fedgap.planning import PAPER_SCHEMES, Plan, Scheme, plan
+from fedgap.planning.settings import Progress
+from fedgap.report.bound_terms import TERMS
+from fedgap.report.number_format import alike, share
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+
+T = TypeVar("T")
+
+PROVEN = 1e-6
+"""A relative gap below this is shown as zero: it is what rounding leaves."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Printable):
+    """One plan for each scheme, in the order in which they were asked for."""
+
+    rounds: int
+    """R of the scenario."""
+    energy_budget_j: float
+    delay_budget_s: float
+    plans: tuple[Plan, ...]
+    interrupted: bool = False
+    """Whether Ctrl-C left schemes out."""
+
+    def __iter__(self) -> Iterator[Plan]:
+        return iter(self.plans)
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def __getitem__(self, scheme: str) -> Plan:
+        return {answer.scheme: answer for answer in self.plans}[scheme]
+
+    def parts(self) -> list[RenderableType]:
+        """The table, and a sentence for each scheme that does not carry all rounds."""
+        reasons = [f"{answer.scheme}: {answer.reason}" for answer in self.plans if answer.reason]
+        return [self._table(), *reasons]
+
+    def _table(self) -> Sheet:
+        table = Sheet(
+            f"Schemes side by side: {self.rounds:,} rounds, {self.energy_budget_j:g} J, {self.delay_budget_s:g} s",
+            "scheme", "rounds", *(name for name, _ in TERMS.values()), "θ", "gap", "energy", "delay",
+            caption="θ = ∞ where the budgets do not carry all rounds. gap: to the certified bound, as a share of θ − α",
+        )
+        for answer in self.plans:
+            if not answer.feasible:
+                table.add_row(answer.scheme, "0", *["–"] * 4, "∞", "–", "–", "–", style="dim")
+                continue
+            table.add_row(
+                answer.scheme, f"{answer.rounds:,}", *alike([*(answer.terms[key] for key in TERMS), answer.theta]),
+                "–" if answer.gap is None else "0" if answer.gap < PROVEN else f"{answer.gap:.1e}",
+                share(answer.energy_j, self.energy_budget_j), share(answer.delay_s, self.delay_budget_s),
+                style="bold" if answer.scheme == "proposed" else None,
+            )
+        return table
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """θ and its terms by scheme, on a logarithmic scale; saved where a path is given."""
+        from fedgap.analysis.pictures import draw_comparison
+        from fedgap.report.figures import save_figure
+
+        title = f"{self.rounds} rounds within {self.energy_budget_j:g} J and {self.delay_budget_s:g} s"
+        return save_figure(draw_comparison(self.plans, self.rounds, title), path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {"rounds": self.rounds, "plans": [answer.to_dict() for answer in self.plans]}
+
+
+def compare(
+    scenario: Scenario,
+    schemes: Iterable[str | Scheme] | None = None,
+    *,
+    solver: str = "exact",
+    progress: Progress | None = None,
+    on_plan: Callable[[Plan], None] | None = None,
+) -> Comparison:
+    """Plan with several schemes, each re-planned at fewer rounds where the budgets do not carry all.
+
+    :param schemes: names or :class:`Scheme` objects; by default the paper's six, in its order.
+    :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
+    :param progress: as for ``plan``. :param on_plan: called with each plan as it is there.
+
+    Ctrl-C ends the comparison with the schemes that were planned so far.
+    """
+    wanted = list(PAPER_SCHEMES if schemes is None else schemes)
+    plans, interrupted = until_interrupted(
+        (plan(scenario, scheme=scheme, solver=solver, shorten=True, progress=progress) for scheme in wanted),
+        lambda answer: answer, on_plan)
+    budget = scenario.budget
+    return Comparison(scenario.rounds, budget.energy_j, budget.delay_s, tuple(plans), interrupted)
+
+
+def until_interrupted(
+    answers: Iterable[T], plan_of: Callable[[T], Plan | None], report: Callable[[T], None] | None = None
+) -> tuple[list[T], bool]:
+    """All answers, or those before Ctrl-C, and whether it was pressed. A plan cut short is not compared with others."""
+    kept: list[T] = []
+    try:
+        for answer in answers:
+            solved = plan_of(answer)
+            if solved is not None and solved.reason.startswith("interrupted"):
+                return kept, True
+            kept.append(answer)
+            if report is not None:
+                report(answer)
+    except KeyboardInterrupt:
+        return kept, True
+    return kept, False
+
+
+def mean_pruning_ratio(answer: Plan) -> float | None:
+    """λ of the selected clients, averaged over clients and then over rounds; None for a plan without rounds."""
+    if not answer.rounds:
+        return None
+    ratios = [float(np.mean(s.pruning_ratio[s.selected])) * s.rounds for s in answer.segments]
+    return sum(ratios) / answer.rounds

@@ -1,0 +1,22 @@
+"""Optional extras: a command whose packages are not installed says in one line how to install them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from fedgap.errors import InputError
+
+PACKAGES = {
+    "train": ("torch", "safetensors"),
+    "web": ("fastapi", "uvicorn", "plotly"),
+    "deploy": ("torch", "safetensors", "flwr", "cryptography"),
+    "ray": ("ray",),
+}
+"""What each extra brings, as far as its commands need it."""
+
+
+def require(extra: str, command: str) -> None:
+    """Raise an :class:`InputError` where a package of an extra is missing; nothing is imported."""
+    missing = [package for package in PACKAGES[extra] if find_spec(package) is None]
+    if missing:
+        raise InputError(f'{command}: needs {", ".join(missing)}; install with: pip install "fedgap[{extra}]"')

@@ -1,0 +1,21 @@
+"""What came out of a deployed run: the model's joules and seconds beside those that were measured."""
+
+from __future__ import annotations
+
+from fedgap.running.run import Run
+
+
+def deployment_report(run: Run) -> list[str]:
+    """A few lines for a terminal."""
+    summary, history = run.summary, run.history
+    accuracy = summary["test_accuracy"]
+    return [
+        f"{summary['rounds']} of {summary['rounds_planned']} rounds ({summary['ended']}); test accuracy "
+        f"{'–' if accuracy is None else f'{accuracy:.1%}'}",
+        f"modelled {summary['delay_s']:.4g} s and {summary['energy_j']:.4g} J; measured "
+        f"{sum(event['measured_s'] for event in history):.1f} s, of which "
+        f"{sum(event['overhead_s'] for event in history):.1f} s were not the slowest client's own work",
+        f"uploads: modelled {summary['uploaded_bits'] / 8:.0f} bytes, measured "
+        f"{sum(event['uploaded_bytes'] for event in history)}",
+        f"folder: {run.folder}",
+    ]

@@ -1,0 +1,50 @@
+"""A figure's results as tables for a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedgap.report.uncut_table import Sheet
+
+
+def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
+    """A figure's results for a terminal."""
+    head = f"{results['figure']}: {results['title']}"
+    if results["kind"] == "table":
+        sheet = Sheet(head, "column", "model", "quantity", "printed", "derived", "ratio")
+        for row in results["rows"]:
+            sheet.add_row(row["column"], row["model"], row["quantity"], f"{row['printed']:.4g}",
+                          f"{row['derived']:.6g}", f"{row['ratio']:.3f}")
+        return [sheet]
+    if results["kind"] == "partitions":
+        sheet = Sheet(head, "σ", "mode", "mean φ", "deviation among clients", "rank correlation with KL")
+        for row in results["spread"]:
+            sheet.add_row(f"{row['sigma']:g}", row["mode"], *(_pair(*row[key]) for key in (
+                "mean", "deviation", "rank_with_divergence")))
+        return [sheet]
+    return [_comparison(head, results, panel) for panel in results["panels"]]
+
+
+def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sheet | str:
+    from fedgap.evidence.results import MEASURES, by_seed
+    from fedgap.statistics import interval
+
+    if panel["status"]:
+        return f"{head}, {panel['title']}: {panel['status']}."
+    loss, measure = results["kind"] == "loss", MEASURES[results["kind"]]
+    scale, form = (1.0, "{:.3f}") if loss else (100.0, "{:.1f}")
+    sheet = Sheet(f"{head}. {panel['title']}: {'loss' if loss else 'accuracy, %'}, and how the proposed scheme differs "
+                  "(paired over seeds, Holm)", "mode", panel["vary"], "scheme", "value", "proposed minus this")
+    verdicts = {(c["mode"], c["value"], c["baseline"]): c for c in panel["comparisons"]}
+    for mode, value, scheme in dict.fromkeys((r["mode"], r["value"], r["scheme"]) for r in panel["rows"]):
+        values = list(by_seed(panel["rows"], measure, mode=mode, value=value, scheme=scheme).values())
+        mean = interval([scale * x for x in values]) if values else None
+        c = verdicts.get((mode, value, scheme))
+        difference = "" if c is None else f"{_pair(c['difference'], c['half'], form, scale)}: {c['verdict']}"
+        sheet.add_row(mode, f"{value:g}", scheme, "none fits" if mean is None else _pair(mean.mean, mean.half, form),
+                      difference)
+    return sheet
+
+
+def _pair(mean: float, half: float | None, form: str = "{:.3g}", scale: float = 1.0) -> str:
+    return form.format(scale * mean) + ("" if half is None else f" ± {form.format(scale * half)}")

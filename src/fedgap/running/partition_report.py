@@ -1,0 +1,71 @@
+"""Who has what: each client's label histogram and generalization statement, for one or several partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgap.config import Scenario
+from fedgap.learning.partition import Partition
+from fedgap.report.number_format import number
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+from fedgap.running.partition_picture import draw_partitions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionPanel:
+    """One partition."""
+
+    title: str
+    overrides: tuple[str, ...]
+    partition: Partition
+    scenario: Scenario
+    """What is planned with, the real label histograms in it."""
+
+    @property
+    def phi(self) -> NDArray[np.float64]:
+        """φ_n, shape (N,)."""
+        return self.scenario.phi()
+
+    def table(self) -> Sheet:
+        """One row per client."""
+        counts = self.partition.label_counts
+        table = Sheet(self.title, "client", "samples", *map(str, range(counts.shape[1])), "φ")
+        for name, row, phi in zip(self.scenario.names, counts, self.phi, strict=True):
+            table.add_row(name, str(row.sum()), *map(str, row), number(phi))
+        return table
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {"overrides": list(self.overrides), "scenario_hash": self.scenario.hash(), "phi": self.phi.tolist(),
+                "label_counts": self.partition.label_counts.tolist(),
+                "target_counts": self.partition.target_counts.tolist()}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartitionReport(Printable):
+    """Some partitions side by side."""
+
+    panels: Sequence[PartitionPanel]
+
+    def parts(self) -> list[Sheet]:
+        """One table per partition."""
+        return [panel.table() for panel in self.panels]
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """The paper's Fig. 3: label histograms as bars, φ as a line. Saved where a path is given."""
+        return draw_partitions([(panel.title, panel.partition.label_counts, panel.phi) for panel in self.panels], path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {"panels": [panel.to_dict() for panel in self.panels]}

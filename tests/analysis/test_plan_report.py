@@ -1,0 +1,35 @@
+"""A plan in words: the summary that ``print`` shows, and the report of ``fedgap plan``."""
+
+from dataclasses import replace
+
+from fedgap.analysis import plan_report
+
+
+def test_the_summary(plan):
+    lines = str(plan).splitlines()
+    assert lines[0] == "proposed: feasible, 4 rounds, θ = 73 (by hand, 0.00 s)"
+    assert "3 rounds of 2 clients, 1 round of 1 client; 3.8125 J and 10 s in all." in lines
+    assert lines[-1] == "There is no certificate: better plans may exist."
+    assert "θ by terms" in plan._repr_html_()
+
+
+def test_the_summary_of_an_infeasible_plan(plan):
+    nothing = replace(plan, status="infeasible", rounds=0, segments=(), theta=float("inf"), reason="no time")
+    assert str(nothing).splitlines() == ["proposed: infeasible, 0 rounds, θ = ∞ (by hand, 0.00 s)", "", "no time"]
+
+
+def test_a_certificate_says_how_far_it_reaches(plan):
+    proven = replace(plan, lower_bound=72.28)  # (73 − 72.28)/(73 − 1) = 1 %
+    assert proven.certificate == ("Certified: no plan of 4 rounds has θ below 72.28, so this one is within 1 % of the "
+                                  "best cost θ − α.")
+    assert "by all_clients with one selection in all rounds has" in replace(
+        proven, scheme="all_clients", bound_scope="single").certificate
+
+
+def test_the_report(scenario, plan):
+    text = str(plan_report(scenario, replace(plan, prices={"energy": -0.25, "delay": 0.0})))
+    assert "3 of 4 rounds: 2 of 2 clients, 2.50 s and 987 mJ a round" in text
+    assert "far       75 %  50.0 %  500 mW  5.00 MHz  1000+1000+250 ms  138 mJ  power cap, most pruned, energy" in text
+    assert "not selected" in text
+    assert "energy  3.8125 J  3.8125 J  100 %  a joule more lowers θ by 0.25" in text
+    assert "delay       10 s      12 s   83 %  a second more would not lower θ" in text
