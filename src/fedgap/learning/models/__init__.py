@@ -1,11 +1,8 @@
 """Models by name, and a user's own module by import path."""
 
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +15,7 @@ from fedgap.learning.models.layout import Layout
 from fedgap.learning.models.lenet import LeNet5
 from fedgap.learning.models.mlp import MLP
 from fedgap.learning.models.resnet import ResNet
+from fedgap.registry import import_object
 
 __all__ = ["MLP", "MODELS", "Layout", "LeNet5", "ResNet", "build"]
 
@@ -36,7 +34,8 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
     ``name`` is one of :data:`MODELS`, or ``package.module:factory`` for a module of your own: the factory (a class or
     a function) is called with ``arguments`` and, where it takes arguments of these names, ``input_shape`` and
     ``classes``. ``initialisation`` is ``he`` (see :func:`~fedgap.learning.models.initialise.he`) or ``own``: what the
-    factory drew, under a torch seed of ``seed``. The global random state stays as it was.
+    factory drew, under a torch seed of ``seed``. The global random state stays as it was. A module that gives
+    probabilities (it ends in ``Softmax`` or ``LogSoftmax``) is refused: training computes the cross-entropy of logits.
     """
     if initialisation not in ("he", "own"):
         raise InputError(f"model.initialisation: {initialisation!r} is not known; it is 'he' or 'own'")
@@ -61,6 +60,8 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
         raise InputError(f"model.name: {name} gave a {type(module).__name__}; it must give a torch.nn.Module")
     if initialisation == "he":
         he(module, seed)
+    if name not in MODELS:
+        _refuse_probabilities(module, name, input_shape)
     return module
 
 
@@ -73,17 +74,39 @@ def _materialise(module: nn.Module, input_shape: Sequence[int]) -> None:
         module.train(training)
 
 
+def _refuse_probabilities(module: nn.Module, name: str, input_shape: Sequence[int]) -> None:
+    """Raise an :class:`InputError` where the module's outputs for random inputs are probabilities or their logarithms.
+
+    The outputs decide, not the layers: a ``Softmax`` may be registered and used elsewhere, or called as a function.
+    """
+    modes = {part: part.training for part in module.modules()}
+    inputs = torch.randn(4, *input_shape, generator=torch.Generator().manual_seed(0))
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = module.eval()(inputs)
+    except Exception:  # whatever a user's module raises; training's own check says what is wrong with it
+        return
+    finally:
+        for part, training in modes.items():
+            part.training = training
+    if not isinstance(outputs, torch.Tensor) or outputs.dim() != 2 or outputs.shape[1] < 2:
+        return
+    one = torch.ones(len(outputs), dtype=outputs.dtype)
+    if bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), one, atol=1e-4):
+        end, given = "Softmax", "probabilities"
+    elif bool((outputs <= 0).all()) and torch.allclose(outputs.exp().sum(1), one, atol=1e-4):
+        end, given = "LogSoftmax", "logarithms of probabilities"
+    else:
+        return
+    raise InputError(f"model: {name} gives {given}; training needs one logit for each class, so remove the {end} at "
+                     "its end")
+
+
 def _import(name: str) -> Callable[..., Any]:
-    path, separator, attribute = name.partition(":")
-    if not separator:
+    if ":" not in name:
         raise InputError(f"model.name: {name!r} is not known; it is one of {', '.join(MODELS)}, "
                          "or 'package.module:factory' for a module of your own")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
-    try:
-        found = getattr(importlib.import_module(path), attribute)
-    except Exception as error:  # whatever a user's module raises when imported
-        raise InputError(f"model.name: {name} cannot be imported: {error}") from error
-    if not callable(found):
-        raise InputError(f"model.name: {name} is a {type(found).__name__}; it must be a class or a function")
-    return found  # type: ignore[no-any-return]
+    factory = import_object(name, "model.name")
+    if not callable(factory):
+        raise InputError(f"model.name: {name} is a {type(factory).__name__}; it must be a class or a function")
+    return factory  # type: ignore[no-any-return]
