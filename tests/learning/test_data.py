@@ -1,9 +1,12 @@
 """Data sets: readers on tiny files made here, the embedded digits, checksums and downloads from a local server."""
 
+import dataclasses
 import gzip
 import hashlib
 import http.server
+import json
 import struct
+import sys
 import tarfile
 import threading
 from functools import partial
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 from fedgap.errors import InputError
 from fedgap.learning.data import (
     Dataset,
+    Preprocessing,
     batch_indices,
     batch_keys,
     draw_batches,
@@ -226,7 +230,16 @@ def test_own_arrays_torch_data_sets_npz_files_and_functions_are_one(tmp_path, mo
     ({"test_x": np.zeros((2, 3))}, "they must be equal"),
     ({"train_x": np.zeros((4, 2, 2, 2, 2))}, "has shape"),
     ({"train_x": np.full((4, 2), np.nan)}, "not finite"),
-    ({"test_y": np.array([0, -1])}, "must lie in 0..1"),
+    ({"test_y": np.array([0, -1])}, "must be whole numbers from 0, or strings; test_y has -1"),
+    ({"test_y": np.array([0, 2]), "classes": 2}, r"must lie in 0\.\.1; test_y has 2"),
+    ({"train_y": np.array(list("abab"))}, "both be strings or both be whole numbers"),
+    ({"train_y": ["a", 1, "b", 2]}, "train_y mixes strings and other labels"),
+    ({"train_y": np.array(["a", None, "b", "a"], dtype=object)}, "train_y mixes strings and other labels"),
+    ({"class_names": ["cat", "cat"]}, "class_names must be 2 different names"),
+    ({"class_names": ["cat", "dog"], "classes": 3}, "class_names must be 3 different names"),
+    ({"class_names": ["cat", "dog"], "train_y": list("abab"), "test_y": list("ab")},
+     "must be one of the class names cat, dog; train_y has 'a'"),
+    ({"train_y": np.full(4, 7), "test_y": np.full(2, 7)}, "own has 1 class; a classifier needs at least two"),
     ({"classes": 1}, "must lie in 0..0"),
     ({"test_x": np.zeros((0, 2)), "test_y": np.zeros(0, int)}, "test_x is empty"),
 ])
@@ -237,9 +250,89 @@ def test_bad_arrays_get_one_line(change, says):
         from_arrays(**{**good, **change})
 
 
+SAMPLES = np.random.default_rng(3).normal(3, 2, (15, 1, 4, 4)), np.random.default_rng(4).normal(3, 2, (5, 1, 4, 4))
+
+
+def every_way_in(train_y, test_y, tmp_path, monkeypatch) -> dict[str, Dataset]:
+    """The same data set by each way in which people give their own."""
+    train_x, test_x = SAMPLES
+    np.savez(tmp_path / "own.npz", train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
+    (tmp_path / "own_labels.py").write_text(
+        "import numpy as np\nfrom fedgap.learning.data import from_arrays\n\n"
+        "def arrays():\n    file = np.load('own.npz')\n"
+        "    return tuple(file[key] for key in ('train_x', 'train_y', 'test_x', 'test_y'))\n\n"
+        "def dataset():\n    return from_arrays(*arrays())\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_labels", raising=False)
+    pairs = [[(torch.tensor(x), y) for x, y in zip(xs, ys.tolist(), strict=True)]
+             for xs, ys in ((train_x, train_y), (test_x, test_y))]
+    return {"arrays": from_arrays(train_x, train_y, test_x, test_y), "npz": load("own.npz"),
+            "function of arrays": load("own_labels:arrays"), "function of a data set": load("own_labels:dataset"),
+            "torch": from_torch(*pairs)}
+
+
+@pytest.mark.parametrize(("train_y", "test_y", "classes", "names"), [
+    (np.arange(15) % 5 + 1, np.arange(5) + 1, np.arange(15) % 5, ("1", "2", "3", "4", "5")),
+    (np.arange(15) % 2 * 9, np.array([0, 9, 9, 9, 9]), np.arange(15) % 2, ("0", "9")),
+    (np.array(["owl", "cat", "dog"] * 5), np.array(["cat"] * 5), np.array([2, 0, 1] * 5), ("cat", "dog", "owl")),
+])
+def test_distinct_labels_are_the_classes_whatever_their_values(train_y, test_y, classes, names, tmp_path, monkeypatch):
+    for way, data in every_way_in(train_y, test_y, tmp_path, monkeypatch).items():
+        assert (data.classes, data.class_names) == (len(names), names), way
+        assert data.train_y.dtype is torch.int64, way
+        assert data.train_y.tolist() == classes.tolist(), way
+        assert [names[z] for z in data.test_y] == [str(label) for label in test_y], way
+
+
+def test_class_names_can_be_given_and_then_fix_the_classes(tmp_path):
+    """Also a class of which there is no sample."""
+    names, (train_x, test_x) = ["dog", "cat", "owl"], SAMPLES
+    by_name = from_arrays(train_x, ["cat", "dog", "cat"] * 5, test_x, ["dog"] * 5, class_names=names)
+    np.savez(tmp_path / "named.npz", train_x=train_x, train_y=[1, 0, 1] * 5, test_x=test_x, test_y=[0] * 5,
+             class_names=names)
+    for data in (by_name, load("named.npz", folder=tmp_path)):
+        assert data.class_names == ("dog", "cat", "owl")
+        assert data.train_y.tolist() == [1, 0, 1] * 5
+        assert data.label_counts()[0].tolist() == [5, 10, 0]
+
+
+def test_an_npz_file_with_python_objects_says_how_to_save_strings(tmp_path):
+    labels = np.array(["cat", "dog", "cat"] * 5, dtype=object)
+    np.savez(tmp_path / "objects.npz", train_x=SAMPLES[0], train_y=labels, test_x=SAMPLES[1], test_y=labels[:5])
+    with pytest.raises(InputError, match=r"objects.npz cannot be read.*save strings with \.astype\(str\)"):
+        load("objects.npz", folder=tmp_path)
+    assert from_arrays(SAMPLES[0], labels, SAMPLES[1], labels[:5]).class_names == ("cat", "dog")
+
+
+def test_preprocessing_turns_new_samples_into_the_same_inputs(tmp_path):
+    train_x, test_x = SAMPLES
+    labels = np.array(["yes", "no", "no"] * 5)
+    data = from_arrays(train_x, labels, test_x, labels[:5])
+    assert data.preprocessing.mean == pytest.approx([train_x.mean()], rel=1e-6)
+    assert data.preprocessing.deviation == pytest.approx([train_x.std()], rel=1e-6)
+    kept = Preprocessing(**json.loads(json.dumps(dataclasses.asdict(data.preprocessing))))
+    assert torch.equal(kept.apply(test_x), data.test_x)
+    assert torch.equal(kept.apply(test_x[:, 0]), data.test_x)  # (n, h, w)
+    with pytest.raises(InputError, match="images has 3 channels or features; 1 are expected"):
+        kept.apply(np.zeros((2, 3, 4, 4)), "images")
+    data.save(tmp_path / "saved.npz")
+    again = Dataset.open(tmp_path / "saved.npz").thinned(6, 2)
+    assert (again.class_names, again.preprocessing) == (("no", "yes"), data.preprocessing)
+    plain = from_arrays(train_x, labels, test_x, labels[:5], standardise=False)
+    assert torch.equal(plain.preprocessing.apply(test_x), torch.tensor(test_x, dtype=torch.float32))
+
+
+def test_data_saved_by_version_0_1_can_be_opened(tmp_path):
+    np.savez_compressed(tmp_path / "data.npz", name="old", classes=3, train_x=np.ones((4, 2), np.float32),
+                        train_y=np.arange(4) % 2, test_x=np.ones((2, 2), np.float32), test_y=np.arange(2))
+    data = Dataset.open(tmp_path / "data.npz")
+    assert (data.classes, data.class_names, data.preprocessing) == (3, ("0", "1", "2"), None)
+
+
 @pytest.mark.parametrize(("items", "says"), [
     ([(torch.zeros(2),)], r"item 0 of the train set must be \(sample, label\)"),
-    ([(torch.zeros(2), "cat")], r"item 0 of the train set must be \(sample, label\)"),
+    ([(torch.zeros(2), "cat")], "both be strings or both be whole numbers"),
+    ([(torch.zeros(2), None)], r"item 0 of the train set must be \(sample, label\)"),
     ([(torch.zeros(2), 0), (torch.zeros(3), 1)], r"item 1 of the train set has shape \(3,\)"),
 ])
 def test_bad_torch_data_sets_get_one_line(items, says):

@@ -105,6 +105,21 @@ class Both(nn.Module):
     def __init__(self, input_shape, **rest):
         super().__init__()
         self.line, self.rest = nn.Linear(input_shape[0], rest["classes"]), rest
+def ends_in(classes, layer):
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, classes), getattr(nn, layer)(dim=1))
+class Functional(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.line, self.normalise, self.probabilities = nn.Linear(4, classes), nn.BatchNorm1d(classes), True
+        self.unused = nn.Softmax(dim=1)
+        self.normalise.eval()
+    def forward(self, x):
+        logits = self.normalise(self.line(x.flatten(1)))
+        return logits.softmax(1) if self.probabilities else logits
+class Logits(Functional):
+    def __init__(self, classes):
+        super().__init__(classes)
+        self.probabilities = False
 not_a_module = lambda: 7
 number = 7
 '''
@@ -151,6 +166,24 @@ def test_a_lazy_module_gets_its_shapes(own_package, initialisation):
 def test_bad_models_are_named(own_package, name, message):
     with pytest.raises(InputError, match=message.replace(".", r"\.")):
         build(name, input_shape=(), classes=2, seed=0)
+
+
+@pytest.mark.parametrize(("name", "arguments", "message"), [
+    ("my_models:ends_in", {"layer": "Softmax"}, "gives probabilities; .* remove the Softmax at its end"),
+    ("my_models:ends_in", {"layer": "LogSoftmax"}, "gives logarithms of probabilities; .* remove the LogSoftmax"),
+    ("my_models:Functional", {}, "gives probabilities; .* remove the Softmax"),
+])
+def test_probabilities_instead_of_logits_are_refused(own_package, name, arguments, message):
+    with pytest.raises(InputError, match=f"^model: {name} {message}"):
+        build(name, input_shape=(1, 2, 2), classes=3, seed=0, **arguments)
+
+
+def test_a_softmax_that_the_output_does_not_pass_is_no_obstacle(own_package):
+    module = build("my_models:Logits", input_shape=(1, 2, 2), classes=3, seed=0)
+    assert isinstance(module.unused, nn.Softmax)
+    assert module.training
+    assert not module.normalise.training  # the user's choice stays
+    assert not module.normalise.running_mean.any()
 
 
 def test_unknown_argument_is_named():

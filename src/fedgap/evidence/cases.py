@@ -92,7 +92,7 @@ def open_data(experiment: Experiment, folder: Path | None = None) -> Dataset:
         subfolder = folder / settings["name"]
         settings |= {"folder": subfolder if subfolder.is_dir() else folder}
     data = load(**settings)
-    return KnownData(data.name, data.train_x, data.train_y, data.test_x, data.test_y, data.classes)
+    return KnownData(**vars(data))
 
 
 def cases(panel: Panel) -> Iterator[Case]:

@@ -1,7 +1,8 @@
 """Data sets: four that are known by name, and anyone's own arrays, ``.npz`` file or torch data set."""
 
 from fedgap.learning.data.batches import batch_indices, batch_keys, draw_batches
-from fedgap.learning.data.dataset import Dataset, from_arrays, from_torch
+from fedgap.learning.data.dataset import Dataset, Preprocessing, from_arrays, from_torch
 from fedgap.learning.data.load import load
 
-__all__ = ["Dataset", "batch_indices", "batch_keys", "draw_batches", "from_arrays", "from_torch", "load"]
+__all__ = ["Dataset", "Preprocessing", "batch_indices", "batch_keys", "draw_batches", "from_arrays", "from_torch",
+           "load"]

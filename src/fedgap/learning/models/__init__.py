@@ -26,7 +26,8 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
     ``name`` is in :data:`fedgap.registry.MODELS`, or ``package.module:NAME``: the factory behind it (a class or a
     function) is called with ``arguments`` and, where it takes arguments of these names, ``input_shape`` and
     ``classes``. ``initialisation`` is ``he`` (see :func:`~fedgap.learning.models.initialise.he`) or ``own``: what the
-    factory drew, under a torch seed of ``seed``. The global random state stays as it was.
+    factory drew, under a torch seed of ``seed``. The global random state stays as it was. A module that gives
+    probabilities (it ends in ``Softmax`` or ``LogSoftmax``) is refused: training computes the cross-entropy of logits.
     """
     if initialisation not in ("he", "own"):
         raise InputError(f"model.initialisation: {initialisation!r} is not known; it is 'he' or 'own'")
@@ -53,6 +54,8 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
         raise InputError(f"model.name: {name} gave a {type(module).__name__}; it must give a torch.nn.Module")
     if initialisation == "he":
         he(module, seed)
+    if name not in MODELS.built_in:
+        _refuse_probabilities(module, name, input_shape)
     return module
 
 
@@ -63,3 +66,31 @@ def _materialise(module: nn.Module, input_shape: Sequence[int]) -> None:
         with torch.no_grad():
             module.eval()(torch.zeros(2, *input_shape))
         module.train(training)
+
+
+def _refuse_probabilities(module: nn.Module, name: str, input_shape: Sequence[int]) -> None:
+    """Raise an :class:`InputError` where the module's outputs for random inputs are probabilities or their logarithms.
+
+    The outputs decide, not the layers: a ``Softmax`` may be registered and used elsewhere, or called as a function.
+    """
+    modes = {part: part.training for part in module.modules()}
+    inputs = torch.randn(4, *input_shape, generator=torch.Generator().manual_seed(0))
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = module.eval()(inputs)
+    except Exception:  # whatever a user's module raises; training's own check says what is wrong with it
+        return
+    finally:
+        for part, training in modes.items():
+            part.training = training
+    if not isinstance(outputs, torch.Tensor) or outputs.dim() != 2 or outputs.shape[1] < 2:
+        return
+    one = torch.ones(len(outputs), dtype=outputs.dtype)
+    if bool((outputs >= 0).all()) and torch.allclose(outputs.sum(1), one, atol=1e-4):
+        end, given = "Softmax", "probabilities"
+    elif bool((outputs <= 0).all()) and torch.allclose(outputs.exp().sum(1), one, atol=1e-4):
+        end, given = "LogSoftmax", "logarithms of probabilities"
+    else:
+        return
+    raise InputError(f"model: {name} gives {given}; training needs one logit for each class, so remove the {end} at "
+                     "its end")
