@@ -11,13 +11,13 @@ Nothing is imported before its name is used. This is the only module that import
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedgap.errors import InputError, did_you_mean
+from fedgap.errors import FedgapError, InputError, did_you_mean
 
 
 def import_object(reference: str, key: str) -> Any:
@@ -35,6 +35,17 @@ def import_object(reference: str, key: str) -> Any:
     except Exception as error:  # whatever a user's module raises when it is imported
         raise InputError(f"{key}: {reference} cannot be imported ({type(error).__name__}: {error}); "
                          "is it installed, or in this folder?") from error
+
+
+def call_extension(key: str, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call users' code; whatever it raises becomes an :class:`InputError` that begins with ``key``."""
+    try:
+        return function(*arguments, **named)
+    except FedgapError:
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{key}: {name} failed ({reason})") from error
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fedgap.registry import SCHEMES, Registry
+from fedgap.registry import OBJECTIVES, SCHEMES, SELECTION, Registry
 
 Solver = Literal["exact", "alternating"]
 NAMED = "NAME|package.module:NAME"
@@ -41,14 +41,20 @@ SchemeOption = Annotated[str, _SCHEME]
 _SCHEMES = typer.Option("--schemes", metavar="NAME,NAME", help="Which schemes; by default the paper's six.",
                         show_default=False)
 SchemesOption = Annotated[str | None, _SCHEMES]
+_OBJECTIVE = typer.Option("--objective", metavar=NAMED, help="What is minimised, in place of the scheme's objective.",
+                          show_default=False)
+ObjectiveOption = Annotated[str | None, _OBJECTIVE]
+_SELECTION = typer.Option(
+    "--selection", metavar=NAMED, show_default=False,
+    help="A rule that selects the clients; the rest is then decided for them. With --solver alternating also how P5 is "
+         "solved: printed (a and μ by turns), relaxed (and rounded), or exact.")
+SelectionOption = Annotated[str | None, _SELECTION]
 
 
 def list_known_names() -> None:
     """Complete the help texts with all known names. This looks through the installed packages, so only for help."""
-    for option in (_SCHEME, _SCHEMES):
-        _append_names(option, SCHEMES)
-
-
-def _append_names(option: Any, registry: Registry) -> None:
-    text = option.help.partition(" Known: ")[0]
-    option.help = f"{text} Known: {', '.join(registry.names())}."
+    options: tuple[tuple[Any, Registry], ...] = (
+        (_SCHEME, SCHEMES), (_SCHEMES, SCHEMES), (_OBJECTIVE, OBJECTIVES), (_SELECTION, SELECTION))
+    for option, registry in options:
+        text = option.help.partition(" Known: ")[0]
+        option.help = f"{text} Known: {', '.join(registry.names())}."

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedgap.cli.arguments import NAMED, AsJson, Overrides, Quiet, ScenarioFile, SchemeOption, SolverOption
+from fedgap.cli.arguments import (
+    AsJson,
+    ObjectiveOption,
+    Overrides,
+    Quiet,
+    ScenarioFile,
+    SchemeOption,
+    SelectionOption,
+    SolverOption,
+)
 from fedgap.cli.terminal import INTERRUPTED, planning, show
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.registry import SCHEMES
+from fedgap.registry import OBJECTIVES, SCHEMES, SELECTION
 
 if TYPE_CHECKING:
     from fedgap.planning import Plan
@@ -28,12 +37,8 @@ def plan(
     overrides: Overrides = None,
     solver: SolverOption = "exact",
     scheme: SchemeOption = "proposed",
-    selection: Annotated[
-        str | None,
-        typer.Option(metavar=NAMED, help="A rule that selects the clients; the rest is then decided for them. With "
-                     "--solver alternating also how P5 is solved: printed (a and μ by turns), relaxed (and rounded), "
-                     "or exact.", show_default=False),
-    ] = None,
+    objective: ObjectiveOption = None,
+    selection: SelectionOption = None,
     horizon: Annotated[
         bool, typer.Option("--horizon", help="Choose the number of rounds too, up to the scenario's.")
     ] = False,
@@ -69,15 +74,19 @@ def plan(
     from fedgap.planning import plan as solve
 
     SCHEMES.check(scheme, "--scheme")
+    if objective is not None:
+        OBJECTIVES.check(objective, "--objective")
     loaded = Scenario.load(scenario, overrides or [])
     rule: dict[str, Any] = {} if selection is None or selection in _P5 else {"selection": selection}
+    if rule:
+        SELECTION.check(rule["selection"], "--selection")
     options = alternating_options(
         solver, iterations=iterations, threshold=threshold, tie_break=tie_break, inner_stop=inner_stop, start=start,
         selection=None if rule else selection,
     )
     with planning(loaded.constants().alpha, quiet=quiet or as_json) as progress:
-        answer = solve(loaded, scheme=scheme, solver=solver, horizon=horizon, options=options, progress=progress,
-                       **rule)
+        answer = solve(loaded, scheme=scheme, objective=objective, solver=solver, horizon=horizon, options=options,
+                       progress=progress, **rule)
     if out is not None:
         write_plan(answer, out)
     if as_json:

@@ -27,7 +27,7 @@ from fedgap.config.scenario import Scenario
 from fedgap.config.scenario_resolution import Resolved, resolve, with_histograms
 from fedgap.config.scenario_sections import Rounds
 from fedgap.errors import InputError
-from fedgap.registry import SCHEMES
+from fedgap.registry import OBJECTIVES, SCHEMES, SELECTION
 
 
 def _reference(value: Any) -> str | dict[str, Any]:
@@ -83,6 +83,10 @@ class Experiment(Document):
     """Which weights enter the importance: the previous round's (as printed) or the current ones."""
     scheme: Annotated[str, Named(SCHEMES)] = "proposed"
     """What the planner may decide: all of it, one of the paper's five baselines, or package.module:NAME."""
+    objective: Annotated[str, Named(OBJECTIVES)] | None = None
+    """What the plan minimises, in place of the scheme's objective; a name or package.module:NAME."""
+    selection: Annotated[str, Named(SELECTION)] | None = None
+    """A rule that selects the clients; the rest is then decided for them. A name or package.module:NAME."""
     solver: Literal["exact", "alternating"] = "exact"
     """exact (certified), or alternating (the paper's Algorithm 1)."""
     seed: Seed = 0
@@ -141,6 +145,13 @@ class Experiment(Document):
     def size(self) -> int:
         """N: the number of the scenario's clients."""
         return len(self._base.scenario["clients"])
+
+    @property
+    def run_name(self) -> str:
+        """What a run's folder is called unless somebody chooses: data, scheme (with what replaces parts of it), seed."""
+        data = Path(self.data.name.replace(":", "-")).stem
+        scheme = "+".join(name for name in (self.scheme, self.objective, self.selection) if name)
+        return f"{data}-{scheme.replace(':', '-')}-seed{self.seed}"
 
     @property
     def readings(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from fedgap.config.scenario_sections import (
     Pue,
 )
 from fedgap.errors import InputError
-from fedgap.registry import FLEETS
+from fedgap.registry import FLEETS, call_extension
 from fedgap.streams import stream
 from fedgap.system import propagation
 
@@ -220,14 +220,11 @@ def draw_fleet(written: Any, seed: int) -> list[dict[str, Any]]:
     arguments = {key: value for key, value in written.items() if key != "kind"}
     _check_arguments(recipe, kind, arguments)
     try:
-        return _listed(recipe(seed, **arguments), kind)
-    except ValidationError as error:
-        raise error_messages.first_error(error, arguments, prefix=("fleet",)) from None
-    except InputError:
+        return _listed(call_extension("fleet", kind, recipe, seed, **arguments), kind)
+    except InputError as error:
+        if isinstance(error.__cause__, ValidationError):
+            raise error_messages.first_error(error.__cause__, arguments, prefix=("fleet",)) from None
         raise
-    except Exception as error:  # whatever another package's function raises
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise InputError(f"fleet: {kind} failed ({reason})") from error
 
 
 def _check_arguments(recipe: Callable[..., Any], kind: str, arguments: Mapping[str, Any]) -> None:

@@ -97,7 +97,8 @@ def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Datas
     targets = [p.target_counts for p in profiles]
     target_counts = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
     scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts)
-    plan: Plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver)
+    plan: Plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
+                           selection=experiment.selection, solver=experiment.solver)
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
     nowhere = tuple(np.zeros(int(row.sum()), dtype=np.int64) for row in counts)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedgap.errors import InputError
-from fedgap.registry import AGGREGATORS
+from fedgap.registry import AGGREGATORS, call_extension
 
 KEY = "learning.aggregator"
 """The experiment's key, for error messages."""
@@ -49,7 +49,8 @@ def aggregate(aggregator: Aggregator, updates: Tensor, kept: Tensor) -> Tensor:
 
     (Nodes learn of a round only the weights that some client kept, so moving others would let their copies diverge.)
     """
-    direction = aggregator(updates, kept)
+    name = getattr(aggregator, "__name__", type(aggregator).__name__)
+    direction = call_extension(KEY, name, aggregator, updates, kept)
     if not isinstance(direction, Tensor) or direction.shape != updates.shape[1:]:
         shape = tuple(direction.shape) if isinstance(direction, Tensor) else type(direction).__name__
         raise InputError(f"{KEY}: must give one direction of {updates.shape[1]} numbers; it gives {shape}")

@@ -15,7 +15,9 @@ from fedgap.planning.objective import Objective, ObjectiveFactory
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
-from fedgap.registry import OBJECTIVES, SELECTION
+from fedgap.registry import OBJECTIVES, SELECTION, call_extension
+
+_MEMBERS = [name for name in vars(Objective) if not name.startswith("_")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +52,13 @@ class Task:
             if not callable(rule):
                 raise InputError(f"selection: must be a function from a scenario to clients; got {rule!r}")
             assert problem.scenario is not None, "a selection rule needs the scenario"
-            selected = chosen_clients(rule(problem.scenario), problem.scenario)
-        return cls(problem, scheme, factory(problem), selected)
+            answer = call_extension("selection", scheme.name, rule, problem.scenario)
+            selected = chosen_clients(answer, problem.scenario)
+        objective = call_extension("objective", scheme.name, factory, problem)
+        if missing := [name for name in _MEMBERS if not hasattr(objective, name)]:
+            raise InputError(f"objective: must have the members of fedgap.Objective; {type(objective).__name__} has no "
+                             f"{missing[0]}")
+        return cls(problem, scheme, objective, selected)
 
     def with_rounds(self, rounds: int) -> "Task":
         """The same task over another number of rounds."""

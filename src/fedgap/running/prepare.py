@@ -73,7 +73,8 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset)
     if plan is None:
-        plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver, progress=planning)
+        plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
+                         selection=experiment.selection, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
         raise InputError(f"plan: was made for another scenario (its hash is {plan.scenario_hash or 'missing'}, this "
                          f"one's {scenario.hash()}); `fedgap partition EXPERIMENT --scenario FILE` writes this one")

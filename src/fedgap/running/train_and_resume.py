@@ -68,8 +68,7 @@ def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
         if there is not None and not _began(experiment, folder):
             raise InputError(f"{folder}: holds {there}, which a run would replace; choose another folder")
         return folder
-    name = f"{Path(experiment.data.name.replace(':', '-')).stem}-{experiment.scheme}-seed{experiment.seed}"
-    number = 1
+    name, number = experiment.run_name, 1
     while (folder := Path("runs") / (name if number == 1 else f"{name}-{number}")).exists():
         number += 1
     return folder

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
 from fedgap.errors import FedgapError, InputError
-from fedgap.registry import SCHEMES
+from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, SCHEMES, SELECTION
 from fedgap.web import documents
 from fedgap.web.api_models import (
     PlanRequest,
@@ -130,10 +130,11 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
         """The scenario presets and their texts."""
         return {name: preset_text(name) for name in PRESETS["scenario"]}
 
-    @app.get("/api/schemes")
-    def schemes() -> list[str]:
-        """The names of the known schemes, those of installed packages included."""
-        return SCHEMES.names()
+    @app.get("/api/names")
+    def names() -> dict[str, list[str]]:
+        """The known schemes, objectives and so on by their names, those of installed packages included."""
+        return {registry.kind: registry.names() for registry in
+                (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, DATA, MODELS)}
 
     @app.post("/api/scenario")
     def scenario(source: ScenarioSource) -> ScenarioReply:
@@ -168,7 +169,8 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
         Closing the connection stops the solver.
         """
         document, _ = await asyncio.to_thread(_scenario, request)
-        job = {"document": document, "overrides": request.overrides, "scheme": request.scheme}
+        job = {"document": document, "overrides": request.overrides, "scheme": request.scheme,
+               "objective": request.objective, "selection": request.selection}
 
         async def lines() -> AsyncIterator[bytes]:
             async for event in solvers.events(job):
@@ -197,7 +199,9 @@ def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:
         experiment = Experiment.from_dict({
             "scenario": scenario.document(), "data": {"name": request.data}, "model": {"name": request.model},
             "partition": {"kind": "dirichlet", "concentration": request.concentration},
-            "scheme": request.scheme, "seed": request.seed, "evaluate_every": request.evaluate_every,
+            "scheme": request.scheme, "objective": request.objective, "selection": request.selection,
+            "learning": {"aggregator": request.aggregator}, "seed": request.seed,
+            "evaluate_every": request.evaluate_every,
         })  # fmt: skip
         return RunName(name=store.start(experiment, request.name))
 

@@ -6,20 +6,32 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from fedgap.registry import SCHEMES
+from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, SCHEMES, SELECTION, Registry
 
 ScenarioPreset = Literal["paper-mnist", "paper-cifar10", "city"]
 Override = Annotated[str, Field(max_length=10_000, examples=["budget.delay_s=120"])]
 
 
-def _known_scheme(name: str) -> str:
-    """Refuse ``package.module:NAME``: a page must not choose which code runs on this machine."""
-    if name not in SCHEMES.names():
-        raise ValueError(f"must be one of {', '.join(SCHEMES.names())}")
-    return name
+def _known(registry: Registry) -> AfterValidator:
+    """Take registered names only: a page must not choose files or ``package.module:NAME`` of this machine."""
+    def check(name: str) -> str:
+        if name not in registry.names():
+            raise ValueError(f"must be one of {', '.join(registry.names())}")
+        return name
+
+    return AfterValidator(check)
 
 
-SchemeName = Annotated[str, AfterValidator(_known_scheme), WithJsonSchema({"type": "string", "enum": SCHEMES.names()})]
+def _enum(registry: Registry) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "enum": registry.names()})
+
+
+SchemeName = Annotated[str, _known(SCHEMES), _enum(SCHEMES)]
+ObjectiveName = Annotated[str, _known(OBJECTIVES), _enum(OBJECTIVES)]
+SelectionName = Annotated[str, _known(SELECTION), _enum(SELECTION)]
+AggregatorName = Annotated[str, _known(AGGREGATORS), _enum(AGGREGATORS)]
+DataName = Annotated[str, _known(DATA), _enum(DATA)]
+ModelName = Annotated[str, _known(MODELS), _enum(MODELS)]
 
 
 class _Strict(BaseModel):
@@ -42,6 +54,10 @@ class PlanRequest(ScenarioSource):
 
     scheme: SchemeName = "proposed"
     """What may be decided."""
+    objective: ObjectiveName | None = None
+    """What is minimised, in place of the scheme's objective."""
+    selection: SelectionName | None = None
+    """A rule that selects the clients."""
 
 
 class UploadRequest(ScenarioSource):
@@ -76,14 +92,14 @@ class TextReply(BaseModel):
     text: str
 
 
-class RunRequest(ScenarioSource):
-    """A training run on the scenario's fleet and budgets. Only data sets and models that ship or are known by name."""
+class RunRequest(PlanRequest):
+    """A training run on the scenario's fleet and budgets. Only registered data sets and models."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """The folder's name; by default made of data, scheme and seed."""
-    data: Literal["embedded", "mnist", "fashion-mnist", "cifar10"] = "embedded"
-    model: Literal["lenet5", "mlp", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110"] = "lenet5"
-    scheme: SchemeName = "proposed"
+    data: DataName = "embedded"
+    model: ModelName = "lenet5"
+    aggregator: AggregatorName = "mean"
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     concentration: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """σ of the partition."""

@@ -103,7 +103,7 @@ class Runs:
         return {
             "name": name, "state": state, "message": message,
             "data": _inner(config, "data", "name"), "model": _inner(config, "model", "name"),
-            "scheme": config.get("scheme"), "seed": config.get("seed"), "mode": config.get("mode"),
+            "scheme": plan.get("scheme") or config.get("scheme"), "seed": config.get("seed"), "mode": config.get("mode"),
             "concentration": _inner(config, "partition", "concentration"),
             "rounds": len(rounds), "rounds_planned": plan.get("rounds") or scenario.get("rounds"),
             "energy_j": last.get("energy_total_j"), "delay_s": last.get("delay_total_s"),
@@ -133,7 +133,7 @@ class Runs:
 
     def start(self, experiment: Experiment, wish: str | None) -> str:
         """Starts a run in a new folder; returns its name."""
-        name = wish if wish is not None else f"{experiment.data.name}-{experiment.scheme}-seed{experiment.seed}"
+        name = experiment.run_name if wish is None else wish
         if not _NAME.fullmatch(name):
             raise InputError("name: must be of letters, digits and . _ = , + - and begin with a letter or digit; "
                              "at most 100")

@@ -21,14 +21,13 @@ from typing import Any
 from fedgap.analysis import BudgetGrid, budget_factors, frontier_points
 from fedgap.config import Scenario
 from fedgap.errors import FedgapError
-from fedgap.planning import PAPER_SCHEMES, Plan, plan
+from fedgap.planning import PAPER_SCHEMES, Plan, Scheme, plan
 from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.single_selection import best_single_selection
-from fedgap.planning.solve import infeasible
+from fedgap.planning.solve import infeasible, scheme_of
 from fedgap.planning.task import Task
-from fedgap.registry import SCHEMES
 from fedgap.web.documents import open_scenario
 from fedgap.web.plan_view import brief, drawn
 
@@ -52,9 +51,9 @@ class Solved:
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], Plan] = OrderedDict()
 
-    def plan(self, scenario: Scenario, scheme: str) -> Plan:
+    def plan(self, scenario: Scenario, scheme: Scheme) -> Plan:
         """The plan, solved now or before."""
-        key = (scenario.hash(), scheme)
+        key = (scenario.hash(), scheme.name)
         if key not in self._known:
             self._known[key] = plan(scenario, scheme=scheme)
             if len(self._known) > _REMEMBERED:
@@ -62,10 +61,14 @@ class Solved:
         return self._known[key]
 
 
+def _scheme(job: Event) -> Scheme:
+    return scheme_of(job["scheme"], job["objective"], job["selection"])
+
+
 def quick(job: Event, solved: Solved) -> Iterator[Event]:
     """The plan: first a draft, then the certified one."""
     scenario = open_scenario(job["document"], job["overrides"])
-    problem, scheme = Problem.of(scenario), SCHEMES.load(job["scheme"])
+    problem, scheme = Problem.of(scenario), _scheme(job)
     task = Task.of(problem, scheme)
     first = best_single_selection(task)
     if first is None and not feasible(task):
@@ -79,9 +82,10 @@ def slow(job: Event, solved: Solved) -> Iterator[Event]:
     scenario = open_scenario(job["document"], job["overrides"])
     grid = BudgetGrid.around(open_scenario(job["document"], []).budget, FACTORS)
     yield {"stage": "grid", "energy_j": grid.energy_j, "delay_s": grid.delay_s}
-    for name in PAPER_SCHEMES:
-        yield {"stage": "scheme", "plan": brief(solved.plan(scenario, name))}
-    for point in frontier_points(scenario, grid, lambda changed: solved.plan(changed, job["scheme"])):
+    for scheme in PAPER_SCHEMES.values():
+        yield {"stage": "scheme", "plan": brief(solved.plan(scenario, scheme))}
+    chosen = _scheme(job)
+    for point in frontier_points(scenario, grid, lambda changed: solved.plan(changed, chosen)):
         row = point.to_dict()
         yield {"stage": "frontier", "energy_j": point.budget_energy_j, "delay_s": point.budget_delay_s,
                "theta": row["theta"], "status": row["status"]}

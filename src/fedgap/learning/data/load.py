@@ -15,7 +15,7 @@ from fedgap.errors import InputError
 from fedgap.learning.data.dataset import Dataset, from_arrays, from_torch
 from fedgap.learning.data.downloads import SOURCES, Progress, read
 from fedgap.learning.data.formats import check, cifar, idx
-from fedgap.registry import DATA
+from fedgap.registry import DATA, call_extension
 
 _EMBEDDED_SHA256 = "167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053"
 _EMBEDDED_TRAIN = 400  # of each class's 500 digits; the other 100 are the test set
@@ -100,12 +100,7 @@ def _npz(path: Path) -> Dataset:
 
 def _made(loader: Any, name: str) -> Dataset:
     """What a function gives, as a data set."""
-    try:
-        made = loader() if callable(loader) else loader
-    except InputError:
-        raise
-    except Exception as error:  # whatever a user's function raises
-        raise InputError(f"data.name: {name!r} failed ({type(error).__name__}: {error})") from error
+    made = call_extension("data.name", name, loader) if callable(loader) else loader
     if isinstance(made, Dataset):
         return made
     if isinstance(made, tuple) and len(made) == 2:

@@ -90,7 +90,7 @@ function render() {
   draw($("compare-loss"), [...curves("train_loss"), ...curves("test_loss")], { ...layout, yaxis: axis("loss (test; thin: training)", { rangemode: "tozero" }) }, `Loss of ${chosen.join(", ")} against ${AGAINST[against]}; the table has the last values.`);
   draw($("compare-accuracy"), curves("test_accuracy"), { ...layout, yaxis: axis("accuracy, %") }, `Accuracy of ${chosen.join(", ")} against ${AGAINST[against]}; the table has the last values.`);
   const rows = chosen.map((name) => all.find((one) => one.name === name));
-  table($("outcomes"), ["run", "state", "scheme", "seed", "rounds", "test loss", "accuracy", "best accuracy", "energy", "delay", "θ"], rows.map((one) => el("tr", {}, ...[one.name, one.state, SCHEMES[one.scheme] ?? "–", number(one.seed),
+  table($("outcomes"), ["run", "state", "scheme", "seed", "rounds", "test loss", "accuracy", "best accuracy", "energy", "delay", "θ"], rows.map((one) => el("tr", {}, ...[one.name, one.state, SCHEMES[one.scheme] ?? one.scheme ?? "–", number(one.seed),
     String(one.rounds), number(one.test_loss), percent(one.test_accuracy, 2), percent(one.best_test_accuracy, 2), one.energy_j === null ? "–" : `${number(one.energy_j)} J`, one.delay_s === null ? "–" : `${number(one.delay_s)} s`, number(one.theta, 5)].map((text) => el("td", {}, text)))), "Outcomes of the chosen runs");
   overSeeds();
 }
@@ -102,7 +102,7 @@ async function overSeeds() {
   if (asked !== chosen.join(" ")) return;
   const several = groups.filter((group) => group.runs.length > 1), plus = (value, scale, unit) => (value.mean === null ? "–" : `${number(value.mean * scale)}${value.ci95 === null ? "" : ` ± ${number(value.ci95 * scale, 2)}`}${unit}`);
   if (!several.length) { fill($("over-seeds")); return; }
-  table($("over-seeds"), ["over seeds", "scheme", "seeds", "accuracy", "test loss", "energy", "delay"], several.map((group) => el("tr", {}, ...[group.runs.join(", "), SCHEMES[group.scheme] ?? "–", String(group.runs.length),
+  table($("over-seeds"), ["over seeds", "scheme", "seeds", "accuracy", "test loss", "energy", "delay"], several.map((group) => el("tr", {}, ...[group.runs.join(", "), SCHEMES[group.scheme] ?? group.scheme ?? "–", String(group.runs.length),
     plus(group.test_accuracy, 100, " %"), plus(group.test_loss, 1, ""), plus(group.energy_j, 1, " J"), plus(group.delay_s, 1, " s")].map((text) => el("td", {}, text)))), "Means and 95 % confidence intervals over seeds");
 }
 

@@ -1,7 +1,7 @@
 // The three views, their addresses, and the theme.
 import { $ } from "./dom.js";
 import { readTheme } from "./charts.js";
-import { loadSchemes } from "./scenario.js";
+import { loadNames } from "./scenario.js";
 import { takeToken } from "./server.js";
 import * as plan from "./plan.js";
 import * as run from "./run.js";
@@ -50,6 +50,6 @@ for (const link of document.querySelectorAll("nav a")) {
   });
 }
 addEventListener("hashchange", () => { takeToken(); route(); });
-await loadSchemes();
+await loadNames();
 await Promise.all([plan.prepare(), run.prepare(), compare.prepare()]);
 route();

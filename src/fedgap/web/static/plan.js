@@ -1,7 +1,7 @@
 // The Plan view: fields and sliders, and the stream of answers that follows every change.
 import { $, el, fill, flag } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
-import { PRESETS, SCHEMES, address, asCommand, asPython, change, restore, source, state, usePreset, useScheme } from "./scenario.js";
+import { NAMES, PRESETS, SCHEMES, address, asCommand, asPython, ask, change, question, restore, source, state, usePreset } from "./scenario.js";
 import * as board from "./board.js";
 import * as fleet from "./fleet.js";
 
@@ -28,13 +28,16 @@ export async function prepare() {
   fill($("scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
   fill($("fields"), ...FIELDS.map(makeField));
   $("preset").addEventListener("change", (event) => { usePreset(event.target.value); load(); });
-  $("scheme").addEventListener("change", (event) => { useScheme(event.target.value); solve(); });
+  for (const [key, names] of [["objective", NAMES.objectives], ["selection", NAMES.selection]]) {
+    fill($(key), el("option", { value: "" }, "the scheme's"), ...names.map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
+  }
+  for (const key of ["scheme", "objective", "selection"]) $(key).addEventListener("change", (event) => { ask({ [key]: event.target.value || null }); solve(); });
   $("mode").addEventListener("change", (event) => { change("mode", event.target.value || null); solve(true); });
-  $("reset").addEventListener("click", () => { state.overrides.clear(); useScheme("proposed"); load(); });
+  $("reset").addEventListener("click", () => { state.overrides.clear(); ask({ scheme: "proposed", objective: null, selection: null }); load(); });
   $("plan-form").addEventListener("submit", (event) => event.preventDefault());
   $("copy-command").addEventListener("click", () => copy(asCommand()));
   $("copy-python").addEventListener("click", () => copy(asPython()));
-  board.prepare((scheme) => { useScheme(scheme); $("scheme").value = scheme; solve(); });
+  board.prepare((scheme) => { ask({ scheme }); $("scheme").value = scheme; solve(); });
   fleet.prepare({ changed: () => solve(true), replaced: () => load() });
 }
 
@@ -108,7 +111,7 @@ async function load(trouble = "") {
   const mode = base.document.mode;
   fill($("mode"), ...(mode ? [] : [el("option", { value: "" }, "as the file says")]), ...["repaired", "as_printed"].map((name) => el("option", { value: name }, name.replace("_", " "))));
   $("mode").value = state.overrides.get("mode") ?? mode ?? "";
-  $("scheme").value = state.scheme;
+  for (const key of ["scheme", "objective", "selection"]) $(key).value = state[key] ?? "";
   FIELDS.forEach(show);
   solve(true);
 }
@@ -135,7 +138,7 @@ async function begin() {
     if (waiting) begin();
   };
   try {
-    await stream("/api/plan", { ...source(), scheme: state.scheme }, own.signal, (event) => {
+    await stream("/api/plan", { ...source(), ...question() }, own.signal, (event) => {
       if (current !== own && event.stage !== "draft") return;
       problem(null);
       board.take(event);

@@ -2,7 +2,7 @@
 import { $, badge, el, facts, fill, flag, number, percent, table } from "./dom.js";
 import { Refused, get, post } from "./server.js";
 import { axis, clientAxis, colours, draw, tone } from "./charts.js";
-import { SCHEMES, source, state, title } from "./scenario.js";
+import { NAMES, SCHEMES, question, source, state, title } from "./scenario.js";
 import { notice } from "./plan.js";
 import { scenario } from "./fleet.js";
 
@@ -13,6 +13,9 @@ export const address = () => (watched ? `#/run?run=${encodeURIComponent(watched)
 
 export async function prepare() {
   fill($("run-scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
+  for (const [id, names] of [["data", NAMES.data], ["model", NAMES.models], ["aggregator", NAMES.aggregators]]) {
+    fill($(`run-${id}`), ...names.map((name) => el("option", { value: name }, name)));
+  }
   $("run-form").addEventListener("submit", (event) => { event.preventDefault(); start(); });
   $("stop").addEventListener("click", () => act("stop"));
   $("resume").addEventListener("click", () => act("resume"));
@@ -82,7 +85,7 @@ async function start() {
   const own = $("run-rounds").value.trim();
   const kept = overrides.filter((text) => !own || !text.startsWith("rounds="));
   const value = (id) => $(`run-${id}`).value.trim();
-  const body = { ...from, overrides: own ? [...kept, `rounds=${own}`] : kept, data: value("data"), model: value("model"), scheme: value("scheme"), seed: Number(value("seed") || 0),
+  const body = { ...from, overrides: own ? [...kept, `rounds=${own}`] : kept, data: value("data"), model: value("model"), aggregator: value("aggregator"), ...question(), scheme: value("scheme"), seed: Number(value("seed") || 0),
                  concentration: Number(value("concentration") || 5), evaluate_every: Number(value("evaluate_every") || 10), name: value("name") || null };
   try {
     const { name } = await post("/api/runs", body);
@@ -159,7 +162,7 @@ function drawAll() {
     ["energy", last ? `${number(last.energy_total_j)} J` : "–", info.energy_budget_j ? `of ${number(info.energy_budget_j)}` : "", info.energy_budget_j && last ? last.energy_total_j / info.energy_budget_j : undefined],
     ["delay", last ? `${number(last.delay_total_s)} s` : "–", info.delay_budget_s ? `of ${number(info.delay_budget_s)}` : "", info.delay_budget_s && last ? last.delay_total_s / info.delay_budget_s : undefined],
     ["mini-batch loss", number(last?.train_loss)], ["test loss", number(newest?.test_loss)], ["accuracy (one seed)", percent(newest?.test_accuracy)],
-    ["scheme", SCHEMES[info.scheme] ?? "–", info.data ? `on ${info.data}` : ""],
+    ["scheme", SCHEMES[info.scheme] ?? info.scheme ?? "–", info.data ? `on ${info.data}` : ""],
   ]);
   const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, ...more });
   const across = axis("round", info.rounds_planned ? { range: [0, info.rounds_planned] } : {}), margin = { l: 54, r: 8, t: 24, b: 38 };

@@ -1,0 +1,1 @@
+"""One addition of every kind that fedgap takes, each in a file of at most 30 lines."""
