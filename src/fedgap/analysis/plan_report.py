@@ -40,7 +40,6 @@ class PlanReport(Printable):
         """One table per segment, θ by terms, the budgets, the certificate."""
         from rich.text import Text
 
-
         shown: list[RenderableType] = [Text(self.plan.headline, style="bold")]
         shown += [self._segment_table(position) for position in range(len(self.plan.segments))[:MOST_SEGMENTS]]
         hidden = len(self.plan.segments) - MOST_SEGMENTS
@@ -90,7 +89,8 @@ class PlanReport(Printable):
         value = None if self.plan.prices is None else self.plan.prices[budget]
         if value is None:
             return "price unknown"
-        return f"{unit} more lowers θ by {-value:.3g}" if value < 0.0 else f"{unit} more would not lower θ"
+        lowered = self.plan.minimised
+        return f"{unit} more lowers {lowered} by {-value:.3g}" if value < 0.0 else f"{unit} more would not lower {lowered}"
 
 
 def _listed(selected: np.ndarray, spent: np.ndarray) -> tuple[list[int], str | None]:
@@ -108,13 +108,13 @@ def plan_report(scenario: Scenario, plan: Plan) -> PlanReport:
     check_plan(scenario, plan, other_scenario=True)
     problem = Problem.of(scenario)
     return PlanReport(plan, CostReport.from_problem(problem, plan), Binding.from_problem(problem, plan),
-                      _pooling_advice(scenario, plan.scheme))
+                      _pooling_advice(scenario, plan.objective))
 
 
-def _pooling_advice(scenario: Scenario, scheme: str) -> str:
+def _pooling_advice(scenario: Scenario, objective: str) -> str:
     """Where labels are known and φ is averaged over clients, what else could be done; otherwise ""."""
     labels = scenario.label_counts() is not None and scenario.target_counts is not None
-    if scenario.bound.aggregation != "mean" or not labels or scheme in ("no_generalization", "measured"):
+    if scenario.bound.aggregation != "mean" or not labels or objective != "theta":
         return ""
     return ("Each client's labels are judged separately (bound.aggregation: mean). With bound.aggregation=mixture the "
             "labels of all who take part are judged together: above 12 clients without a certificate, but it trained "

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedgap.errors import InputError
-from fedgap.registry import IMPORTANCE
+from fedgap.registry import IMPORTANCE, call_extension
 
 KEY = "pruning.importance"
 """The experiment's key, for error messages."""
@@ -78,9 +78,13 @@ class RuleImportance:
         self._rule, self._seeds = rule, list(seeds)
         self._memory: list[dict[str, Tensor]] = [{} for _ in seeds]
 
+    def _called(self, method: str, *arguments: Any, **named: Any) -> Any:
+        return call_extension(KEY, f"{type(self._rule).__name__}.{method}", getattr(self._rule, method), *arguments,
+                              **named)
+
     def scores(self, weights: Tensor, round: int) -> Tensor:
         """The score of every weight, (R, M)."""
-        scores = [self._rule.scores(run_weights, memory, round=round, seed=seed)
+        scores = [self._called("scores", run_weights, memory, round=round, seed=seed)
                   for run_weights, memory, seed in zip(weights, self._memory, self._seeds, strict=True)]
         if any(run_scores.shape != weights.shape[1:] or bool(run_scores.isnan().any()) for run_scores in scores):
             raise InputError(f"{KEY}: must give a score, not NaN, for each of the {weights.shape[1]} weights")
@@ -89,7 +93,7 @@ class RuleImportance:
     def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int] | None = None) -> None:
         """Take in a round of which the runs ``heard`` (all, unless given) have learned something."""
         for row in range(len(weights)) if heard is None else heard:
-            self._memory[row] = self._rule.observe(self._memory[row], weights[row], gradient[row], known[row])
+            self._memory[row] = self._called("observe", self._memory[row], weights[row], gradient[row], known[row])
 
     def keep(self, rows: Sequence[int]) -> None:
         """Continue with these runs only."""
