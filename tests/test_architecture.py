@@ -10,7 +10,7 @@ formula.
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +65,7 @@ ROOMS = {
         lazily="ray",
     ),
     "__init__": room(),
-    "web": room("__init__ errors registry report config planning analysis learning running",
+    "web": room("__init__ errors registry files statistics report config planning analysis learning running",
                 "fastapi starlette uvicorn pydantic"),
     "cli": room("__init__ errors registry report config planning analysis learning running evidence deploy web",
                 "typer rich"),
@@ -251,6 +251,26 @@ def test_circles_are_found() -> None:
 
 def test_no_circle_between_modules() -> None:
     assert circles(module_graph()) == set()
+
+
+# --- one name, one thing ---------------------------------------------------------------------------------------------
+
+def shared(names: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
+    """The names that occur more than once, and where."""
+    places: dict[str, list[str]] = {}
+    for name, path in names:
+        places.setdefault(name, []).append(path.relative_to(PACKAGE).as_posix())
+    return {name: paths for name, paths in places.items() if len(paths) > 1}
+
+
+def test_no_two_modules_share_a_name() -> None:
+    assert shared((path.name, path) for path in PACKAGE.rglob("*.py") if path.name != "__init__.py") == {}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    classes = ((node.name, path) for path in PACKAGE.rglob("*.py")
+               for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef))
+    assert shared((name, path) for name, path in classes if not name.startswith("_")) == {}
 
 
 # --- no formula in the doors -----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fedgap.evidence.reproduce import Workshop, train_new, write
 from fedgap.evidence.training import training_key
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
-from fedgap.planning.objectives.measured import DIVERGENCE, FEW_CLIENTS, PRUNING
+from fedgap.planning.objectives.measured_guide import DIVERGENCE, FEW_CLIENTS, PRUNING
 from fedgap.planning.problem import Problem
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, prepare

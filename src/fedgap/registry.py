@@ -128,7 +128,7 @@ AGGREGATORS = Registry("aggregators", "aggregator", {"mean": "fedgap.learning.ag
 
 OBJECTIVES = Registry("objectives", "objective", {
     "theta": "fedgap.planning.objectives.theta:Theta",
-    "measured": "fedgap.planning.objectives.measured:measured",
+    "measured": "fedgap.planning.objectives.measured_guide:measured",
 })
 """What plans minimise: functions from a :class:`fedgap.planning.problem.Problem` to a :class:`fedgap.Objective`."""
 

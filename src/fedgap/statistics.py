@@ -60,7 +60,7 @@ def deviation(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """The difference between two schemes, first minus second, paired over seeds."""
 
     difference: Interval
@@ -73,7 +73,7 @@ class Comparison:
     verdict: Verdict
 
 
-def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:
+def paired(first: Mapping[int, float], second: Mapping[int, float]) -> PairedComparison:
     """Compare two schemes over the seeds that both have. The verdict is uncorrected; :func:`holm` corrects a family.
 
     Smallest detectable difference at a level of 5 %: (t₀.₉₇₅(n − 1) + t₀.₈(n − 1))·s/√n.
@@ -86,14 +86,14 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Compariso
         raise ValueError("the two schemes have no seed in common")
     difference = interval(differences)
     if len(differences) < 2:
-        return Comparison(difference, 1.0, 1.0, None, "too few seeds")
+        return PairedComparison(difference, 1.0, 1.0, None, "too few seeds")
     spread, n = deviation(differences), len(differences)
     if spread == 0.0:
         if difference.mean == 0.0:
-            return Comparison(difference, 1.0, 1.0, 0.0, "identical")
-        return Comparison(difference, 0.0, 0.0, 0.0, _verdict(difference.mean, 0.0))
+            return PairedComparison(difference, 1.0, 1.0, 0.0, "identical")
+        return PairedComparison(difference, 0.0, 0.0, 0.0, _verdict(difference.mean, 0.0))
     p = 2.0 * float(stdtr(n - 1, -abs(difference.mean) / (spread / math.sqrt(n))))
-    return Comparison(difference, p, p, _detectable(difference, LEVEL), _verdict(difference.mean, p))
+    return PairedComparison(difference, p, p, _detectable(difference, LEVEL), _verdict(difference.mean, p))
 
 
 def _detectable(difference: Interval, level: float) -> float:
@@ -108,7 +108,7 @@ def _verdict(mean: float, p: float) -> Verdict:
     return "tie" if p > LEVEL else "higher" if mean > 0 else "lower"
 
 
-def holm(family: Sequence[Comparison]) -> list[Comparison]:
+def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
     """Correct a family of comparisons: p₍ᵢ₎ becomes max over j ≤ i of min(1, (m − j)·p₍ⱼ₎), j from 0, smallest p first.
 
     m counts tests. Comparisons of identical runs test nothing, and comparisons with equal differences (two baselines

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedgap.deploy.node_data import LocalNodeData, NodeSettings
-from fedgap.deploy.node_worker import Worker
+from fedgap.deploy.node_worker import NodeWorker
 from fedgap.deploy.packet import Packet
 from fedgap.errors import InputError
 
@@ -77,7 +77,7 @@ def test_a_worker_that_comes_again_finds_its_file_beside_its_secret(tmp_path):
     """The noise's secret is ``node.secret``, which must not be taken for the node's file."""
     (tmp_path / "node.yaml").write_text("experiment: embedded\nclient: 1\nepsilon: 0.5\n")
     enrol = Packet({"kind": "enrol"}).to_bytes()
-    first, second = (Packet.from_bytes(Worker(tmp_path).answer(b"{}", enrol), 10_000).fields for _ in range(2))
+    first, second = (Packet.from_bytes(NodeWorker(tmp_path).answer(b"{}", enrol), 10_000).fields for _ in range(2))
     assert (tmp_path / "node.secret").is_file()
     assert first["status"] == "enrolled"
     assert first == second

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from fedgap.deploy.node_worker import Worker, serve
+from fedgap.deploy.node_worker import NodeWorker, serve
 from fedgap.deploy.packet import Packet
 from tests.deploy.test_session import no_packet, not_a_number, other_plan, oversized, wrong_round, wrong_shape
 
@@ -16,7 +16,7 @@ def enormous(request, answer):
 LIES = {1: wrong_shape, 2: not_a_number, 3: wrong_round, 4: other_plan, 5: oversized, 6: no_packet, 7: enormous}
 
 
-class LyingWorker(Worker):
+class LyingWorker(NodeWorker):
     def answer(self, which: bytes, request: bytes) -> bytes:
         asked, answer = Packet.from_bytes(request, 2**30), super().answer(which, request)
         lie = LIES.get(asked.fields.get("round"))

@@ -1,4 +1,4 @@
-"""A package of its own (``tests/extension``) adds to fedgap by entry points alone, and every door takes what it adds."""
+"""A separate package (``tests/extension``) adds to fedgap by entry points alone, and every door takes what it adds."""
 
 import ast
 import json
@@ -186,7 +186,8 @@ for by_name, by_object in (({"scheme": "loud"}, {"scheme": LOUD}),
     assert given.theta == named.theta and given.feasible, by_name
     assert given.scheme.lower().replace("manyclients", "many_clients") == named.scheme
 best_first = sorted(range(6), key=lambda n: -scenario.clients[n].uplink_gain)
-assert sorted(best_first[:2]) == fedgap.plan(scenario, selection=nearest_third).segments[0].selected.nonzero()[0].tolist()
+selected = fedgap.plan(scenario, selection=nearest_third).segments[0].selected
+assert selected.nonzero()[0].tolist() == sorted(best_first[:2])
 compared = fedgap.compare(scenario, ["proposed", LOUD, "loud_and_near"])
 assert [plan.scheme for plan in compared] == ["proposed", "loud", "loud_and_near"]
 compared.plot("schemes.png")

@@ -89,8 +89,8 @@ class PlanReport(Printable):
         value = None if self.plan.prices is None else self.plan.prices[budget]
         if value is None:
             return "price unknown"
-        lowered = self.plan.minimised
-        return f"{unit} more lowers {lowered} by {-value:.3g}" if value < 0.0 else f"{unit} more would not lower {lowered}"
+        goal = self.plan.minimised
+        return f"{unit} more lowers {goal} by {-value:.3g}" if value < 0.0 else f"{unit} more would not lower {goal}"
 
 
 def _listed(selected: np.ndarray, spent: np.ndarray) -> tuple[list[int], str | None]:

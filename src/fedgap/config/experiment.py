@@ -9,17 +9,17 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, PrivateAttr, ValidationError, WithJsonSchema
 
 from fedgap.config import error_messages, mode_defaults
-from fedgap.config.base import PRESETS, Document, Written, exists, open_document, stripped
 from fedgap.config.checked_fields import Format, Named, Seed, Truth, count, wrong
+from fedgap.config.document import PRESETS, Document, Written, exists, open_document, stripped
 from fedgap.config.error_messages import shown
 from fedgap.config.experiment_sections import (
     BudgetChoice,
     Data,
-    Engine,
-    Faults,
+    EngineChoice,
+    FaultsChoice,
     LearningChoice,
     ModelChoice,
-    Partition,
+    PartitionChoice,
     PruningChoice,
 )
 from fedgap.config.overrides import Override, apply
@@ -57,7 +57,7 @@ class Experiment(Document):
     """A scenario's file, a preset, or the scenario itself."""
     data: Data = Data()
     """The data set."""
-    partition: Partition = Partition()
+    partition: PartitionChoice = PartitionChoice()
     """Who has what."""
     model: ModelChoice = ModelChoice()
     """The model that is trained."""
@@ -101,9 +101,9 @@ class Experiment(Document):
     """Rounds between two checkpoints."""
     interleave: Literal["even", "blocks"] = "even"
     """How the plan's segments follow each other: mixed evenly, or one block after another."""
-    engine: Engine = Engine()
+    engine: EngineChoice = EngineChoice()
     """How gradients are computed."""
-    faults: Faults = Faults()
+    faults: FaultsChoice = FaultsChoice()
     """What goes wrong."""
 
     _base: Resolved = PrivateAttr()
@@ -148,7 +148,7 @@ class Experiment(Document):
 
     @property
     def run_name(self) -> str:
-        """What a run's folder is called unless somebody chooses: data, scheme (with what replaces parts of it), seed."""
+        """The default name of a run's folder: data, scheme (with its replacements), seed."""
         data = Path(self.data.name.replace(":", "-")).stem
         scheme = "+".join(name for name in (self.scheme, self.objective, self.selection) if name)
         return f"{data}-{scheme.replace(':', '-')}-seed{self.seed}"

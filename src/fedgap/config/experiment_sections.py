@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedgap.config.base import Section
 from fedgap.config.checked_fields import Concentration, Named, Number, Probability, Truth, Word, count
+from fedgap.config.document import Section
 from fedgap.config.scenario_sections import DelayBudget, EnergyBudget
 from fedgap.registry import AGGREGATORS, DATA, IMPORTANCE, MODELS
 
@@ -27,7 +27,7 @@ class Data(Section):
     """Take only this many test samples."""
 
 
-class Partition(Section):
+class PartitionChoice(Section):
     """Who has what; there are as many clients as the scenario has."""
 
     kind: Literal["dirichlet", "dirichlet_by_class", "iid", "shards", "quantity", "file"] = "dirichlet"
@@ -85,7 +85,7 @@ class BudgetChoice(Section):
     """T₀, in seconds."""
 
 
-class Engine(Section):
+class EngineChoice(Section):
     """How gradients are computed."""
 
     kind: Literal["stacked", "loop"] = "stacked"
@@ -98,7 +98,7 @@ class Engine(Section):
     """CPU threads; by default torch's choice."""
 
 
-class Faults(Section):
+class FaultsChoice(Section):
     """What goes wrong, independently for each client and round."""
 
     dropout_probability: Probability = 0.0

@@ -31,7 +31,7 @@ PASSING_IDLE_S = 30.0
 LOG = logging.getLogger("fedgap.worker")
 
 
-class Worker:
+class NodeWorker:
     """Holds the nodes of its folder: one in a deployment, all virtual ones in a simulation."""
 
     def __init__(self, folder: Path) -> None:
@@ -68,7 +68,7 @@ class Worker:
         return file
 
 
-def serve(folder: Path, worker: Worker, idle_s: float = IDLE_S) -> None:
+def serve(folder: Path, worker: NodeWorker, idle_s: float = IDLE_S) -> None:
     """Answers until nobody has asked for ``idle_s`` seconds."""
     os.chdir(folder)
     Path(SOCKET).unlink(missing_ok=True)
@@ -97,7 +97,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     folder = Path(sys.argv[1]).resolve()
     passing = "--passing" in sys.argv[2:]
-    serve(folder, Worker(folder), PASSING_IDLE_S if passing else IDLE_S)
+    serve(folder, NodeWorker(folder), PASSING_IDLE_S if passing else IDLE_S)
     if passing:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -24,7 +24,7 @@ _FLOPS: dict[tuple[str, ...], float] = {}
 
 
 @dataclass(frozen=True)
-class Part:
+class BundlePart:
     """The bundle of one turn."""
 
     folder: Path
@@ -45,7 +45,7 @@ def gpu_seconds(job: Job) -> float:
     return (samples + evaluated) * _FLOPS[key] / RATE.get(job.precision, OTHER)
 
 
-def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[Part]:
+def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[BundlePart]:
     """Write ``FOLDER/TURN`` for each turn of the figures' panels; a run of an earlier turn is not repeated.
 
     Panels with a ``status`` are included: their runs are what is missing.
@@ -61,7 +61,7 @@ def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[Part]:
         if jobs:
             taken |= jobs.keys()
             pack(jobs, folder / str(turn))
-            parts.append(Part(folder / str(turn), tuple(dict.fromkeys(name for name, _ in of_turn)), len(jobs),
+            parts.append(BundlePart(folder / str(turn), tuple(dict.fromkeys(name for name, _ in of_turn)), len(jobs),
                               sum(map(gpu_seconds, jobs.values()))))
     return parts
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.statistics import Comparison, holm, interval, paired
+from fedgap.statistics import PairedComparison, holm, interval, paired
 
 if TYPE_CHECKING:  # reading results needs no torch
     from fedgap.evidence.cases import Planned
@@ -91,7 +91,7 @@ def compare(rows: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, A
     return result
 
 
-def written(comparison: Comparison) -> dict[str, Any]:
+def written(comparison: PairedComparison) -> dict[str, Any]:
     """Return a comparison as plain numbers."""
     difference = comparison.difference
     return {"difference": float(f"{difference.mean:.4g}"),

@@ -148,8 +148,8 @@ class Plan(Printable):
     def certificate(self) -> str:
         """What is known about better plans, in a sentence."""
         if self.objective != "theta" and self.status == "optimal":
-            return (f"Certified: no plan of {rounds_text(self.rounds)} by {self.scheme} has a lower value of what it minimises "
-                    f"({self.minimised}). Others may have a lower θ.")
+            return (f"Certified: no plan of {rounds_text(self.rounds)} by {self.scheme} has a lower value of what it "
+                    f"minimises ({self.minimised}). Others may have a lower θ.")
         if self.gap is None or self.lower_bound is None:
             return "There is no certificate: better plans may exist."
         scope = "" if self.scheme == "proposed" else f" by {self.scheme}"  # others may choose what a scheme holds fixed

@@ -16,7 +16,7 @@ from fedgap.planning.objectives.theta import Theta
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import PAPER_SCHEMES, Scheme
-from fedgap.planning.schemes.base import SelectionRule
+from fedgap.planning.schemes.scheme import SelectionRule
 from fedgap.planning.settings import SOLVERS, Progress, SolverSettings
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import OPTIMAL_GAP

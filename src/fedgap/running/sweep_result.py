@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fedgap.report.figures import new_figure, save_figure
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
-from fedgap.statistics import Comparison, Interval, holm, interval, paired
+from fedgap.statistics import Interval, PairedComparison, holm, interval, paired
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ class SchemeDifference:
     """The other swept keys."""
     first: str
     second: str
-    comparison: Comparison
+    comparison: PairedComparison
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; ``p`` is after Holm's correction over all differences of the sweep."""

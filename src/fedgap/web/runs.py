@@ -103,7 +103,8 @@ class Runs:
         return {
             "name": name, "state": state, "message": message,
             "data": _inner(config, "data", "name"), "model": _inner(config, "model", "name"),
-            "scheme": plan.get("scheme") or config.get("scheme"), "seed": config.get("seed"), "mode": config.get("mode"),
+            "scheme": plan.get("scheme") or config.get("scheme"), "seed": config.get("seed"),
+            "mode": config.get("mode"),
             "concentration": _inner(config, "partition", "concentration"),
             "rounds": len(rounds), "rounds_planned": plan.get("rounds") or scenario.get("rounds"),
             "energy_j": last.get("energy_total_j"), "delay_s": last.get("delay_total_s"),

@@ -30,7 +30,7 @@ def serve(runs: Path, *, port: int, browser: bool, say: Callable[[str], None]) -
     # Behind '#', the token reaches neither a log nor another site.
     address = f"http://{ADDRESS}:{port}/#token={token}"
 
-    class Server(uvicorn.Server):
+    class AnnouncingServer(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             say(address)
@@ -43,7 +43,7 @@ def serve(runs: Path, *, port: int, browser: bool, say: Callable[[str], None]) -
 
     app = create_app(runs, token=token, hosts=hosts)
     settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
-    Server(settings).run(sockets=[listener])
+    AnnouncingServer(settings).run(sockets=[listener])
 
 
 def _listen(port: int) -> socket.socket:

@@ -94,7 +94,7 @@ def slow(job: Event, solved: Solved) -> Iterator[Event]:
 KINDS: dict[str, Callable[[Event, Solved], Iterator[Event]]] = {"quick": quick, "slow": slow}
 
 
-class Worker:
+class SolverWorker:
     """Takes jobs from stdin until it ends."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ def main(nice: int) -> None:
     """Solves until stdin ends, at a lower priority where asked for."""
     if hasattr(os, "nice"):
         os.nice(nice)
-    Worker().run()
+    SolverWorker().run()
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedgap.learning.engine.arrange import Arrangement
-from fedgap.learning.engine.pruned_models import PlainPruning, Pruning
+from fedgap.learning.engine.pruned_models import PlainPruning, PruningSteps
 from fedgap.learning.models.layout import Layout
 
 Tensors = Mapping[str, Tensor]
@@ -20,7 +20,7 @@ class Forward(Protocol):
     at_once: bool
     """Whether G > 1 models in one call cost less than G calls."""
 
-    pruning: Pruning
+    pruning: PruningSteps
     """How its parameters come from the global weights, and masked gradients from its parameters'."""
 
     def spread(self, weights: Tensor) -> dict[str, Tensor]:
@@ -39,7 +39,7 @@ class Generic:
     def __init__(self, module: nn.Module, layout: Layout, dtype: torch.dtype, *, vectorised: bool) -> None:
         self.module, self.layout, self.dtype, self.at_once = module, layout, dtype, vectorised
         self.counters = {name: b for name, b in module.named_buffers() if not b.is_floating_point()}
-        self.pruning: Pruning = PlainPruning(self.spread, _join)
+        self.pruning: PruningSteps = PlainPruning(self.spread, _join)
 
     def spread(self, weights: Tensor) -> dict[str, Tensor]:
         """Views of ``weights``."""
@@ -78,7 +78,7 @@ class ByModel:
 
     def __init__(self, body: Body, layout: Layout, dtype: torch.dtype) -> None:
         self.body, self.layout, self.dtype = body, layout, dtype
-        self.pruning: Pruning = PlainPruning(self.spread, _join)
+        self.pruning: PruningSteps = PlainPruning(self.spread, _join)
 
     def spread(self, weights: Tensor) -> dict[str, Tensor]:
         """Views of ``weights``; matrices and kernels in the compute dtype, vectors (biases) as they are."""
@@ -102,7 +102,7 @@ class Grouped:
         self.body, self.dtype = body, dtype
         arrangement = Arrangement(layout, dtype)
         self.spread = arrangement.spread
-        self.pruning: Pruning = PlainPruning(arrangement.spread, arrangement.collect)
+        self.pruning: PruningSteps = PlainPruning(arrangement.spread, arrangement.collect)
         if kernels and dtype is not torch.float64:
             from fedgap.learning.engine.kernels.prune import KernelPruning
             self.pruning = KernelPruning(arrangement)

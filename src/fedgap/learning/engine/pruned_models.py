@@ -52,7 +52,7 @@ class Sums(NamedTuple):
     gradients: Tensor
 
 
-class Pruning(Protocol):
+class PruningSteps(Protocol):
     """The two ends of a pass."""
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
@@ -73,13 +73,13 @@ class PlainPruning:
         self._spread, self._collect = spread, collect
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
-        """See :class:`Pruning`; the other thing are the masks (G, M)."""
+        """See :class:`PruningSteps`; the other thing are the masks (G, M)."""
         # As numbers: a CPU multiplies them faster than truth values.
         masks = (_rows(given.ranks, given, shape) < given.keeps[:, None]).to(given.weights.dtype)
         return self._spread(_rows(given.weights, given, shape) * masks), masks
 
     def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
-        """See :class:`Pruning`."""
+        """See :class:`PruningSteps`."""
         logits = logits.to(given.weights.dtype)
         losses = functional.cross_entropy(logits.flatten(0, 1), given.labels.flatten(), reduction="none")
         losses = losses.reshape(len(shape.run), shape.clients, -1).mean(-1)

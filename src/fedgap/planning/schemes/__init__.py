@@ -4,12 +4,12 @@
 """
 
 from fedgap.planning.schemes.all_clients import SCHEME as ALL_CLIENTS
-from fedgap.planning.schemes.base import Scheme
 from fedgap.planning.schemes.fixed_frequency import SCHEME as FIXED_FREQUENCY
 from fedgap.planning.schemes.fixed_power import SCHEME as FIXED_POWER
 from fedgap.planning.schemes.no_generalization import SCHEME as NO_GENERALIZATION
 from fedgap.planning.schemes.no_pruning import SCHEME as NO_PRUNING
 from fedgap.planning.schemes.proposed import SCHEME as PROPOSED
+from fedgap.planning.schemes.scheme import Scheme
 
 PAPER_SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme

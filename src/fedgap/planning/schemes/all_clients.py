@@ -1,5 +1,5 @@
 """Fixed selection: every client takes part in every round, a = 1, all else as in P1."""
 
-from fedgap.planning.schemes.base import Scheme
+from fedgap.planning.schemes.scheme import Scheme
 
 SCHEME = Scheme(name="all_clients", title="Fixed selection", select=False)

@@ -1,5 +1,5 @@
 """Fixed pruning: the model is trained without pruning, λ = 0, all else as in P1."""
 
-from fedgap.planning.schemes.base import Scheme
+from fedgap.planning.schemes.scheme import Scheme
 
 SCHEME = Scheme(name="no_pruning", title="Fixed pruning", prune=False)

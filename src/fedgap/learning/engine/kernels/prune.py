@@ -125,14 +125,14 @@ def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, acce
 
 
 class KernelPruning:
-    """:class:`~fedgap.learning.engine.pruned_models.Pruning` for a stack with an :class:`Arrangement`, in float32."""
+    """:class:`~fedgap.learning.engine.pruned_models.PruningSteps` for a stack with an :class:`Arrangement`; float32."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[Leaves, Tensor]:
-        """See :class:`Pruning`; the other thing marks models whose gradient is not finite, none yet. Masks are found
-        again from ``keeps``, which is cheaper than keeping them."""
+        """See :class:`PruningSteps`; the second value marks models whose gradient is not finite, none yet. Masks are
+        found again from ``keeps``, which is cheaper than keeping them."""
         models, (runs, size) = len(shape.run), given.weights.shape
         device = given.weights.device
         split = models * self.arrangement.matrix_size
@@ -145,7 +145,7 @@ class KernelPruning:
         return Leaves(self.arrangement, matrices, vectors, models), bad
 
     def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
-        """See :class:`Pruning`."""
+        """See :class:`PruningSteps`."""
         losses, towards = cross_entropy(logits.detach(), given.labels, shape.clients)
         by_leaf = torch.autograd.grad(logits, list(leaves.values()), towards, materialize_grads=True,
                                       allow_unused=True)
