@@ -116,12 +116,12 @@ def _draw_cells(
     own: tuple[int, int] | None, floor: float, label: str,
 ) -> None:
     from matplotlib.colors import LogNorm
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     norm = LogNorm(floor, max(float(np.nanmax(above)), 10.0 * floor))
     drawn = ax.imshow(np.ma.masked_invalid(above), origin="lower", aspect="auto", cmap="cividis_r", norm=norm)
     names = FuncFormatter(lambda value, _: "0" if value <= 1.01 * floor else number(value, 2))
-    figure.colorbar(drawn, ax=ax, label=label, format=names)
+    figure.colorbar(drawn, ax=ax, label=label, format=names).ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_xticks(range(len(delays)), [f"{delay:.4g}" for delay in delays])
     ax.set_yticks(range(len(energies)), [f"{energy:.4g}" for energy in energies])
     if len(delays) > MOST_NUMBERED:
@@ -129,7 +129,8 @@ def _draw_cells(
     else:
         for row, column in zip(*np.nonzero(np.isfinite(theta)), strict=True):
             dark = norm(above[row, column]) > 0.5
-            ax.text(column, row - 0.28, number(float(theta[row, column]), 4), ha="center", va="center", fontsize=7,
+            below_star = 0.28 if (row, column) == own else 0.0
+            ax.text(column, row - below_star, number(float(theta[row, column]), 4), ha="center", va="center", fontsize=7,
                     color="white" if dark else "black")
     if own is not None:
         ax.plot(own[1], own[0], **STAR)

@@ -70,4 +70,7 @@ def open_plan(path: Path, scenario: Scenario, any_scenario: bool) -> Plan:
 
     chosen = Plan.load(path)
     check_plan(scenario, chosen, other_scenario=any_scenario, label=path)
-    return rescore(chosen, scenario)
+    scored = rescore(chosen, scenario)
+    if scored is not chosen:
+        typer.echo(f"{path}: {scored.headline}; {scored.reason}", err=True)
+    return scored

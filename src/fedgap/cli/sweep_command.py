@@ -66,8 +66,8 @@ def sweep(
         typer.echo(json.dumps({"folder": str(out), **result.to_dict()}))
     else:
         failed = dict.fromkeys(row.failed for row in result.rows if row.failed)
-        show(result, *failed,
-             f"The runs are in {out / 'runs'}, the table in {out / 'summary.csv'}.")
+        drawn = "" if picture is None else f", the picture in {picture}"
+        show(result, *failed, f"The runs are in {out / 'runs'}, the table in {out / 'summary.csv'}{drawn}.")
     for kind in (InputError, FedgapError):
         for row in result.rows:
             if row.exit_code == kind.exit_code:

@@ -98,6 +98,11 @@ class Document(Section):
         """What the paths in it are relative to."""
         return self._source().folder
 
+    @property
+    def outline(self) -> str:
+        """What it is about, in a line."""
+        raise NotImplementedError
+
     def to_dict(self) -> dict[str, Any]:
         """Everything in it as plain values, resolved, so that it needs no other file."""
         raise NotImplementedError
@@ -110,6 +115,12 @@ class Document(Section):
         """16 hex digits that change with anything in :meth:`to_dict`."""
         canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.outline}>"
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.to_dict() == other.to_dict()

@@ -147,6 +147,12 @@ class Experiment(Document):
         return len(self._base.scenario["clients"])
 
     @property
+    def outline(self) -> str:
+        """Data, model, clients, scheme and seed."""
+        return (f"{self.data.name}, {self.model.name}, {self.size} clients, scheme {self.scheme}, mode "
+                f"{self.readings['mode']}, seed {self.seed}")
+
+    @property
     def run_name(self) -> str:
         """The default name of a run's folder: data, scheme (with its replacements), seed."""
         data = Path(self.data.name.replace(":", "-")).stem

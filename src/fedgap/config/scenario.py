@@ -118,6 +118,12 @@ class Scenario(Document):
         return document
 
     @property
+    def outline(self) -> str:
+        """Clients, rounds and budgets."""
+        budget = self.budget
+        return f"{self.size} clients, {self.rounds:,} rounds within {budget.energy_j:g} J and {budget.delay_s:g} s"
+
+    @property
     def size(self) -> int:
         """N: the number of clients."""
         return len(self.clients)

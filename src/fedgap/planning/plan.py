@@ -136,8 +136,8 @@ class Plan(Printable):
     @property
     def headline(self) -> str:
         """Scheme, status, rounds and θ in a line."""
-        return (f"{self.scheme}: {self.status}, {rounds_text(self.rounds)}, θ = {text_of(self.theta, 6)} "
-                f"({self.solver}, {self.solve_s:.2f} s)")
+        solved = f" ({self.solver}, {self.solve_s:.2f} s)" if self.solve_s else ""  # a plan by hand was not solved
+        return f"{self.scheme}: {self.status}, {rounds_text(self.rounds)}, θ = {text_of(self.theta, 6)}{solved}"
 
     @property
     def minimised(self) -> str:

@@ -46,6 +46,7 @@ def rescore(plan: Plan, scenario: Scenario) -> Plan:
         energy_j=energy_j,
         delay_s=delay_s,
         reason="; ".join([origin, *excess]),
+        solve_s=0.0,
         lower_bound=None,
         bound_scope="all",
         least_budget=None,

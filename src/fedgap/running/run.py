@@ -116,6 +116,8 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     runs = [Run(Path(folder)) for folder in folders]
     for folder in folders:
         if not has_run(Path(folder)):
+            if (folder / "sweep.json").exists():
+                raise InputError(f"{folder}: holds a sweep; the same `fedgap sweep` command continues it")
             raise InputError(f"{folder}: holds no run; start one with `fedgap train`")
     waiting = [i for i, run in enumerate(runs) if not run.finished]
     if not waiting:
