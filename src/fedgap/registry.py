@@ -82,7 +82,8 @@ class Registry:
         if name not in self.built_in and ":" not in name and not is_file and name not in self.added():
             names = self.names()
             file = f" a {self.file_suffix} file," if self.file_suffix else ""
-            raise InputError(f"{key or self.noun}: must be one of {', '.join(names)},{file} or package.module:NAME; "
+            known = f"{'one of ' if len(names) > 1 else ''}{', '.join(names)}"
+            raise InputError(f"{key or self.noun}: must be {known},{file} or package.module:NAME; "
                              f"got {name[:60]!r}{did_you_mean(name, names)}")
 
     def load(self, name: str, key: str | None = None) -> Any:

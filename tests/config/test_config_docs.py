@@ -39,8 +39,8 @@ def test_every_key_of_a_scenario_is_documented(model):
 @pytest.mark.parametrize(
     "model",
     [
-        *(parts.Data, parts.Partition, parts.ModelChoice, parts.LearningChoice, parts.PruningChoice),
-        *(parts.BudgetChoice, parts.Engine, parts.Faults),
+        *(parts.Data, parts.PartitionChoice, parts.ModelChoice, parts.LearningChoice, parts.PruningChoice),
+        *(parts.BudgetChoice, parts.EngineChoice, parts.FaultsChoice),
     ],
 )
 def test_every_key_of_an_experiment_is_documented(model):
