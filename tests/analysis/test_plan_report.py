@@ -7,7 +7,7 @@ from fedgap.analysis import plan_report
 
 def test_the_summary(plan):
     lines = str(plan).splitlines()
-    assert lines[0] == "proposed: feasible, 4 rounds, θ = 73 (by hand, 0.00 s)"
+    assert lines[0] == "proposed: feasible, 4 rounds, θ = 73"
     assert "3 rounds of 2 clients, 1 round of 1 client; 3.8125 J and 10 s in all." in lines
     assert lines[-1] == "There is no certificate: better plans may exist."
     assert "θ by terms" in plan._repr_html_()
@@ -15,7 +15,7 @@ def test_the_summary(plan):
 
 def test_the_summary_of_an_infeasible_plan(plan):
     nothing = replace(plan, status="infeasible", rounds=0, segments=(), theta=float("inf"), reason="no time")
-    assert str(nothing).splitlines() == ["proposed: infeasible, 0 rounds, θ = ∞ (by hand, 0.00 s)", "", "no time"]
+    assert str(nothing).splitlines() == ["proposed: infeasible, 0 rounds, θ = ∞", "", "no time"]
 
 
 def test_a_certificate_says_how_far_it_reaches(plan):
