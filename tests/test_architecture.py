@@ -65,9 +65,9 @@ ROOMS = {
         lazily="ray",
     ),
     "__init__": room(),
-    "web": room("__init__ errors registry report config planning analysis learning running",
+    "web": room(f"__init__ {PLANNING} learning running",
                 "fastapi starlette uvicorn pydantic"),
-    "cli": room("__init__ errors registry report config planning analysis learning running evidence deploy web",
+    "cli": room(f"__init__ {PLANNING} learning running evidence deploy web",
                 "typer rich"),
     "__main__": room("cli"),
 }

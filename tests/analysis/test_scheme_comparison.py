@@ -50,7 +50,7 @@ def test_a_scheme_may_be_an_object_or_an_import(small):
     plain = fedgap.Scheme(name="plain", title="Neither pruning nor power are decided", prune=False, power=False)
     result = fedgap.compare(small, [plain, "fedgap.planning.schemes.proposed:SCHEME"])
     assert [plan.scheme for plan in result] == ["plain", "proposed"]
-    with pytest.raises(fedgap.errors.InputError, match="scheme: must be a Scheme"):
+    with pytest.raises(fedgap.errors.InputError, match=r"scheme: must be a fedgap\.Scheme"):
         fedgap.compare(small, ["math:pi"])
 
 

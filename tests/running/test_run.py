@@ -16,6 +16,7 @@ from torch.nn import functional
 from fedgap.errors import InputError
 from fedgap.learning.data import batch_indices, batch_keys, from_arrays, load
 from fedgap.learning.models import build
+from fedgap.planning import rescore
 from fedgap.planning.plan import Plan
 from fedgap.running import loop
 from fedgap.running.job import Job
@@ -266,7 +267,8 @@ def test_infeasible_and_unfinished_plans(small, tmp_path):
     with pytest.raises(Exception, match="delay budget is too small") as caught:
         train(experiment, tmp_path / "run", plan=nothing)
     assert caught.value.exit_code == 3
-    shorter = dataclasses.replace(by_hand(scenario, (2, [0], 0.0)), theta=float("inf"))
+    scored = rescore(by_hand(scenario, (2, [0], 0.0)), scenario)
+    shorter = dataclasses.replace(scored, theta=float("inf"))  # as a plan of fewer rounds than asked for has it
     run = train(experiment, tmp_path / "short", plan=shorter)  # re-planned at fewer rounds: trained that long
     assert run.summary["rounds"] == 2
     assert run.summary["theta"] is None

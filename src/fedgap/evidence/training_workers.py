@@ -15,6 +15,7 @@ from fedgap.errors import FedgapError
 from fedgap.evidence.bundle import pack, unpack
 from fedgap.evidence.training import Record, train
 from fedgap.learning.data import Dataset
+from fedgap.learning.engine.cpu_probe import probe
 from fedgap.running.job import Job
 from fedgap.running.worker_pool import Died, in_processes
 
@@ -31,6 +32,8 @@ def train_all(jobs: Mapping[str, Job], dataset: Dataset, *, workers: int) -> Ite
     if workers == 1 or len(local) < 4:
         yield from train(local, dataset)
         return
+    for precision in {job.precision for job in local.values()}:  # once here, and not again by every worker
+        probe(precision)
     with tempfile.TemporaryDirectory() as folder:
         pack(local, Path(folder))
         dataset.save(Path(folder) / "data.npz")

@@ -18,6 +18,7 @@ from typing import Any
 from fedgap.config import Experiment
 from fedgap.errors import FedgapError, InputError
 from fedgap.files import write_json, write_text
+from fedgap.learning.engine.cpu_probe import probe
 from fedgap.running.run import Run, has_run
 from fedgap.running.stacked_runs import prepare_all, train_together
 from fedgap.running.sweep_result import Outcome, SweepResult, summarise
@@ -171,6 +172,9 @@ def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray:
     if stacked:
         yield from _train_stacked(base, waiting)
         return
+    if base.engine.device != "cuda":  # probed once here, and not again by every worker
+        for precision in {base.engine.precision, *(run.values.get("engine.precision", "float32") for run in waiting)}:
+            probe(precision)
     portable = base.to_dict(), str(base.folder.resolve())
     tasks = [(portable, run) for run in waiting]
     if ray is None:
