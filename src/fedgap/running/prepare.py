@@ -168,7 +168,7 @@ def _model_arguments(experiment: Experiment) -> dict[str, Any]:
 
 def _aggregator(experiment: Experiment) -> str:
     """The aggregator's name; it is loaded, so that what is wrong with it is said before anything is written."""
-    name = str(getattr(getattr(experiment, "learning", None), "aggregator", "mean"))
+    name = experiment.learning.aggregator
     load_aggregator(name)
     return name
 
