@@ -290,7 +290,7 @@ def test_a_server_killed_at_any_round_goes_on_and_ends_the_same(fleet, tmp_path)
     run = nodes.session("cut").run()
     assert [e["round"] for e in run.history] == list(range(6))
     same_model(run.folder, whole.folder)
-    assert any("went on from its checkpoint after 3 rounds" in what for _, _, what in news(run))
+    assert any("resumed from its checkpoint after 3 rounds" in what for _, _, what in news(run))
 
 
 @pytest.mark.parametrize("other", [0, 1])
@@ -397,11 +397,11 @@ def test_the_simulator_refuses_to_go_on_with_a_deployed_run(fleet):
     session = nodes.session(on_event=lambda job, event: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         session.run()
-    with pytest.raises(InputError, match=r"its data are on its nodes; go on with: flwr run"):
+    with pytest.raises(InputError, match=r"its data are on its nodes; continue with: flwr run"):
         resume(session.folder)
     (session.folder / DEPLOY_COMMAND).parent.mkdir()
     (session.folder / DEPLOY_COMMAND).write_text("fedgap deploy up x --out y\n")
-    with pytest.raises(InputError, match=r"go on with: fedgap deploy up x --out y$"):
+    with pytest.raises(InputError, match=r"continue with: fedgap deploy up x --out y$"):
         resume(session.folder)
 
 

@@ -191,7 +191,7 @@ def test_a_plan_for_another_scenario_and_a_taken_folder_are_refused(small, tmp_p
         train(other, tmp_path / "x", plan=plan)
     assert not (tmp_path / "x").exists()
     train(experiment, tmp_path / "run", plan=plan)
-    with pytest.raises(InputError, match="holds a run already; go on with `fedgap resume"):
+    with pytest.raises(InputError, match="holds a run already; continue with `fedgap resume"):
         train(experiment, tmp_path / "run", plan=plan)
     with pytest.raises(InputError, match="holds no run"):
         resume(tmp_path / "nothing")
@@ -242,7 +242,7 @@ def test_interrupting_leaves_everything_on_disk_and_resuming_ends_bit_identicall
     cut = Run(tmp_path / "cut")
     assert len(cut.history) == 5
     assert not cut.finished
-    with pytest.raises(InputError, match="has not finished; go on with"):
+    with pytest.raises(InputError, match="has not finished; continue with"):
         _ = cut.summary
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert results(resume(cut.folder).folder) == results(whole.folder)

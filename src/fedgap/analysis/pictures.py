@@ -23,7 +23,7 @@ STAR: dict[str, Any] = {"marker": "*", "linestyle": "", "color": "#D55E00", "mar
                         "markersize": 16, "zorder": 5, "label": "the scenario's"}
 """The scenario's own budgets."""
 LEVEL = 0.01
-"""θ that is less than so many per cent above the lowest counts as level with it: solvers know no better."""
+"""θ that is less than this many per cent above the lowest counts as level with it: solvers are not more exact."""
 MOST_NUMBERED = 8
 """Cells in a row that have room for their number."""
 

@@ -23,7 +23,7 @@ from fedgap.running.faults import Attendance, Work
 from fedgap.running.run_accounts import RunAccounts
 
 TTL_MARGIN_S = 2.0
-"""A message lives so much longer than its round, so that the deadline is the server's and not the SuperLink's."""
+"""A message lives this much longer than its round, so that the server sets the deadline, not the SuperLink."""
 
 
 @dataclass

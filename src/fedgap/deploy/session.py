@@ -63,7 +63,7 @@ class Session:
         rounds = self._rounds(job, run.plan, run_id)
         if state is not None:
             rounds.load([state])
-            self._news.tell(None, f"the server went on from its checkpoint after {rounds.round} rounds")
+            self._news.tell(None, f"the server resumed from its checkpoint after {rounds.round} rounds")
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
         write_versions([self.folder], rounds)
         while not rounds.accounts[0].stopped(rounds.round):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RATIOS = (0.1, 0.3, 0.5)
 """Pruning ratios at which the sensitivity is shown: it is not constant, and a reader should see that."""
 MOST_CLIENTS = 10
-"""A pilot's batch is that of so many clients at most: the constants are a sample's or a model's, not a fleet's."""
+"""A pilot's batch is that of this many clients at most: the constants belong to samples and model, not to a fleet."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,17 @@ class Calibration(Printable):
         return [table, self._remarks()]
 
     def _remarks(self) -> str:
-        model, own, ratio = self.scenario.model, self.sizes, self.moment_ratio
+        model, measured, ratio = self.scenario.model, self.sizes, self.moment_ratio
         text = (
             f"The theorem's own γ₂·R = L²·B² is {theorem_weight(self.scenario.bound):.3g}; the secant is an "
             f"estimate, not a bound, and not constant in λ. E‖G‖²·Z·k/A² is {ratio.quantile(0.5):.3g} in the median "
             f"and {ratio.taken:.3g} at most, where the proof takes it to be at most 1."
         )
-        if (model.gradient_bits, model.flops_per_sample) != (own["gradient_bits"], own["flops_per_sample"]):
+        if (model.gradient_bits, model.flops_per_sample) != (measured["gradient_bits"], measured["flops_per_sample"]):
             text += (
                 f" The scenario keeps gradient_bits {model.gradient_bits:.7g} and flops_per_sample "
-                f"{model.flops_per_sample:.3g}; the model itself has {own['gradient_bits']:.7g} and "
-                f"{own['flops_per_sample']:.3g} (--sizes takes those)."
+                f"{model.flops_per_sample:.3g}; the model itself has {measured['gradient_bits']:.7g} and "
+                f"{measured['flops_per_sample']:.3g} (--sizes takes those)."
             )
         return text
 

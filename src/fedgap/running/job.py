@@ -21,9 +21,6 @@ from fedgap.running.faults import Faults, Work
 
 Array = NDArray[np.float64]
 
-ACCOUNTINGS = ("as_printed", "measured")
-"""What an upload is charged: (1 − λ)H bits as the paper counts, or the bytes that the codec made."""
-
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -48,6 +45,7 @@ class Job:
     energy_budget_j: float
     delay_budget_s: float
     accounting: str
+    """What an upload is charged: (1 − λ)H bits as the paper counts (``as_printed``), or the codec's (``measured``)."""
     faults: Faults
     # --- where it runs ----------------------------------------------------------------------------------------------
     engine: str
@@ -71,7 +69,7 @@ class Job:
     compute_j: Array
     upload_j: Array
     upload_s_bit: Array
-    """Seconds a bit at the planned power, (G, N)."""
+    """Seconds per bit at the planned power, (G, N)."""
     upload_j_bit: Array
     download_s: Array
     """Of H bits, (N,)."""
@@ -106,7 +104,7 @@ class Job:
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
     def work(self, segment: int, upload_bits: Array | None = None, download_bits: float | None = None) -> Work:
-        """A round of ``segment`` as planned or, where bits are given, with uploads (N,) and a broadcast of so many."""
+        """A round of ``segment`` as planned, or with uploads (N,) and a broadcast of the given numbers of bits."""
         chosen = self.selected[segment]
 
         def of_chosen(values: Array) -> Array:
@@ -132,7 +130,7 @@ class Job:
                            self.accounting, self.checkpoint_every, self.aggregator], sort_keys=True)
 
     def save(self, folder: Path) -> None:
-        """Writes ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""
+        """Write ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""
         folder.mkdir(parents=True, exist_ok=True)
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         buffer = io.BytesIO()
@@ -145,7 +143,7 @@ class Job:
 
     @staticmethod
     def load(folder: Path) -> Job:
-        """Reads a saved job."""
+        """Read a saved job."""
         try:
             plain = json.loads((folder / "job.json").read_bytes())
             with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:

@@ -48,9 +48,9 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
            progress: Progress | None = None) -> Divided:
     """The experiment's data, who has what of it, and the scenario that is planned with.
 
-    The scenario's fleet and budgets are kept; its label histograms and φ give way to those of the actual partition.
-    A ``dataset`` of one's own takes the place of the experiment's. The ``gradient_bits`` and ``flops_per_sample``
-    are the scenario's too: Table I's where a preset has them.
+    The scenario keeps its fleet and budgets; its label histograms and φ are replaced by the partition's.
+    ``dataset`` replaces the experiment's. The ``gradient_bits`` and ``flops_per_sample`` are also
+    the scenario's: Table I's where a preset has them.
     """
     wanted = experiment.partition
     dataset = dataset or load(progress=progress, **data_arguments(experiment))
@@ -86,7 +86,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
 
 
 def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
-    """Builds the model and shows it two samples, so that what is wrong with it is said before anything is written."""
+    """Build the model and try it on two samples, so that errors in it are reported before anything is written."""
     name = experiment.model.name
     module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
                    seed=stream_seed(experiment.seed, "model"))

@@ -18,7 +18,7 @@ from fedgap.running.train_and_resume import write_run
 
 def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
                 failed: Callable[[int, FedgapError], None] | None = None) -> list[Path]:
-    """Plan every experiment into its run folder; returns the folders that hold a run. Data is loaded once a data set.
+    """Plan every experiment into its run folder; returns the folders that hold a run. Each data set is loaded once.
 
     ``failed`` is called for an experiment without a feasible plan; without it, the error is raised.
     """

@@ -120,7 +120,7 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
     """Train every combination of the grid into ``out/runs/``, and summarise over seeds.
 
     Finished runs are kept and interrupted ones resumed, so that the same call resumes a sweep; a larger grid extends
-    it. A run that failed for its input (a missing file) is tried again, one without a feasible plan is not.
+    it. A run that failed because of its input (a missing file) is tried again; one without a feasible plan is not.
 
     :param grid: values by key, for example ``{"seed": [0, 1, 2], "scheme": ["proposed", "all_clients"]}``.
     :param workers: local processes at a time. :param ray: the address of a Ray cluster to train on instead.

@@ -60,8 +60,8 @@ def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
         if folder == Path():
             raise InputError("--out: must be a new folder, not the current one; for example runs/first")
         if has_run(folder):
-            raise InputError(f"{folder}: holds a run already; go on with `fedgap resume {folder}`, or choose another "
-                             "folder")
+            raise InputError(f"{folder}: holds a run already; continue with `fedgap resume {folder}`, or choose "
+                             "another folder")
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: is a file; a run needs a folder")
         there = next((name for name in _WRITTEN if (folder / name).exists()), None)

@@ -90,7 +90,7 @@ def rician_power(rng: np.random.Generator, k_factor: Array) -> Array:
 
     :param k_factor: K, power of the direct path over the scattered ones (a ratio), shape (N,).
     """
-    # A row a client: a longer fleet begins with the same draws.
+    # One row per client, so that a larger fleet begins with the same draws.
     scattered = rng.standard_normal((len(k_factor), 2)) / np.sqrt(2.0 * (k_factor + 1.0))[:, None]
     direct = np.sqrt(k_factor / (k_factor + 1.0))
     return np.asarray((direct + scattered[:, 0]) ** 2 + scattered[:, 1] ** 2)

@@ -1,7 +1,7 @@
 """Run folders: those there are, and processes that work on them.
 
-A run is a process of its own in a session of its own, and its folder says all: the server may end and come back while
-it trains. Nothing outside the one folder of runs is read or written.
+Every run is a separate process in a separate session, and its folder says all there is to know: the server may end
+and come back while it trains. Nothing outside the one folder of runs is read or written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedgap.web.run_processes import Writers, command
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")
 _SEPARATOR = "~"
-"""Stands for the folder separator in a run's name, for a sweep's runs lie one folder deeper."""
+"""Stands for the folder separator in a run's name, because a sweep's runs are one folder deeper."""
 _DEEPEST = 3
 _MARK = "studio.json"
 _LOG = "studio.log"
@@ -132,7 +132,7 @@ class Runs:
     # --- what is done -----------------------------------------------------------------------------------------------
 
     def start(self, experiment: Experiment, wish: str | None) -> str:
-        """Starts a run in a new folder; returns its name."""
+        """Start a run in a new folder and return its name."""
         name = wish if wish is not None else f"{experiment.data.name}-{experiment.scheme}-seed{experiment.seed}"
         if not _NAME.fullmatch(name):
             raise InputError("name: must be of letters, digits and . _ = , + - and begin with a letter or digit; "
@@ -164,7 +164,7 @@ class Runs:
             raise InputError("run: holds nothing to continue")
 
     def stop(self, name: str) -> None:
-        """Asks a run to end after its current round; everything so far stays on disk."""
+        """Ask a run to end after its current round; everything so far stays on disk."""
         folder = self.folder(name)
         mark = _json(folder / _MARK)
         if self._alive(folder, mark):

@@ -101,7 +101,7 @@ class Worker:
         self.solved = Solved()
 
     def listen(self) -> None:
-        """Reads stdin in a thread of its own, so that a cancellation arrives amid a solve."""
+        """Read stdin in a separate thread, so that a cancellation arrives during a solve."""
         for line in sys.stdin:
             message = json.loads(line)
             if "cancel" not in message:
@@ -168,7 +168,7 @@ class Worker:
 
 
 def main(nice: int) -> None:
-    """Solves until stdin ends, at a lower priority where asked for."""
+    """Solve until stdin ends, at a lower priority where asked for."""
     if hasattr(os, "nice"):
         os.nice(nice)
     Worker().run()

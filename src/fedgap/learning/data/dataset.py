@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -107,6 +108,10 @@ class Dataset:
 
     def digest(self) -> str:
         """SHA-256 of all tensors: a resumed run checks that it still sees the same data."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         total = hashlib.sha256()
         for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
             total.update(str(tuple(tensor.shape)).encode())
