@@ -24,10 +24,10 @@ from fedgap.learning.models.layout import Layout
 from fedgap.planning.plan import Plan
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog
-from fedgap.running.job import Job
+from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.prepare import data_arguments
-from fedgap.running.run import Run, finish, has_run, write_versions
+from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.train_and_resume import write_run
 
 

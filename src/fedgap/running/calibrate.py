@@ -139,6 +139,8 @@ def calibrate(
 ) -> Calibration:
     """Measure φ, A², B², L, L(ω⁰) − L(ω*) and the secant of γ₂·R for an experiment.
 
+    ``fedgap.calibrate(experiment).save(Path("scenario.yaml"))`` writes a scenario with what was measured.
+
     :param pilots: short trainings, the first from the weights that training starts from, each other from weights of
         its own; :param steps: of each;
     :param points: at which each measures; :param ratio: λ at which the secant is taken.

@@ -15,11 +15,10 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 from fedgap.files import write_bytes, write_json
 from fedgap.running.faults import Faults, Work
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,24 +59,24 @@ class Job:
     scheme: str
     schedule: NDArray[np.int64]
     """The segment of each round, (R,)."""
-    selected: NDArray[np.bool_]
-    ratio: Array
+    selected: Bools
+    ratio: Floats
     """λ, (G, N)."""
-    compute_s: Array
-    upload_s: Array
+    compute_s: Floats
+    upload_s: Floats
     """Of (1 − λ)H bits."""
-    compute_j: Array
-    upload_j: Array
-    upload_s_bit: Array
+    compute_j: Floats
+    upload_j: Floats
+    upload_s_bit: Floats
     """Seconds per bit at the planned power, (G, N)."""
-    upload_j_bit: Array
-    download_s: Array
+    upload_j_bit: Floats
+    download_s: Floats
     """Of H bits, (N,)."""
-    download_s_bit: Array
-    gradient_bits: Array
+    download_s_bit: Floats
+    gradient_bits: Floats
     """H_n, (N,)."""
     server_power_w: float
-    statement: Array
+    statement: Floats
     """Φ of each segment's selection, (G,)."""
     # --- who has what -----------------------------------------------------------------------------------------------
     batch_size: NDArray[np.int64]
@@ -103,11 +102,11 @@ class Job:
         """Where each client's samples begin in ``indices``, (N,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
-    def work(self, segment: int, upload_bits: Array | None = None, download_bits: float | None = None) -> Work:
+    def work(self, segment: int, upload_bits: Floats | None = None, download_bits: float | None = None) -> Work:
         """A round of ``segment`` as planned, or with uploads (N,) and a broadcast of the given numbers of bits."""
         chosen = self.selected[segment]
 
-        def of_chosen(values: Array) -> Array:
+        def of_chosen(values: Floats) -> Floats:
             return np.where(chosen, values, 0.0)
 
         upload_s, upload_j = self.upload_s[segment], self.upload_j[segment]
@@ -157,3 +156,8 @@ class Job:
             return Job(**plain, **values)
         except (KeyError, TypeError) as error:
             raise InputError(f"{folder}: holds no whole job ({error}); start one with `fedgap train`") from None
+
+
+def has_run(folder: Path) -> bool:
+    """Whether the folder holds a run, finished or not."""
+    return (folder / "job" / "job.json").is_file()

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgap.arrays import Floats
 from fedgap.running.faults import Attendance
 from fedgap.running.job import Job
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +21,7 @@ class Charge:
     went: Attendance
     broadcast_j: float
     uploaded_bits: float
-    client_j: Array
+    client_j: Floats
     """Joules of each client, (N,)."""
     energy_j: float
     complete: bool
@@ -41,7 +40,7 @@ class Charge:
         return self.went.delay_s
 
     @property
-    def client_s(self) -> Array:
+    def client_s(self) -> Floats:
         """Seconds that each client was busy, (N,)."""
         return self.went.client_s
 
@@ -59,9 +58,9 @@ class Ledger:
     delay_s: float = 0.0
     broadcast_j: float = 0.0
     uploaded_bits: float = 0.0
-    compute_j: Array = field(init=False)
-    upload_j: Array = field(init=False)
-    client_s: Array = field(init=False)
+    compute_j: Floats = field(init=False)
+    upload_j: Floats = field(init=False)
+    client_s: Floats = field(init=False)
     dropped: NDArray[np.int64] = field(init=False)
     late: NDArray[np.int64] = field(init=False)
     rejected: NDArray[np.int64] = field(init=False)

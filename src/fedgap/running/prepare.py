@@ -17,7 +17,7 @@ from fedgap.learning.data import Dataset, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
-from fedgap.planning import Plan, Segment, rescore
+from fedgap.planning import Plan, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
@@ -72,6 +72,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset)
+    load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
     if plan is None:
         plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
@@ -134,10 +135,11 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                     "current_weights": readings["importance_weights"] == "current"},
         energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
         accounting=experiment.pruning.accounting, faults=Faults(**faults.model_dump()),
-        aggregator=_aggregator(experiment), engine=engine.kind, device=device, precision=engine.precision,
+        aggregator=experiment.learning.aggregator, engine=engine.kind, device=device, precision=engine.precision,
         threads=engine.threads or torch.get_num_threads(), checkpoint_every=experiment.checkpoint_every,
         names=tuple(scenario.names), scheme=plan.scheme, schedule=schedule_of(plan, scenario, experiment.interleave),
-        selected=rows([s.selected for s in segments]), ratio=rows([_zeroed(s, s.pruning_ratio) for s in segments]),
+        selected=rows([s.selected for s in segments]),
+        ratio=rows([np.where(s.selected, s.pruning_ratio, 0.0) for s in segments]),
         compute_s=rows([c.compute_s for c in costs]), upload_s=rows([c.upload_s for c in costs]),
         compute_j=rows([c.compute_j for c in costs]), upload_j=rows([c.upload_j for c in costs]),
         upload_s_bit=per_bit([cost.upload_delay(fleet, unpruned, p) for p in powers]),
@@ -156,21 +158,10 @@ def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarr
     return interleave([s.rounds for s in plan.segments], first=0 if scenario.pruning.dense_first else None, order=order)
 
 
-def _zeroed(segment: Segment, values: np.ndarray) -> np.ndarray:
-    return np.where(segment.selected, values, 0.0)
-
-
 def _model_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments of ``build`` beside the data's shape and the seed."""
     model = experiment.model
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}
-
-
-def _aggregator(experiment: Experiment) -> str:
-    """The aggregator's name; it is loaded, so that what is wrong with it is said before anything is written."""
-    name = experiment.learning.aggregator
-    load_aggregator(name)
-    return name
 
 
 def _remembers(experiment: Experiment) -> bool:

@@ -31,7 +31,7 @@ from fedgap.report.printable import Printable
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, OnEvents, RoundLog, read_rounds
 from fedgap.running.interrupts import alone, interruptible
-from fedgap.running.job import Job
+from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.run_report import run_report
 
@@ -100,11 +100,6 @@ class Run(Printable):
         module = build(**settings, input_shape=extra["input_shape"], classes=extra["classes"], seed=0)
         module.load_state_dict(load_file(self.folder / "model.safetensors"), strict=False)
         return module.eval()
-
-
-def has_run(folder: Path) -> bool:
-    """Whether the folder holds a run, finished or not."""
-    return (folder / "job" / "job.json").is_file()
 
 
 def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_events: OnEvents | None = None) -> list[Run]:

@@ -23,6 +23,7 @@ from fedgap.config.yaml_files import parse, read_file, write_document
 from fedgap.errors import FedgapError, InputError
 from fedgap.files import write_json
 from fedgap.running.events import Event, read_rounds
+from fedgap.running.job import has_run
 from fedgap.web.run_processes import Writers, command
 
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
@@ -83,10 +84,10 @@ class Runs:
         if self._alive(folder, mark):
             if mark.get("stopping"):
                 return "stopping", "the current round ends, then everything is on disk"
-            return ("running", "") if _has_job(folder) else ("preparing", "reads the data and plans")
+            return ("running", "") if has_run(folder) else ("preparing", "reads the data and plans")
         if self._writer(folder, mark) is not None:
             return "running", "started outside the studio"
-        if _has_job(folder):
+        if has_run(folder):
             return "stopped", "" if mark.get("stopping") else _last_words(folder)
         return ("stopped", "stopped before it began") if mark.get("stopping") else ("failed", _last_words(folder))
 
@@ -156,7 +157,7 @@ class Runs:
         state, _ = self.state(name)
         if state not in ("stopped", "failed"):
             raise InputError(f"run: is {state}; only a run that has stopped can be continued")
-        if _has_job(folder):
+        if has_run(folder):
             self._launch(folder, "resume", str(folder), "--json")
         elif (folder / "experiment.yaml").is_file():
             self._launch(folder, "train", str(folder / "experiment.yaml"), "--out", str(folder), "--json")
@@ -211,11 +212,7 @@ def slim(event: Event) -> Event:
 
 
 def _is_run(folder: Path) -> bool:
-    return _has_job(folder) or (folder / _MARK).is_file()
-
-
-def _has_job(folder: Path) -> bool:
-    return (folder / "job" / "job.json").is_file()
+    return has_run(folder) or (folder / _MARK).is_file()
 
 
 def _last_words(folder: Path) -> str:

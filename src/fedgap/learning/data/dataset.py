@@ -48,7 +48,8 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A classification data set, held whole in memory. :func:`from_arrays` and :func:`from_torch` make one.
+    """A classification data set, held whole in memory. :func:`from_arrays` and :func:`from_torch` make one:
+    ``fedgap.train(experiment, dataset=from_arrays(train_x, train_y, test_x, test_y))``.
 
     ``train_x`` (n, c, h, w) or (n, features) float32 are the inputs of the model, after the preprocessing;
     ``train_y`` (n,) int64 are the classes, in 0..classes-1; ``test_x`` and ``test_y`` likewise, preprocessed with the
