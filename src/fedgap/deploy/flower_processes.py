@@ -28,6 +28,7 @@ from fedgap.deploy.keys import private_folder
 from fedgap.deploy.transport import Patience
 from fedgap.deploy.worker_socket import SOCKET
 from fedgap.errors import FedgapError, InfeasibleError, InputError
+from fedgap.files import write_text
 from fedgap.running.events import Event, read_rounds
 from fedgap.running.run import Run
 
@@ -63,7 +64,7 @@ def write_app(folder: Path) -> Path:
     """The Flower app's folder, for ``flwr run``."""
     folder.mkdir(parents=True, exist_ok=True)
     version = metadata.version("fedgap")
-    (folder / "pyproject.toml").write_text(APP.format(version=version), encoding="utf-8")
+    write_text(folder / "pyproject.toml", APP.format(version=version))
     return folder
 
 
@@ -83,9 +84,10 @@ class SuperLink:
         self.logs.mkdir(exist_ok=True)
         self.environ = environment(home)
         del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # the server app is started once: no hurry
-        (home / "config.toml").write_text(
+        write_text(
+            home / "config.toml",
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.reach}:{port}"\n'
-            f"root-certificates = {json.dumps(str((keys / 'ca.crt').resolve()))}\n", encoding="utf-8")
+            f"root-certificates = {json.dumps(str((keys / 'ca.crt').resolve()))}\n")
         self.process: Process | None = None
 
     def start(self) -> None:

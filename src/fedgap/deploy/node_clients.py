@@ -64,7 +64,7 @@ class Arrivals:
         dropped = marked(self.dropped)
         spent = np.where(dropped, 0.0, 1.0)
         return Attendance(marked([*self.updates, *self.rejected]), dropped, marked(self.late), spent * work.compute_j,
-                          spent * work.upload_j, spent * work.client_s, float(work.client_s.max()))
+                          spent * work.upload_j, spent * work.client_s, work.delay_s)
 
 
 class NodeClients:

@@ -22,6 +22,7 @@ import numpy as np
 
 from fedgap.evidence.store import Store
 from fedgap.evidence.training import digest, stacks, train
+from fedgap.files import write_bytes
 from fedgap.learning.data import Dataset, load
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
@@ -41,7 +42,7 @@ def pack(jobs: Mapping[str, Job], folder: Path) -> None:
         partitions[name] = job.indices.astype(np.uint16 if job.indices.max() < 2**16 else np.uint32)
         values |= {"indices": name, "faults": job.faults.to_dict()}
         written[key] = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-    (folder / "jobs.json.gz").write_bytes(gzip.compress(json.dumps(written).encode(), mtime=0))
+    write_bytes(folder / "jobs.json.gz", gzip.compress(json.dumps(written).encode(), mtime=0))
     np.savez_compressed(folder / "partitions.npz", **partitions)
 
 

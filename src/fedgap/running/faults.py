@@ -48,6 +48,16 @@ class Work:
         """Each selected client's τ_n + τ̂_n."""
         return self.compute_s + self.upload_s + self.download_s
 
+    @property
+    def delay_s(self) -> float:
+        """Seconds until the slowest selected client has ended."""
+        return float(self.client_s.max())
+
+    @property
+    def energy_j(self) -> float:
+        """Joules of all selected clients, without the broadcast."""
+        return float((self.compute_j + self.upload_j).sum())
+
 
 @dataclass(frozen=True, eq=False)
 class Attendance:
@@ -71,7 +81,7 @@ def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendan
     lasts as long as its slowest client.
     """
     nobody = np.zeros_like(work.selected)
-    deadline = float(work.client_s.max())
+    deadline = work.delay_s
     if not faults.any:
         return Attendance(work.selected, nobody, nobody, work.compute_j, work.upload_j, work.client_s, deadline)
     draw = stream(seed, "faults", round_number).random((3, len(work.selected)))  # for all clients, whoever is selected

@@ -14,8 +14,8 @@ import queue
 import signal
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from fedgap.analysis import BudgetGrid, budget_factors, frontier_points
@@ -36,9 +36,6 @@ FACTORS = budget_factors(7, least=0.5)
 """The frontier's grid, as multiples of the budgets in the document; it stays while the sliders move."""
 LIMIT_S = 120.0
 """A job that takes longer is given up."""
-_REMEMBERED = 512
-"""Plans: some nine times those that a page asks for."""
-
 Event = dict[str, Any]
 
 
@@ -46,23 +43,13 @@ class Cancelled(BaseException):
     """The job is no longer wanted. Not an Exception, so that no solver takes it for a numerical failure."""
 
 
-class Solved:
-    """Plans made before, by scenario and scheme."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], Plan] = OrderedDict()
-
-    def plan(self, scenario: Scenario, scheme: str) -> Plan:
-        """The plan, solved now or before."""
-        key = (scenario.hash(), scheme)
-        if key not in self._known:
-            self._known[key] = plan(scenario, scheme=scheme)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-        return self._known[key]
+@lru_cache(maxsize=512)  # some nine times the plans that a page asks for
+def solved(scenario: Scenario, scheme: str) -> Plan:
+    """The plan, solved now or before."""
+    return plan(scenario, scheme=scheme)
 
 
-def quick(job: Event, solved: Solved) -> Iterator[Event]:
+def quick(job: Event) -> Iterator[Event]:
     """The plan: first a draft, then the certified one."""
     scenario = open_scenario(job["document"], job["overrides"])
     problem, scheme = Problem.of(scenario), SCHEMES.load(job["scheme"])
@@ -74,20 +61,20 @@ def quick(job: Event, solved: Solved) -> Iterator[Event]:
     yield {"stage": "plan", "plan": drawn(plan(scenario, scheme=scheme), problem)}
 
 
-def slow(job: Event, solved: Solved) -> Iterator[Event]:
+def slow(job: Event) -> Iterator[Event]:
     """All six schemes, then the frontier: θ on a grid of budgets, from the middle outwards."""
     scenario = open_scenario(job["document"], job["overrides"])
     grid = BudgetGrid.around(open_scenario(job["document"], []).budget, FACTORS)
     yield {"stage": "grid", "energy_j": grid.energy_j, "delay_s": grid.delay_s}
     for name in PAPER_SCHEMES:
-        yield {"stage": "scheme", "plan": brief(solved.plan(scenario, name))}
-    for point in frontier_points(scenario, grid, lambda changed: solved.plan(changed, job["scheme"])):
+        yield {"stage": "scheme", "plan": brief(solved(scenario, name))}
+    for point in frontier_points(scenario, grid, lambda changed: solved(changed, job["scheme"])):
         row = point.to_dict()
         yield {"stage": "frontier", "energy_j": point.budget_energy_j, "delay_s": point.budget_delay_s,
                "theta": row["theta"], "status": row["status"]}
 
 
-KINDS: dict[str, Callable[[Event, Solved], Iterator[Event]]] = {"quick": quick, "slow": slow}
+KINDS: dict[str, Callable[[Event], Iterator[Event]]] = {"quick": quick, "slow": slow}
 
 
 class Worker:
@@ -98,7 +85,6 @@ class Worker:
         self.cancelled: set[int] = set()
         self.current = -1
         self.solving = False
-        self.solved = Solved()
 
     def listen(self) -> None:
         """Read stdin in a separate thread, so that a cancellation arrives during a solve."""
@@ -140,7 +126,7 @@ class Worker:
         """One job's events, then its end."""
         ending: Event = {"end": True}
         try:
-            events = KINDS[job["kind"]](job, self.solved)
+            events = KINDS[job["kind"]](job)
             while True:
                 self.solving = True
                 if job["id"] in self.cancelled:
