@@ -72,7 +72,6 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset)
-    load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
     if plan is None:
         plan = make_plan(scenario, scheme=experiment.scheme, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
@@ -110,6 +109,7 @@ def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
 
 def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
     """All that training needs, from a plan: no configuration is read after this."""
+    load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
     readings, engine, faults = experiment.readings, experiment.engine, experiment.faults
     fleet, problem, segments = scenario.fleet(), Problem.of(scenario), plan.segments
     if segments[0].selected.size != scenario.size:
