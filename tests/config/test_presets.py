@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
-from fedgap.config.base import open_document
+from fedgap.config.document import open_document
 from fedgap.errors import InputError
 
 

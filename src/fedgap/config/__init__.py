@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fedgap.config.base import PRESETS, preset_text
+from fedgap.config.document import PRESETS, preset_text
 from fedgap.config.experiment import Experiment
 from fedgap.config.init_template import write_template
 from fedgap.config.scenario import Scenario

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from pydantic import BeforeValidator, PrivateAttr, ValidationError, WithJsonSchema
 
 from fedgap.config import error_messages, mode_defaults
-from fedgap.config.base import PRESETS, Document, Written, exists, open_document, stripped
 from fedgap.config.checked_fields import Format, Named, Seed, Truth, count, wrong
+from fedgap.config.document import PRESETS, Document, Written, exists, open_document, stripped
 from fedgap.config.error_messages import shown
 from fedgap.config.experiment_sections import (
     BudgetChoice,

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from fedgap.config.base import Section
 from fedgap.config.checked_fields import Concentration, Named, Number, Probability, Truth, Word, count
+from fedgap.config.document import Section
 from fedgap.config.scenario_sections import DelayBudget, EnergyBudget
 from fedgap.registry import AGGREGATORS, DATA, IMPORTANCE, MODELS
 

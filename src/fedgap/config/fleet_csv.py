@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from fedgap.config.base import exists
+from fedgap.config.document import exists
 from fedgap.config.error_messages import shown
 from fedgap.config.yaml_files import read_file
 from fedgap.errors import InputError

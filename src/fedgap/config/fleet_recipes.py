@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from fedgap.arrays import Floats
 from fedgap.config import error_messages
-from fedgap.config.base import Section, plain
 from fedgap.config.checked_fields import Checked, Concentration, Number, count, wrong
+from fedgap.config.document import Section, plain
 from fedgap.config.error_messages import shown
 from fedgap.config.scenario_sections import (
     Bandwidth,

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from pydantic import ValidationError
 
 from fedgap.config import error_messages
-from fedgap.config.base import Section
 from fedgap.config.checked_fields import File, Number, Word, count
+from fedgap.config.document import Section
 from fedgap.config.error_messages import shown
 from fedgap.config.scenario_sections import Client
 from fedgap.errors import InputError

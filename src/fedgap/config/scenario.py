@@ -9,8 +9,8 @@ from pydantic import ValidationError, model_validator
 
 from fedgap.arrays import Floats
 from fedgap.config import error_messages
-from fedgap.config.base import SHORTHAND_KEYS, Document, Written
 from fedgap.config.checked_fields import Histogram
+from fedgap.config.document import SHORTHAND_KEYS, Document, Written
 from fedgap.config.fleet_recipes import RECIPES
 from fedgap.config.overrides import Override
 from fedgap.config.scenario_resolution import Resolved, Shorthand, resolve, with_histograms

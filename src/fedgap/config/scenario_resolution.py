@@ -11,8 +11,8 @@ import numpy.typing as npt
 from pydantic import ConfigDict, ValidationError
 
 from fedgap.config import error_messages, mode_defaults
-from fedgap.config.base import SHORTHAND_KEYS, Section, Written, stripped
 from fedgap.config.checked_fields import Format, Seed
+from fedgap.config.document import SHORTHAND_KEYS, Section, Written, stripped
 from fedgap.config.error_messages import shown
 from fedgap.config.fleet_csv import read_clients
 from fedgap.config.fleet_recipes import Labels, draw_fleet, draw_labels

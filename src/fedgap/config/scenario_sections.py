@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from fedgap.config import mode_defaults
-from fedgap.config.base import Section
 from fedgap.config.checked_fields import Histogram, Number, Truth, Word, clock, count
+from fedgap.config.document import Section
 
 Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
 GradientBits = Annotated[float, Number("bit", above=0, reason="a gradient of no bits carries nothing")]

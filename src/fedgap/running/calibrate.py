@@ -180,7 +180,7 @@ def calibrate(
     if sizes:
         constants["model"] = model_sizes
     counts = (parts.label_counts, dataset.label_counts()[1], parts.target_counts)
-    ratio_seen = tuple(value for run in measured for value in run.moment_ratio.values)
+    ratio_seen = tuple(value for run in measured for value in run.moment_ratio)
     return Calibration(
         scenario=experiment.measured_scenario(counts, constants),
         quantities=quantities,
@@ -201,15 +201,15 @@ def _quantities(measured: list[Pilot], ratio: float) -> tuple[Quantity, ...]:
 
     return (
         maximum("initial_gap", "L(ω⁰) − L(ω*) with L(ω*) ≥ 0", [run.initial_gap for run in measured]),
-        maximum("smoothness", "L, the largest curvature", [v for run in measured for v in run.smoothness.values]),
-        maximum("gradient_moment", "A², of one sample", [v for run in measured for v in run.gradient_moment.values]),
-        maximum("parameter_moment", "B² = ‖ω‖²", [v for run in measured for v in run.parameter_moment.values]),
+        maximum("smoothness", "L, the largest curvature", [v for run in measured for v in run.smoothness]),
+        maximum("gradient_moment", "A², of one sample", [v for run in measured for v in run.gradient_moment]),
+        maximum("parameter_moment", "B² = ‖ω‖²", [v for run in measured for v in run.parameter_moment]),
         _sensitivity(measured, ratio),
     )
 
 
 def _sensitivity(measured: list[Pilot], ratio: float) -> Quantity:
-    values = tuple(value for run in measured for value in run.sensitivity[ratio].values)
+    values = tuple(value for run in measured for value in run.sensitivity[ratio])
     taken = float(np.median(values))
     return Quantity("pruning_sensitivity", f"secant of γ₂·R at λ = {ratio:g}", taken, "median", values)
 
