@@ -39,8 +39,9 @@ from scipy import stats
 
 from fedgap.config import Experiment
 from fedgap.deploy.child_processes import flwr
-from fedgap.deploy.flower_processes import CONNECTION, Timeouts
+from fedgap.deploy.flower_processes import CONNECTION
 from fedgap.deploy.local_deployment import Local, local
+from fedgap.deploy.transport import Patience
 from fedgap.learning.codec import HEADER_BYTES
 
 APP = Path(__file__).parent / "peers" / "flower_app"
@@ -168,7 +169,7 @@ def measure(mode: str, nodes: int, rounds: int, width: int | None = None) -> tup
             relays.append(Relay(port))
             return int(relays[0].port)
 
-        with local(experiment(rounds, width), nodes, Path(folder) / "run", timeouts=Timeouts(180.0, 600.0),
+        with local(experiment(rounds, width), nodes, Path(folder) / "run", patience=Patience(180.0, 600.0),
                    warm=mode == "warm", through=through) as deployment:
             relay = relays[0]
             while not all("SuperNode ID" in (n.folder / "supernode.log").read_text() for n in deployment.nodes):

@@ -1,7 +1,8 @@
 """The dependency direction: each room of the house knows only the rooms before it, and needs only its own tools.
 
-    errors, streams, registry ─► report ─► system ─► theory ─► config ─► planning ─► analysis ─┐
-                      └──────────────────► learning ───────────────────────────────────────────┴─► running ─► doors
+    errors, streams, registry, files, statistics ─► report ─► system ─► theory ─► config ─► planning ─► analysis ─┐
+                                                 └─► learning ────────────────────────────────────────────────────┤
+                                                                                      evidence, deploy, doors ◄─ running
 
 The doors are ``cli`` and ``web``: they read arguments, call the rooms before them and show the answer. They hold no
 formula.
@@ -65,9 +66,9 @@ ROOMS = {
         lazily="ray",
     ),
     "__init__": room(),
-    "web": room("__init__ errors registry files statistics report config planning analysis learning running",
+    "web": room(f"__init__ {PLANNING} learning running",
                 "fastapi starlette uvicorn pydantic"),
-    "cli": room("__init__ errors registry report config planning analysis learning running evidence deploy web",
+    "cli": room(f"__init__ {PLANNING} learning running evidence deploy web",
                 "typer rich"),
     "__main__": room("cli"),
 }
@@ -280,6 +281,7 @@ ARITHMETIC = {
     "cli/reproduce_command.py:_hand_over": "seconds shown as hours",
     "cli/sweep_command.py:report": "counts runs",
     "cli/sweep_command.py:sweep": "counts runs",
+    "web/plan_view.py:brief": "counts selected clients",
     "web/documents.py:check_plain": "counts the depth of nesting",
     "web/documents.py:with_table": "a limit on lines",
     "web/round_stream.py:follow": "seconds since the last event",
@@ -320,7 +322,7 @@ def calculations(source: str) -> Iterator[tuple[str, int]]:
             return isinstance(node.op, OPERATORS) and not is_text(node.value)
         if isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            return name in REDUCTIONS and bool(node.args)
+            return name in REDUCTIONS
         return False
 
     def walk(node: ast.AST, function: str) -> Iterator[tuple[str, int]]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedgap.evidence.figure_pictures import COLOURS, new_figure, save
+from fedgap.evidence.figure_pictures import COLOURS
+from fedgap.report.figures import new_figure, save_figure
 
 
 def draw_guide(results: Mapping[str, Any], path: Path) -> None:
@@ -29,4 +30,4 @@ def draw_guide(results: Mapping[str, Any], path: Path) -> None:
     axes[0].plot([], [], "o", color=COLOURS["all_clients"], label="θ: statement aggregation, γ₂, constants")
     axes[0].plot([], [], "D", color=COLOURS["no_pruning"], label="simpler guides")
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    save(figure, path)
+    save_figure(figure, path)

@@ -132,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
     store, dataset = Store(given.out), None
     for key, job in unpack(given.folder).items():
         if key not in store:
-            dataset = dataset or open_data(job, given.data)
+            dataset = dataset or open_data(job.data, given.data)
             store.add([measure(key, replace(job, device=given.device), dataset, given.every)])
             print(f"{key}: measured", flush=True)
     return 0

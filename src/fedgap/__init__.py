@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedgap.analysis import bound, compare, cost, frontier
     from fedgap.config import Experiment, Scenario
     from fedgap.learning.data import Dataset
-    from fedgap.planning import Plan, Scheme, Segment, plan
+    from fedgap.planning import Objective, Plan, Scheme, Segment, plan
     from fedgap.running.calibrate import calibrate
     from fedgap.running.run import Run
     from fedgap.running.sweep import sweep

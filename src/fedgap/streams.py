@@ -1,4 +1,4 @@
-"""Named random streams: one root seed, one independent generator a purpose.
+"""Named random streams: one root seed, one independent generator per purpose.
 
 A stream is keyed by its *name*, not by the order of creation, so that a new consumer never shifts another's draws.
 """

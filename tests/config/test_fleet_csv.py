@@ -77,7 +77,7 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
         ),
         (
             f"{HEADER}\na,{ROW}3 0 1\n",
-            "clients[0].label_counts: must be a list of sample counts, one a class (in a CSV as 12;0;7);"
+            "clients[0].label_counts: must be a list of sample counts, one per class (in a CSV as 12;0;7);"
             " got '3 0 1' ({} line 2)",
         ),
         (
@@ -106,4 +106,4 @@ def test_bad_tables(load, tmp_path, text, message):
 def test_a_missing_table(document, tmp_path):
     with pytest.raises(InputError) as caught:
         Scenario.from_dict(document | {"clients": "fleet.csv"}, folder=tmp_path)
-    assert str(caught.value) == "clients: 'fleet.csv' is no such file (a CSV with one row per client)"
+    assert str(caught.value) == "clients: 'fleet.csv' does not exist (a CSV with one row per client)"

@@ -92,7 +92,7 @@ def test_names_and_files(tmp_path, monkeypatch):
     assert Scenario.load("city").size == 40  # a folder of the same name is no file
     (tmp_path / "mine").write_text(preset_text("paper-mnist"))
     assert Scenario.load("mine") == Scenario.load("paper-mnist")
-    with pytest.raises(InputError, match=r"'embeded': is no file and no experiment preset; did you mean 'embedded'"):
+    with pytest.raises(InputError, match=r"'embeded': is neither a file nor an experiment preset; did you mean 'embed"):
         open_document("embeded", "experiment")
     with pytest.raises(InputError, match=r"presets: paper-mnist, paper-cifar10, city"):
         open_document("xyz", "scenario")

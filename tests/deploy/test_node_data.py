@@ -51,7 +51,7 @@ def test_a_device_with_data_of_its_own(profile):
     ({"device": "fast"}, "device: must be a mapping"),
     ({"device": {**DEVICE, "uplink_gain": "high"}}, "device.uplink_gain: must be a number"),
     ({"device": {**DEVICE, "max_frequency_hz": 500}}, "device.max_frequency_hz: .*if MHz was meant, write 500e6"),
-    ({"device": {**DEVICE, "phi": 1}}, "device.phi: is no figure of a device"),
+    ({"device": {**DEVICE, "phi": 1}}, "device.phi: does not describe a device"),
     ({"device": {**DEVICE, "max_powr_w": 1}}, "device.max_powr_w: unknown key; did you mean 'max_power_w'"),
     ({"device": {}}, "device.uplink_gain: missing"),
     ({"data": "none.npz"}, "data: .*none.npz cannot be read"),

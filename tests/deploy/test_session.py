@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedgap.config import Experiment
-from fedgap.deploy import enrol
 from fedgap.deploy.node_clients import NodeClients
 from fedgap.deploy.packet import Packet
 from fedgap.errors import InfeasibleError, InputError
@@ -19,7 +18,6 @@ from fedgap.learning.codec import HEADER_BYTES, encode
 from fedgap.learning.importance import _SILENT
 from fedgap.learning.masks import digest, keep_count, mask
 from fedgap.learning.models import build
-from fedgap.running import prepare
 from fedgap.running.loop import Rounds
 from fedgap.running.run import DEPLOY_COMMAND
 from fedgap.running.train_and_resume import resume, train
@@ -95,14 +93,11 @@ def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
         k: v for k, v in simulated.summary.items() if k not in skipped}
 
 
-def test_an_aggregator_and_an_importance_rule_from_outside_are_the_simulators_bit_for_bit(fleet, tmp_path, monkeypatch):
+def test_an_aggregator_and_an_importance_rule_from_outside_are_the_simulators_bit_for_bit(fleet, tmp_path):
     """Also for a node that loses its copy, and is sent the rule's memory."""
-    monkeypatch.setattr(prepare, "_aggregator", lambda experiment: "tests.learning.test_aggregators:trimmed_mean")
-    made = prepare.make_job
-    rule = {"rule": "tests.learning.test_importance_rules:RULE", "current_weights": True, "remember": True}
-    for module in (prepare, enrol):
-        monkeypatch.setattr(module, "make_job", lambda *given: dataclasses.replace(made(*given), importance=rule))
-    nodes = fleet(4, "scheme=all_clients", "budget.energy_j=1.1", "budget.delay_s=2.9")
+    nodes = fleet(4, "scheme=all_clients", "budget.energy_j=1.1", "budget.delay_s=2.9",
+                  "learning.aggregator=tests.learning.test_aggregators:trimmed_mean",
+                  "pruning.importance=tests.learning.test_importance_rules:RULE")
 
     def forget(request, answer):
         if request.fields.get("round") == 2:
@@ -164,7 +159,7 @@ def no_packet(request, answer):
 
 @pytest.mark.parametrize(("spoil", "reason"), [
     (wrong_shape, "17 parameters"), (not_a_number, "not finite"), (wrong_round, "round"),
-    (other_plan, "another plan"), (oversized, "at most"), (no_packet, "no packet")])
+    (other_plan, "another plan"), (oversized, "at most"), (no_packet, "not a packet")])
 def test_garbage_is_refused_named_and_left_out(fleet, tmp_path, spoil, reason):
     nodes = fleet(3, "scheme=all_clients")
 
@@ -290,7 +285,7 @@ def test_a_server_killed_at_any_round_goes_on_and_ends_the_same(fleet, tmp_path)
     run = nodes.session("cut").run()
     assert [e["round"] for e in run.history] == list(range(6))
     same_model(run.folder, whole.folder)
-    assert any("went on from its checkpoint after 3 rounds" in what for _, _, what in news(run))
+    assert any("resumed from its checkpoint after 3 rounds" in what for _, _, what in news(run))
 
 
 @pytest.mark.parametrize("other", [0, 1])
@@ -397,11 +392,11 @@ def test_the_simulator_refuses_to_go_on_with_a_deployed_run(fleet):
     session = nodes.session(on_event=lambda job, event: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         session.run()
-    with pytest.raises(InputError, match=r"its data are on its nodes; go on with: flwr run"):
+    with pytest.raises(InputError, match=r"its data are on its nodes; continue with: flwr run"):
         resume(session.folder)
     (session.folder / DEPLOY_COMMAND).parent.mkdir()
     (session.folder / DEPLOY_COMMAND).write_text("fedgap deploy up x --out y\n")
-    with pytest.raises(InputError, match=r"go on with: fedgap deploy up x --out y$"):
+    with pytest.raises(InputError, match=r"continue with: fedgap deploy up x --out y$"):
         resume(session.folder)
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedgap.config import Experiment
-from fedgap.deploy.flower_processes import Timeouts
 from fedgap.deploy.local_deployment import local
+from fedgap.deploy.transport import Patience
 
 QUICK = ("model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1", "engine.kind=loop",
          "evaluate_every=2", "scheme=all_clients", "budget.energy_j=100", "budget.delay_s=100")
@@ -21,7 +21,7 @@ def experiment(*overrides):
 @contextmanager
 def deployed(out: Path, nodes, *overrides, round_s=60.0, enrol_s=180.0):
     """A local deployment; its processes are gone afterwards, whatever happened."""
-    with local(experiment(*overrides), nodes, out, timeouts=Timeouts(round_s, enrol_s)) as deployment:
+    with local(experiment(*overrides), nodes, out, patience=Patience(round_s, enrol_s)) as deployment:
         pids = [p.pid for node in deployment.nodes for p in node.processes] + [deployment.superlink.process.pid]
         yield deployment
         pids += [p.pid for node in deployment.nodes for p in node.processes] + [deployment.superlink.process.pid]

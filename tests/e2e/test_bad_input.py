@@ -166,7 +166,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("clients", [])], "clients: must have at least one client; got none"),
     ([("clients", 10)], "clients: must be a list of clients, or the name of a CSV file; got 10"),
     ([("clients", GONE)], "clients: missing; list them, name a CSV file, or give a recipe under fleet"),
-    ([("clients", "fleet.csv")], "clients: 'fleet.csv' is no such file (a CSV with one row per client)"),
+    ([("clients", "fleet.csv")], "clients: 'fleet.csv' does not exist (a CSV with one row per client)"),
     (
         [("clients.1", "phone")],
         "clients[1]: must be a mapping with keys such as name, phi, label_counts, target_counts; got 'phone'",
@@ -245,7 +245,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
         " got 1",
     ),
     ([("clients.0.label_counts", [0, 0])], "clients[0].label_counts: must hold at least one sample; got zeros only"),
-    ([("clients.0.label_counts", 7)], "clients[0].label_counts: must be a list of sample counts, one a class; got 7"),
+    ([("clients.0.label_counts", 7)], "clients[0].label_counts: must be a list of sample counts, one per class; got 7"),
     (
         [("clients.0.label_counts", [5, 5]), ("clients.2.label_counts", [5, 5, 5])],
         "clients[2].label_counts: has 3 classes where 2 are expected",
@@ -339,7 +339,7 @@ def test_a_bad_file(tmp_path):
         f"{table}: is a CSV, which holds clients only; name a scenario (with clients: fleet.csv)"
     )
     assert message_of("paper-mnits") == (
-        "'paper-mnits': is no file and no scenario preset; did you mean 'paper-mnist'?"
+        "'paper-mnits': is neither a file nor a scenario preset; did you mean 'paper-mnist'?"
     )
     assert message_of("mnist") == (
         "'mnist': is a preset of the kind experiment; those of the kind scenario: paper-mnist, paper-cifar10, city"

@@ -149,7 +149,7 @@ def test_a_superlink_that_is_killed_is_started_again_and_no_round_is_lost(tmp_pa
         run = deployment.run(at({3: cut}))
     assert [e["round"] for e in run.history] == list(range(6))
     assert run.history[:len(before)] == before
-    assert any("went on from its checkpoint" in what for _, _, what in news(run))
+    assert any("resumed from its checkpoint" in what for _, _, what in news(run))
 
 
 @full
@@ -158,14 +158,14 @@ def test_a_server_app_that_is_killed_goes_on_from_its_checkpoint(tmp_path):
     with deployed(out, 2, "rounds=6", round_s=30.0) as deployment:
         run = deployment.run(at({3: lambda: kill(server_pid(out))}))
     assert [e["round"] for e in run.history] == list(range(6))
-    assert any("went on from its checkpoint" in what for _, _, what in news(run))
+    assert any("resumed from its checkpoint" in what for _, _, what in news(run))
     simulated = train(Experiment.load(out / "config.yaml"), tmp_path / "simulated")
     assert closeness(out, simulated.folder) < 1e-5
 
 
 @full
 def test_a_command_that_was_ended_is_named_by_resume_and_goes_on(tmp_path):
-    """`deploy up` is killed after two rounds, interrupted after four, and each time the same command goes on."""
+    """`deploy up` is killed after two rounds, interrupted after four, and each time the same command resumes."""
     out, environ = tmp_path / "run", {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = ["fedgap", "deploy", "up", "embedded", *QUICK, "rounds=6", "--local", "2", "--out", str(out)]
 
@@ -173,7 +173,7 @@ def test_a_command_that_was_ended_is_named_by_resume_and_goes_on(tmp_path):
         done = subprocess.run(["fedgap", "resume", str(out)], capture_output=True, text=True, env=environ, check=False)
         assert done.returncode == 2, done.stderr
         assert done.stderr.count("\n") == 1
-        return shlex.split(done.stderr.partition("go on with: ")[2])
+        return shlex.split(done.stderr.partition("continue with: ")[2])
 
     for rounds, number, code in ((2, signal.SIGKILL, -9), (4, signal.SIGINT, 130)):
         with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
@@ -192,7 +192,7 @@ def test_a_command_that_was_ended_is_named_by_resume_and_goes_on(tmp_path):
     subprocess.run(resumed(), env=environ, check=True, timeout=600)
     run = Run(out)
     assert [e["round"] for e in run.history] == list(range(6))
-    assert sum("went on from its checkpoint" in what for _, _, what in news(run)) == 2
+    assert sum("resumed from its checkpoint" in what for _, _, what in news(run)) == 2
     assert closeness(out, train(Experiment.load(out / "config.yaml"), tmp_path / "simulated").folder) < 1e-5
 
 

@@ -125,7 +125,7 @@ def test_a_bad_index_file_gets_one_line(tmp_path, text, says):
     ({"kind": "file", "file": "absent.json"}, "cannot be read"), ({"kind": "dirichet"}, "one of dirichlet"),
     ({"concentration": 0.0}, "concentration"), ({"concentration": float("nan")}, "concentration"),
     ({"clients": 0}, "0 clients"), ({"clients": 601}, "601 clients"), ({"shards": 0}, "shards"),
-    ({"kind": "shards", "shards": 101}, "at most 100 a client"), ({"kind": "quantity", "sizes": "equal"}, "sizes"),
+    ({"kind": "shards", "shards": 101}, "at most 100 per client"), ({"kind": "quantity", "sizes": "equal"}, "sizes"),
     ({"target": "client"}, "global or own"), ({"target": "own", "target_size": 100}, "leaves none"),
     ({"target_size": 0}, "target_size"),
     ({"kind": "dirichlet_by_class", "clients": 300, "concentration": 0.01}, "gets no sample"),

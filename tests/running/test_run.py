@@ -16,6 +16,7 @@ from torch.nn import functional
 from fedgap.errors import InputError
 from fedgap.learning.data import batch_indices, batch_keys, from_arrays, load
 from fedgap.learning.models import build
+from fedgap.planning import rescore
 from fedgap.planning.plan import Plan
 from fedgap.running import loop
 from fedgap.running.job import Job
@@ -190,7 +191,7 @@ def test_a_plan_for_another_scenario_and_a_taken_folder_are_refused(small, tmp_p
         train(other, tmp_path / "x", plan=plan)
     assert not (tmp_path / "x").exists()
     train(experiment, tmp_path / "run", plan=plan)
-    with pytest.raises(InputError, match="holds a run already; go on with `fedgap resume"):
+    with pytest.raises(InputError, match="holds a run already; continue with `fedgap resume"):
         train(experiment, tmp_path / "run", plan=plan)
     with pytest.raises(InputError, match="holds no run"):
         resume(tmp_path / "nothing")
@@ -241,7 +242,7 @@ def test_interrupting_leaves_everything_on_disk_and_resuming_ends_bit_identicall
     cut = Run(tmp_path / "cut")
     assert len(cut.history) == 5
     assert not cut.finished
-    with pytest.raises(InputError, match="has not finished; go on with"):
+    with pytest.raises(InputError, match="has not finished; continue with"):
         _ = cut.summary
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert results(resume(cut.folder).folder) == results(whole.folder)
@@ -266,7 +267,8 @@ def test_infeasible_and_unfinished_plans(small, tmp_path):
     with pytest.raises(Exception, match="delay budget is too small") as caught:
         train(experiment, tmp_path / "run", plan=nothing)
     assert caught.value.exit_code == 3
-    shorter = dataclasses.replace(by_hand(scenario, (2, [0], 0.0)), theta=float("inf"))
+    scored = rescore(by_hand(scenario, (2, [0], 0.0)), scenario)
+    shorter = dataclasses.replace(scored, theta=float("inf"))  # as a plan of fewer rounds than asked for has it
     run = train(experiment, tmp_path / "short", plan=shorter)  # re-planned at fewer rounds: trained that long
     assert run.summary["rounds"] == 2
     assert run.summary["theta"] is None

@@ -113,7 +113,7 @@ def test_as_printed_has_no_value_at_its_singularity() -> None:
     for _ in range(200):
         x = 0.5 * (low + high)
         low, high = (x, high) if divergence(smoothed([x, 10.0 - x]), smoothed([1, 1])) < 0.125 else (low, x)
-    with pytest.raises(InputError, match=r"^kitchen: label_counts: φ has no value, for D̃·√\(2·KL\) is 1;"):
+    with pytest.raises(InputError, match=r"^kitchen: label_counts: φ has no value because D̃·√\(2·KL\) is 1;"):
         statement([[5.0, 5.0], [x, 10.0 - x]], [1, 1], "as_printed", names=["garage", "kitchen"])
     assert np.isfinite(statement([x + 0.1, 9.9 - x], [1, 1], "as_printed"))
 
@@ -157,7 +157,7 @@ def test_size_normalised_is_of_the_shares_alone(pair: tuple[np.ndarray, np.ndarr
 def test_size_normalised_has_no_value_at_or_beyond_its_singularity() -> None:
     # A client with one class and a target ten times its size: √(2·KL) = 1.92 ≥ (100 + 1000)/1000
     single = [100] + [0] * 9
-    with pytest.raises(InputError, match=r"^client 1: label_counts: φ has no value, for D̃·√\(2·KL\) is at least 1;"):
+    with pytest.raises(InputError, match=r"^client 1: label_counts: φ has no value because D̃·√\(2·KL\) is at least 1;"):
         statement([[10] * 10, single], [100] * 10)
 
 

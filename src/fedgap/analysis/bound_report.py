@@ -160,7 +160,7 @@ class BoundReport(Printable):
 
 
 def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
-    """The bound θ of a plan in every reading, and each client's φ.
+    """The bound θ of a plan in every reading, and each client's φ: ``print(fedgap.bound(scenario, plan))``.
 
     :param plan: without one, everybody takes part in every round, pruned to the most (Algorithm 1's start).
     """

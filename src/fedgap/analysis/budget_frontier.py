@@ -166,8 +166,8 @@ class Frontier(Printable):
 
     def _cell(self, point: FrontierPoint) -> str:
         text = number(point.theta, 5) + ("*" if np.isfinite(point.theta) and not point.efficient else "")
-        own = (point.budget_energy_j, point.budget_delay_s) == (self.budget.energy_j, self.budget.delay_s)
-        return f"[{text}]" if own else text
+        is_scenario = (point.budget_energy_j, point.budget_delay_s) == (self.budget.energy_j, self.budget.delay_s)
+        return f"[{text}]" if is_scenario else text
 
 
 def frontier(
@@ -179,6 +179,8 @@ def frontier(
     on_point: Callable[[FrontierPoint], None] | None = None,
 ) -> Frontier:
     """Plan over a grid of both budgets, and mark the efficient ones.
+
+    ``fedgap.frontier(scenario, points=4).plot("frontier.png")`` draws θ over both budgets.
 
     :param points: values of each budget, from 0.6 to 2 times the scenario's.
     :param factors: the multiples of the scenario's budgets, in place of ``points``.

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedgap.analysis.plan_check import check_plan
+from fedgap.arrays import Bools, Floats
 from fedgap.config import Scenario
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
@@ -16,8 +17,6 @@ from fedgap.report.number_format import share, si
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 from fedgap.system import RoundCost
-
-Array = npt.NDArray[np.float64]
 
 NEAR = 1e-4
 """Relative distance at which a limit counts as reached; Algorithm 1's interior points stop this short of it."""
@@ -32,10 +31,10 @@ class SegmentCost:
     """What each of some equal rounds costs."""
 
     rounds: int
-    selected: npt.NDArray[np.bool_]
+    selected: Bools
     by_client: RoundCost
     """One round, by client and cause."""
-    stragglers: npt.NDArray[np.bool_]
+    stragglers: Bools
     """Those who end the round: nobody takes longer, though several may tie. Shape (N,)."""
 
     @property
@@ -73,12 +72,12 @@ class CostReport(Printable):
     segments: tuple[SegmentCost, ...]
     rounds: npt.NDArray[np.int64]
     """Rounds that each client takes part in."""
-    compute_j: Array
-    upload_j: Array
-    compute_s: Array
-    upload_s: Array
-    download_s: Array
-    waiting_s: Array
+    compute_j: Floats
+    upload_j: Floats
+    compute_s: Floats
+    upload_s: Floats
+    download_s: Floats
+    waiting_s: Floats
     """Between a client's own end and the round's."""
     straggler_rounds: npt.NDArray[np.int64]
     """Rounds that end when this client does; several clients may tie."""
@@ -89,7 +88,7 @@ class CostReport(Printable):
         """The cost of a plan that is known to fit the problem."""
         costs = tuple(segment_cost(problem, segment) for segment in plan.segments)
 
-        def total(values: list[Any]) -> Array:
+        def total(values: list[Any]) -> Floats:
             return np.asarray(np.sum([np.zeros(problem.size), *values], axis=0))
 
         sums = {key: total([cost.rounds * getattr(cost.by_client, key) for cost in costs])

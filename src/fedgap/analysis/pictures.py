@@ -23,7 +23,7 @@ STAR: dict[str, Any] = {"marker": "*", "linestyle": "", "color": "#D55E00", "mar
                         "markersize": 16, "zorder": 5, "label": "the scenario's"}
 """The scenario's own budgets."""
 LEVEL = 0.01
-"""θ that is less than so many per cent above the lowest counts as level with it: solvers know no better."""
+"""θ that is less than this many per cent above the lowest counts as level with it: solvers are not more exact."""
 MOST_NUMBERED = 8
 """Cells in a row that have room for their number."""
 
@@ -68,7 +68,7 @@ def draw_frontier(
     what is known to be possible. Right: one cell per pair of budgets. Nothing is drawn where there is no plan.
 
     :param theta: shape (energies, delays), NaN where there is no plan;
-    :param energy_j: :param delay_s: the scenario's own budgets.
+    :param energy_j: :param delay_s: the scenario's own budgets, which get a star where the grid has them.
     """
     if np.isnan(theta).all():
         raise InputError("picture: there is nothing to draw, because no budget carries a plan")
@@ -77,12 +77,12 @@ def draw_frontier(
     floor = float(np.nanmin(np.where(above > LEVEL, above, np.nan), initial=1.0)) / 3.0
     above = np.where(above <= LEVEL, floor, above)  # a logarithmic axis has no zero: the lowest θ stands at its foot
     label = f"θ above the lowest, {best:.5g}, in %"
-    own = (energies.index(energy_j), delays.index(delay_s)) if energy_j in energies and delay_s in delays else None
+    star = (energies.index(energy_j), delays.index(delay_s)) if energy_j in energies and delay_s in delays else None
     figure = new_figure(11.0, 4.4)
     lines, cells = figure.subplots(1, 2)
-    _draw_lines(lines, energies, delays, above, own, floor)
+    _draw_lines(lines, energies, delays, above, star, floor)
     lines.set_ylabel(label)
-    _draw_cells(figure, cells, energies, delays, theta, above, own, floor, label)
+    _draw_cells(figure, cells, energies, delays, theta, above, star, floor, label)
     for ax in (lines, cells):
         ax.set_xlabel("delay budget T₀, s")
         ax.spines[["top", "right"]].set_visible(False)
@@ -90,7 +90,7 @@ def draw_frontier(
 
 
 def _draw_lines(
-    ax: Any, energies: Sequence[float], delays: Sequence[float], above: np.ndarray, own: tuple[int, int] | None,
+    ax: Any, energies: Sequence[float], delays: Sequence[float], above: np.ndarray, star: tuple[int, int] | None,
     floor: float,
 ) -> None:
     from matplotlib import colormaps
@@ -101,8 +101,8 @@ def _draw_lines(
             continue
         ax.plot(delays, above[n], f"{marks[n % len(marks)]}-", drawstyle="steps-post", color=colours[n], markersize=5,
                 linewidth=1.3, label=f"{energy:.4g} J")
-    if own is not None and np.isfinite(above[own]):
-        ax.plot(delays[own[1]], above[own], **STAR)
+    if star is not None and np.isfinite(above[star]):
+        ax.plot(delays[star[1]], above[star], **STAR)
     margin = 0.04 * (delays[-1] - delays[0]) or 1.0
     ax.set(yscale="log", xlim=(delays[0] - margin, delays[-1] + margin))
     decades = 10.0 ** np.arange(np.ceil(np.log10(1.5 * floor)), np.log10(np.nanmax(above)) + 1e-9)
@@ -113,7 +113,7 @@ def _draw_lines(
 
 def _draw_cells(
     figure: Figure, ax: Any, energies: Sequence[float], delays: Sequence[float], theta: np.ndarray, above: np.ndarray,
-    own: tuple[int, int] | None, floor: float, label: str,
+    star: tuple[int, int] | None, floor: float, label: str,
 ) -> None:
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, NullFormatter
@@ -132,7 +132,7 @@ def _draw_cells(
             lowered = 0.28 if (row, column) == own else 0.0
             ax.text(column, row - lowered, number(float(theta[row, column]), 4), ha="center", va="center", fontsize=7,
                     color="white" if dark else "black")
-    if own is not None:
-        ax.plot(own[1], own[0], **STAR)
+    if star is not None:
+        ax.plot(star[1], star[0], **STAR)
     ax.set_ylabel("energy budget E₀, J")
     ax.set_title("θ by budgets (★ the scenario's; blank: no plan fits, or not tried)", fontsize=9)

@@ -95,6 +95,8 @@ def compare(
 ) -> Comparison:
     """Plan with several schemes, each re-planned at fewer rounds where the budgets do not carry all.
 
+    ``fedgap.compare(scenario, ["proposed", "no_pruning"]).plot("schemes.png")`` draws θ and its terms by scheme.
+
     :param schemes: names or :class:`Scheme` objects; by default the paper's six, in its order.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
     :param progress: as for ``plan``. :param on_plan: called with each plan as it is there.

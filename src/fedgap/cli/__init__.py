@@ -1,4 +1,4 @@
-"""The command line: one file a group of commands. These doors hold no maths."""
+"""The command line: one file per group of commands. It holds no formulas."""
 
 from fedgap.cli.main import main
 

@@ -18,7 +18,7 @@ def calibrate(
     overrides: Overrides = None,
     *,
     out: Annotated[Path, typer.Option(metavar="SCENARIO", help="Where to write the scenario.")],
-    pilots: Annotated[int, typer.Option(min=1, help="Short trainings, each from weights of its own.")] = 3,
+    pilots: Annotated[int, typer.Option(min=1, help="Short trainings, each from other weights.")] = 3,
     length: Annotated[int, typer.Option("--steps", min=1, help="Steps of each.")] = 100,
     ratio: Annotated[float, typer.Option(help="The pruning ratio at which the sensitivity is taken.")] = 0.3,
     sizes: Annotated[

@@ -15,6 +15,7 @@ import typer
 from fedgap.cli.arguments import AsJson, ExperimentFile, Overrides
 from fedgap.cli.extras import require
 from fedgap.errors import InputError
+from fedgap.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,16 +47,16 @@ def up(
 ) -> None:
     """Start a SuperLink and nodes on this machine, with TLS and node keys, and run an experiment on them."""
     from fedgap.config import Experiment
-    from fedgap.deploy.flower_processes import Timeouts
     from fedgap.deploy.local_deployment import local as start
+    from fedgap.deploy.transport import Patience
 
     _positive(epsilon)
     chosen = Experiment.load(experiment, overrides or [])
     _fresh(out)
     _keep_command(out)
     _say(f"starting a SuperLink and {local} nodes on this machine", as_json)
-    timeouts = Timeouts(round_timeout, enrol_timeout)
-    with _terminable(), start(chosen, local, out, timeouts=timeouts, epsilon=epsilon, warm=not plain) as deployment:
+    patience = Patience(round_timeout, enrol_timeout)
+    with _terminable(), start(chosen, local, out, patience=patience, epsilon=epsilon, warm=not plain) as deployment:
         _say(f"the SuperLink listens on 127.0.0.1:{deployment.superlink.port}; logs are in {out}/deployment", as_json)
         run = deployment.run(None if as_json else _show(out))
     _report(run, as_json)
@@ -98,8 +99,9 @@ def server(
     """Start a SuperLink, wait for nodes on other machines, plan, and train."""
     from fedgap.config import Experiment
     from fedgap.deploy.enrol import most_request_bytes
-    from fedgap.deploy.flower_processes import SuperLink, Timeouts, watch, write_app
+    from fedgap.deploy.flower_processes import SuperLink, watch, write_app
     from fedgap.deploy.keys import private_folder
+    from fedgap.deploy.transport import Patience
 
     chosen = Experiment.load(experiment, overrides or [])
     _fresh(out)
@@ -111,14 +113,14 @@ def server(
     folder = private_folder(out / "deployment")
     file = chosen.save(folder / "experiment.yaml")
     superlink = SuperLink(folder, host=host, port=port, keys=key_folder, most_bytes=most_bytes, reach=reach)
-    application, timeouts = write_app(folder / "app"), Timeouts(round_timeout, enrol_timeout)
+    application, patience = write_app(folder / "app"), Patience(round_timeout, enrol_timeout)
     with _terminable():
         try:
             superlink.start()
             for key in public:
                 superlink.register(key)
             _say(f"listening on {host}:{port}; {len(public)} keys may take part, {nodes} nodes must enrol", as_json)
-            run = watch(superlink, out, lambda: superlink.submit(application, file, out, nodes, timeouts),
+            run = watch(superlink, out, lambda: superlink.submit(application, file, out, nodes, patience),
                         None if as_json else _show(out))
         finally:
             superlink.stop()
@@ -207,14 +209,14 @@ class _terminable:  # noqa: N801  (it reads as a verb)
 
 
 def _positive(epsilon: float | None) -> None:
-
     if epsilon is not None and not epsilon > 0:
         raise InputError("--epsilon: must be positive; smaller is more private")
 
 
 def _fresh(out: Path) -> None:
     """Refuse a folder that holds a run, unless it is a deployed one that was interrupted."""
-    from fedgap.running.run import Run, has_run
+    from fedgap.running.job import has_run
+    from fedgap.running.run import Run
 
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; a run needs a folder")
@@ -230,7 +232,7 @@ def _keep_command(out: Path) -> None:
     file = out / DEPLOY_COMMAND
     out.mkdir(parents=True, exist_ok=True)
     private_folder(file.parent)
-    file.write_text(shlex.join(["fedgap", *sys.argv[1:]]) + "\n", encoding="utf-8")
+    write_text(file, shlex.join(["fedgap", *sys.argv[1:]]) + "\n")
 
 
 def _say(text: str, quiet: bool) -> None:
@@ -239,16 +241,15 @@ def _say(text: str, quiet: bool) -> None:
 
 
 def _show(out: Path) -> Callable[[list[Event]], None]:
-    from fedgap.running.live_progress import describe
+    from fedgap.running.live_progress import describe, describe_news
     from fedgap.running.run import Run
 
     def lines(events: list[Event]) -> None:
         job = Run(out).job
         for event in events:
             typer.echo(f"{describe(job, event)}; took {event['measured_s']:.1f} s", err=True)
-            for news in event.get("news", []):
-                who = f"{job.names[news['client']]} " if "client" in news else ""
-                typer.echo(f"  {who}{news['what']}", err=True)
+            for news in describe_news(job, event):
+                typer.echo(f"  {news}", err=True)
 
     return lines
 

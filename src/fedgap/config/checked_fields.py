@@ -180,7 +180,7 @@ def _truth(value: Any) -> bool:
 def _histogram(value: Any) -> tuple[int, ...]:
     if not isinstance(value, (list, tuple)):
         as_text = " (in a CSV as 12;0;7)" if isinstance(value, str) else ""
-        raise wrong(f"must be a list of sample counts, one a class{as_text}; got {shown(value)}")
+        raise wrong(f"must be a list of sample counts, one per class{as_text}; got {shown(value)}")
     if len(value) < 2:
         raise wrong(f"must have at least 2 classes (with one there is nothing to tell apart); got {len(value)}")
     counts = tuple(_samples(item, label) for label, item in enumerate(value))

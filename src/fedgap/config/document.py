@@ -171,7 +171,7 @@ def _unknown(name: str, kind: str) -> InputError:
         if name in names and other != kind:
             return InputError(f"{shown(name)}: is a preset of the kind {other}; those of the kind {kind}: {known}")
     hint = did_you_mean(name, PRESETS[kind]) or f"; presets: {known}"
-    return InputError(f"{shown(name)}: is no file and no {kind} preset{hint}")
+    return InputError(f"{shown(name)}: is neither a file nor {_WITH_ARTICLE[kind]} preset{hint}")
 
 
 def preset_text(name: str) -> str:

@@ -46,6 +46,8 @@ Every = Annotated[int, count("it counts rounds")]
 class Experiment(Document):
     """All that training needs beside the plan: scenario, data, model, readings, engine.
 
+    ``Experiment.load("embedded", ["seed=1", "scenario.budget.delay_s=120"])`` reads a preset or a file.
+
     Each reading is what the experiment's key says; otherwise what the experiment's mode says; otherwise what the
     scenario's key says; otherwise what the scenario's mode says; otherwise ``repaired``.
     """

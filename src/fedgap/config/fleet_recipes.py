@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from fedgap.arrays import Floats
 from fedgap.config import error_messages
 from fedgap.config.checked_fields import Checked, Concentration, Number, count, wrong
 from fedgap.config.document import Section, plain
@@ -34,7 +35,6 @@ from fedgap.registry import FLEETS, call_extension
 from fedgap.streams import stream
 from fedgap.system import propagation
 
-Array = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 MOST_CLIENTS = 100_000
@@ -192,11 +192,11 @@ def city(seed: int, **arguments: Any) -> dict[str, Any]:
     return columns | _city_processors(recipe, seed) | _cycled(recipe, recipe.count, ("pue",))
 
 
-def _cycled(recipe: Section, size: int, keys: tuple[str, ...]) -> dict[str, Array]:
+def _cycled(recipe: Section, size: int, keys: tuple[str, ...]) -> dict[str, Floats]:
     return {key: np.resize(np.asarray(getattr(recipe, key), dtype=np.float64), size) for key in keys}
 
 
-def _city_processors(recipe: City, seed: int) -> dict[str, Array]:
+def _city_processors(recipe: City, seed: int) -> dict[str, Floats]:
     """A tier for each client, and its clock: the tier's, times a log-normal factor of median 1."""
     draws = stream(seed, "processors").random(recipe.count)
     edges = np.cumsum([tier.share for tier in recipe.tiers])

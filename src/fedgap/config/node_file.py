@@ -85,7 +85,7 @@ def _device(written: Any, label: str) -> dict[str, Any]:
     if not isinstance(written, Mapping):
         raise InputError(f"{label}: device: must be a mapping of figures such as uplink_gain; got {shown(written)}")
     if unfit := [key for key in written if key in NOT_A_DEVICE]:
-        raise InputError(f"{label}: device.{unfit[0]}: is no figure of a device; leave it out")
+        raise InputError(f"{label}: device.{unfit[0]}: does not describe a device; leave it out")
     device = dict(written)
     if "uplink_gain" in device:
         device.setdefault("downlink_gain", device["uplink_gain"])

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError, model_validator
 
+from fedgap.arrays import Floats
 from fedgap.config import error_messages
 from fedgap.config.checked_fields import Histogram
 from fedgap.config.document import SHORTHAND_KEYS, Document, Written
@@ -31,15 +32,13 @@ from fedgap.system.fleet import Fleet
 from fedgap.theory.convergence import BoundConstants, bound_constants
 from fedgap.theory.generalization import statement
 
-Array = npt.NDArray[np.float64]
-
 
 @error_messages.register
 class Scenario(Document):
     """All that planning needs: the task, the bound, the server and every client, in SI units.
 
-    ``Scenario.load`` reads a file or a preset; what it returns is resolved: recipes are expanded into clients, and the
-    mode into the keys it stands for.
+    ``Scenario.load("paper-mnist", ["budget.delay_s=120"])`` reads a preset or a file; what it returns is resolved:
+    recipes are expanded into clients, and the mode into the keys it stands for.
     """
 
     kind: ClassVar[str] = "scenario"
@@ -136,7 +135,7 @@ class Scenario(Document):
     def fleet(self) -> Fleet:
         """The clients and the server as arrays, for the cost formulas."""
 
-        def column(key: str, default: float | None = None) -> Array:
+        def column(key: str, default: float | None = None) -> Floats:
             values = [getattr(client, key) for client in self.clients]
             return np.array([default if value is None else value for value in values], dtype=np.float64)
 
@@ -154,7 +153,7 @@ class Scenario(Document):
             uplink_noise_psd_w_hz=np.array(self.noise_psd_w_hz),
         )
 
-    def phi(self) -> Array:
+    def phi(self) -> Floats:
         """φ_n of every client, shape (N,): as given, or from its label histogram and its target's.
 
         :raises InputError: where a histogram has no φ (the singularity of Lemma 1).

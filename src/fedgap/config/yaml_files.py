@@ -38,7 +38,7 @@ def read_file(path: Path) -> str:
         if not path.exists():
             raise InputError(f"{shown(path)}: no such file")
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)  # the file's size would not do: a pipe has none, and a device has no end
+            data = file.read(MAX_BYTES + 1)  # not the file's size: a pipe has none, and a device has no end
         if len(data) > MAX_BYTES:
             raise InputError(f"{shown(path)}: is too large; at most {MAX_BYTES // 10**6} MB are read")
         return data.decode("utf-8-sig")

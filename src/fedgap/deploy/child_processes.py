@@ -29,7 +29,7 @@ TASK_POLL_S = "0.1"
 
 
 class DeployError(FedgapError):
-    """Something of the deployment did not start or did not go on; the message names it and its log."""
+    """A part of the deployment did not start, or stopped; the message names it and its log."""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -73,7 +73,7 @@ class Process:
         self.kill()
 
     def must_live(self) -> None:
-        """Raises where it has ended."""
+        """Raise an error if it has ended."""
         if not self.alive():
             raise DeployError(f"{self.name} ended with code {self._process.returncode}: {last_words(self.log)}")
 
@@ -104,7 +104,7 @@ def free_port() -> int:
 
 
 def wait_until(true: Callable[[], bool], seconds: float, what: str, process: Process) -> None:
-    """Waits for ``true``; the process must live meanwhile."""
+    """Wait for ``true``; the process must stay alive meanwhile."""
     deadline = time.monotonic() + seconds
     while not true():
         process.must_live()

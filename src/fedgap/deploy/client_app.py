@@ -13,13 +13,11 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedgap.deploy.packet import PACKET, RECORD
 from fedgap.deploy.worker_socket import ask
 
 app = ClientApp()
 """What the app's ``pyproject.toml`` names."""
-
-RECORD, PACKET = "fedgap", "packet"
-"""A message's content is one ConfigRecord with one entry: a packet's bytes."""
 
 
 def _handle(message: Message, context: Context) -> Message:

@@ -60,7 +60,7 @@ class Profile:
 
 def _counts(value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_CLASSES:
-        raise PacketError("label_counts: must be a list with one count a class")
+        raise PacketError("label_counts: must be a list with one count per class")
     if any(isinstance(v, bool) or not isinstance(v, int) or not 0 <= v <= MOST_SAMPLES for v in value):
         raise PacketError("label_counts: must be whole numbers that are not negative")
     return tuple(value)

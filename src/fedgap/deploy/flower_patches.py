@@ -50,7 +50,7 @@ def pull_soon() -> None:
 
 
 def pull_for(seconds_left: Callable[[], float]) -> None:
-    """Make the server's grid give up a part of an answer after so many seconds.
+    """Make the server's grid give up a part of an answer after ``seconds_left()``.
 
     A node may announce an answer and never send it. Flower would ask for its parts for two hours, and all other nodes'
     answers would wait behind it.

@@ -10,7 +10,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -26,8 +25,10 @@ from fedgap.deploy.child_processes import (
 )
 from fedgap.deploy.flower_patches import check_version
 from fedgap.deploy.keys import private_folder
+from fedgap.deploy.transport import Patience
 from fedgap.deploy.worker_socket import SOCKET
 from fedgap.errors import FedgapError, InfeasibleError, InputError
+from fedgap.files import write_text
 from fedgap.running.events import Event, read_rounds
 from fedgap.running.run import Run
 
@@ -51,7 +52,7 @@ clientapp = "fedgap.deploy.client_app:app"
 
 [tool.flwr.app.config]
 experiment = "embedded"   # an experiment's file (an absolute path), or a preset
-folder = "runs/deployed"  # the run's folder on the server; a run that was killed goes on there
+folder = "runs/deployed"  # the run's folder on the server; a run that was killed continues there
 nodes = 4                 # how many must enrol before planning
 round-timeout = 60.0      # seconds the server waits for a round's answers
 enrol-timeout = 180.0     # seconds it waits for all nodes to enrol
@@ -63,16 +64,8 @@ def write_app(folder: Path) -> Path:
     """The Flower app's folder, for ``flwr run``."""
     folder.mkdir(parents=True, exist_ok=True)
     version = metadata.version("fedgap")
-    (folder / "pyproject.toml").write_text(APP.format(version=version), encoding="utf-8")
+    write_text(folder / "pyproject.toml", APP.format(version=version))
     return folder
-
-
-@dataclass(frozen=True)
-class Timeouts:
-    """Seconds the server waits: for a round's answers, and for nodes to enrol."""
-
-    round_s: float = 60.0
-    enrol_s: float = 180.0
 
 
 class SuperLink:
@@ -91,9 +84,10 @@ class SuperLink:
         self.logs.mkdir(exist_ok=True)
         self.environ = environment(home)
         del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # the server app is started once: no hurry
-        (home / "config.toml").write_text(
+        write_text(
+            home / "config.toml",
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.reach}:{port}"\n'
-            f"root-certificates = {json.dumps(str((keys / 'ca.crt').resolve()))}\n", encoding="utf-8")
+            f"root-certificates = {json.dumps(str((keys / 'ca.crt').resolve()))}\n")
         self.process: Process | None = None
 
     def start(self) -> None:
@@ -118,10 +112,10 @@ class SuperLink:
             if "already" not in str(error):
                 raise
 
-    def submit(self, app: Path, experiment: Path, out: Path, nodes: int, timeouts: Timeouts) -> str:
+    def submit(self, app: Path, experiment: Path, out: Path, nodes: int, patience: Patience) -> str:
         """Starts a run of the app; its id."""
         settings = {"experiment": str(experiment.resolve()), "folder": str(out.resolve()), "nodes": nodes,
-                    "round-timeout": timeouts.round_s, "enrol-timeout": timeouts.enrol_s}
+                    "round-timeout": patience.round_s, "enrol-timeout": patience.enrol_s}
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
         return str(flwr(["run", str(app), CONNECTION, "--run-config", text], self.environ)["run-id"])
 
@@ -209,7 +203,7 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
           on_events: Callable[[list[Event]], None] | None = None, most_restarts: int = 5) -> Run:
     """Waits for the run's end; starts a dead SuperLink again and submits a new run where the server's died.
 
-    The session goes on from its checkpoint. Gives up after ``most_restarts`` in a row without a new round.
+    The session continues from its checkpoint. Gives up after ``most_restarts`` in a row without a new round.
     """
     (out / LOCK).unlink(missing_ok=True)
     submit()
@@ -228,7 +222,7 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
             raise _failure(out / "failed.json")
         assert superlink.process is not None
         dead = not superlink.process.alive()
-        if not dead and not (_server_died(out, since=submitted)):
+        if not dead and not _server_died(out, since=submitted):
             continue
         if run.finished:
             break
@@ -287,4 +281,3 @@ def forget_secrets(folder: Path) -> None:
         for log in node.glob("*.log"):
             shutil.move(log, logs / log.name)
         shutil.rmtree(node, ignore_errors=True)
-

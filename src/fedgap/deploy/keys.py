@@ -41,10 +41,10 @@ def private_folder(folder: Path) -> Path:
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
-    """A certificate authority of this deployment's own and a server certificate for ``hosts`` (names or addresses).
+    """A certificate authority for this deployment and a server certificate for ``hosts`` (names or addresses).
 
     The loopback interface is always among them: a SuperLink that listens everywhere starts its server app there.
-    Where ``ca.key`` exists already it is kept, so that nodes that know ``ca.crt`` go on trusting the server.
+    Where ``ca.key`` exists already it is kept, so that nodes that know ``ca.crt`` keep trusting the server.
     """
     names = [_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])]
     private_folder(folder)

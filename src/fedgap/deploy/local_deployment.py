@@ -13,13 +13,13 @@ from fedgap.deploy.enrol import first_clients, most_request_bytes
 from fedgap.deploy.flower_processes import (
     NodeProcesses,
     SuperLink,
-    Timeouts,
     forget_secrets,
     local_superlink,
     watch,
     write_app,
 )
 from fedgap.deploy.keys import private_folder
+from fedgap.deploy.transport import Patience
 from fedgap.running.events import Event
 from fedgap.running.run import Run
 
@@ -33,11 +33,11 @@ class Local:
     experiment: Path
     app: Path
     out: Path
-    timeouts: Timeouts
+    patience: Patience
 
     def submit(self) -> str:
-        """Starts a run, which goes on where an earlier one was killed."""
-        return self.superlink.submit(self.app, self.experiment, self.out, len(self.nodes), self.timeouts)
+        """Start a run, which continues where an earlier one was killed."""
+        return self.superlink.submit(self.app, self.experiment, self.out, len(self.nodes), self.patience)
 
     def run(self, on_events: Callable[[list[Event]], None] | None = None) -> Run:
         """Submits and waits for the end."""
@@ -45,7 +45,7 @@ class Local:
 
 
 @contextmanager
-def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts | None = None,
+def local(experiment: Experiment, count: int, out: Path, *, patience: Patience | None = None,
           epsilon: float | None = None, warm: bool = True,
           through: Callable[[int], int] | None = None) -> Iterator[Local]:
     """Starts a SuperLink and ``count`` nodes, each with its share of the experiment's data; ends them all after.
@@ -74,9 +74,9 @@ def local(experiment: Experiment, count: int, out: Path, *, timeouts: Timeouts |
                                  key=superlink.keys / name, warm=warm)
             nodes.append(node)
             node.start()
-        yield Local(superlink, nodes, file, write_app(folder / "app"), out, timeouts or Timeouts())
+        yield Local(superlink, nodes, file, write_app(folder / "app"), out, patience or Patience())
     finally:
-        superlink.stop()  # first, or the server would go on for a round or two without its nodes
+        superlink.stop()  # first, or the server would train a round or two without its nodes
         for node in nodes:
             node.stop()
         forget_secrets(folder)

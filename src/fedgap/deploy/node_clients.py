@@ -23,7 +23,7 @@ from fedgap.running.faults import Attendance, Work
 from fedgap.running.run_accounts import RunAccounts
 
 TTL_MARGIN_S = 2.0
-"""A message lives so much longer than its round, so that the deadline is the server's and not the SuperLink's."""
+"""A message lives this much longer than its round, so that the server sets the deadline, not the SuperLink."""
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Arrivals:
         dropped = marked(self.dropped)
         spent = np.where(dropped, 0.0, 1.0)
         return Attendance(marked([*self.updates, *self.rejected]), dropped, marked(self.late), spent * work.compute_j,
-                          spent * work.upload_j, spent * work.client_s, float(work.client_s.max()))
+                          spent * work.upload_j, spent * work.client_s, work.delay_s)
 
 
 class NodeClients:

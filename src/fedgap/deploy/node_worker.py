@@ -23,6 +23,7 @@ from fedgap.deploy.node_data import LocalNodeData, NodeSettings
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.worker_socket import MOST_BYTES, SOCKET, WorkerError, receive_frame, send_frame
 from fedgap.errors import FedgapError
+from fedgap.files import write_json
 
 IDLE_S = 900.0
 """A worker that nobody asked anything for so long ends."""
@@ -60,7 +61,7 @@ class NodeWorker:
             raise PacketError("which node is meant cannot be read") from None
         if isinstance(spec, dict) and "experiment" in spec:
             path = Path(tempfile.mkstemp(".json", "node-", self.folder)[1])
-            path.write_text(json.dumps(spec), encoding="utf-8")
+            write_json(path, spec)
             file = NodeSettings.load(path)
         else:
             file = NodeSettings.of(self.folder)

@@ -13,6 +13,8 @@ from typing import Any
 
 from fedgap.errors import FedgapError
 
+RECORD, PACKET = "fedgap", "packet"
+"""A Flower message's content is one ConfigRecord of this name with one entry: a packet's bytes."""
 _MAGIC = b"FGP1"
 _HEAD = struct.Struct("<4sI")
 MOST_FIELDS_BYTES = 2**20
@@ -20,7 +22,7 @@ MOST_FIELDS_BYTES = 2**20
 
 
 class PacketError(FedgapError):
-    """Bytes that are no packet, or a packet that is not what was asked for; the message says why."""
+    """Bytes that are not a packet, or a packet that is not what was asked for; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Packet:
             raise PacketError("the packet breaks off")
         magic, length = _HEAD.unpack_from(data)
         if magic != _MAGIC:
-            raise PacketError("this is no packet of this version")
+            raise PacketError("this is not a packet of this version")
         if length > MOST_FIELDS_BYTES or _HEAD.size + length > len(data):
             raise PacketError("the packet's fields break off or are too long")
         try:
@@ -54,7 +56,7 @@ class Packet:
         except (ValueError, KeyError, TypeError, RecursionError):
             raise PacketError("the packet's fields cannot be read") from None
         if not isinstance(fields, dict):
-            raise PacketError("the packet's fields are no mapping")
+            raise PacketError("the packet's fields are not a mapping")
         blobs, at = {}, _HEAD.size + length
         for name, size in lengths:
             if size < 0 or at + size > len(data):

@@ -13,11 +13,12 @@ def noised_counts(counts: ArrayLike, epsilon: float, secret: bytes) -> NDArray[n
     """max(0, round(c_z + Laplace(1/ε))) for each class z: the label histogram, ε-differentially private.
 
     Adding or removing one sample changes one count by 1, so the noise has scale 1/ε; rounding and clipping come after
-    it and cost nothing. Where all counts would be 0 the largest noisy one becomes 1, for a histogram needs a sample.
+    it and cost nothing. Where all counts would be 0 the largest noisy one becomes 1: a histogram needs a sample.
 
     :param counts: samples of each class, shape (classes,); :param epsilon: ε > 0, smaller is more private;
     :param secret: known to the node alone. With it the same counts and ε have the same noise, so that asking again
-        tells nothing new; others have noise of their own, for the difference of two reports would tell the truth.
+        tells nothing new; other counts get other noise, because the difference of two reports would
+        otherwise tell the truth.
     """
     exact = np.asarray(counts, dtype=np.int64)
     if not epsilon > 0.0:

@@ -17,16 +17,15 @@ from flwr.serverapp import Grid, ServerApp
 from fedgap.config import Experiment
 from fedgap.deploy.flower_patches import pull_for
 from fedgap.deploy.flower_processes import LOCK
-from fedgap.deploy.packet import Packet
+from fedgap.deploy.packet import PACKET, RECORD, Packet
 from fedgap.deploy.session import Session
 from fedgap.deploy.transport import Answer, Patience
 from fedgap.errors import FedgapError
 from fedgap.files import write_json
 from fedgap.running.events import Event
 from fedgap.running.job import Job
-from fedgap.running.live_progress import describe
+from fedgap.running.live_progress import describe, describe_news
 
-RECORD, PACKET = "fedgap", "packet"
 LEAST_PULL_S = 1.0
 LOG = logging.getLogger("flwr")
 
@@ -46,7 +45,7 @@ class GridTransport:
         return set(self.grid.get_node_ids())
 
     def send(self, packets: dict[int, Packet], ttl_s: float) -> dict[int, str]:
-        """Pushes one message a node; its time to live is the round's, so that no node works on a stale round."""
+        """Push one message per node; its time to live is the round's, so that no node works on a stale round."""
         if not packets:
             return {}
         if any(packet.fields["kind"] != "hello" for packet in packets.values()):
@@ -100,7 +99,7 @@ def end_with_parent(poll_s: float = 1.0) -> None:
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Runs, or goes on with, the experiment that the run's configuration names."""
+    """Run, or resume, the experiment that the run's configuration names."""
     if Path(sys.argv[0]).name == "flwr-serverapp":  # in a simulation the app is a thread of another process
         end_with_parent()
     settings = context.run_config
@@ -116,9 +115,8 @@ def main(grid: Grid, context: Context) -> None:
 
     def report(job: Job, event: Event) -> None:
         LOG.info("%s", describe(job, event))
-        for news in event.get("news", []):
-            who = f"{job.names[news['client']]} " if "client" in news else ""
-            LOG.info("round %d: %s%s", event["round"], who, news["what"])
+        for news in describe_news(job, event):
+            LOG.info("round %d: %s", event["round"], news)
 
     try:
         experiment = Experiment.load(str(settings["experiment"]))

@@ -24,10 +24,10 @@ from fedgap.learning.models.layout import Layout
 from fedgap.planning.plan import Plan
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog
-from fedgap.running.job import Job
+from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.prepare import data_arguments
-from fedgap.running.run import Run, finish, has_run, write_versions
+from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.train_and_resume import write_run
 
 
@@ -63,7 +63,7 @@ class Session:
         rounds = self._rounds(job, run.plan, run_id)
         if state is not None:
             rounds.load([state])
-            self._news.tell(None, f"the server went on from its checkpoint after {rounds.round} rounds")
+            self._news.tell(None, f"the server resumed from its checkpoint after {rounds.round} rounds")
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
         write_versions([self.folder], rounds)
         while not rounds.accounts[0].stopped(rounds.round):

@@ -32,7 +32,7 @@ class WorkerError(FedgapError):
 
 
 def send_frame(connection: socket.socket, data: bytes) -> None:
-    """Length, then bytes; at once, for whoever has an empty frame's length may answer and hang up."""
+    """Send length and bytes in one call: the receiver of an empty frame's length may answer and hang up."""
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
@@ -98,7 +98,7 @@ def connect(folder: Path, timeout_s: float, *, passing: bool = False) -> socket.
 
 
 def _start_worker(folder: Path, passing: bool) -> subprocess.Popen[bytes]:
-    """A worker in a session of its own, logging into the folder."""
+    """Start a worker in a separate session, which logs into the folder."""
     command = [sys.executable, "-m", "fedgap.deploy.node_worker", str(folder), *(["--passing"] if passing else [])]
     with open(folder / "worker.log", "ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)

@@ -22,6 +22,7 @@ import numpy as np
 
 from fedgap.evidence.store import Store
 from fedgap.evidence.training import digest, stacks, train
+from fedgap.files import write_bytes
 from fedgap.learning.data import Dataset, load
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
@@ -41,7 +42,7 @@ def pack(jobs: Mapping[str, Job], folder: Path) -> None:
         partitions[name] = job.indices.astype(np.uint16 if job.indices.max() < 2**16 else np.uint32)
         values |= {"indices": name, "faults": job.faults.to_dict()}
         written[key] = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in values.items()}
-    (folder / "jobs.json.gz").write_bytes(gzip.compress(json.dumps(written).encode(), mtime=0))
+    write_bytes(folder / "jobs.json.gz", gzip.compress(json.dumps(written).encode(), mtime=0))
     np.savez_compressed(folder / "partitions.npz", **partitions)
 
 
@@ -58,12 +59,12 @@ def unpack(folder: Path) -> dict[str, Job]:
     return jobs
 
 
-def open_data(job: Job, folder: Path | None) -> Dataset:
-    """Return the job's data set, from ``folder`` or its subfolder of the data's name if one is given."""
+def open_data(settings: dict[str, Any], folder: Path | None) -> Dataset:
+    """Load a data set, from ``folder`` or its subfolder of the data's name if one is given."""
     if folder is None:
-        return load(**job.data)
-    subfolder = folder / job.data["name"]
-    return load(**(job.data | {"folder": subfolder if subfolder.is_dir() else folder}))
+        return load(**settings)
+    subfolder = folder / settings["name"]
+    return load(**settings | {"folder": subfolder if subfolder.is_dir() else folder})
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--at-once", type=int, default=64)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--share", default="1/1", help="e.g. 2/4: the second of four processes that share the work")
-    parser.add_argument("--stop-after", type=float, default=float("inf"), help="start no stack after so many seconds")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="start no stack after this many seconds")
     given = parser.parse_args(arguments)
     began = time.monotonic()
     store = Store(given.out)
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
         started = time.monotonic()
         first = jobs[keys[0]]
         if dataset is None or dataset.digest() != first.data_sha256:
-            dataset = open_data(first, given.data)
+            dataset = open_data(first.data, given.data)
         store.add(train({key: jobs[key] for key in keys}, dataset, at_once=given.at_once))
         clients = [int(jobs[key].selected[-1].sum()) for key in keys]
         print(f"stack {turn}/{len(todo)}: {len(keys)} runs, {first.rounds} to {jobs[keys[-1]].rounds} rounds, "

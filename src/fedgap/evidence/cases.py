@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedgap.analysis import mean_pruning_ratio
 from fedgap.config import Experiment, Scenario
 from fedgap.errors import FedgapError, InfeasibleError
+from fedgap.evidence.bundle import open_data
 from fedgap.evidence.definition import Panel
 from fedgap.evidence.training import training_key
 from fedgap.files import write_text
-from fedgap.learning.data import Dataset, load
+from fedgap.learning.data import Dataset
 from fedgap.planning import Plan
 from fedgap.planning import plan as make_plan
 from fedgap.planning.diagnosis import most_rounds
@@ -26,6 +28,7 @@ from fedgap.planning.task import Task
 from fedgap.registry import SCHEMES
 from fedgap.running.job import Job
 from fedgap.running.prepare import Divided, divide, prepare
+from fedgap.running.worker_pool import all_in_processes
 
 
 @dataclass(frozen=True)
@@ -65,34 +68,18 @@ class Planned:
     def facts(self) -> dict[str, Any]:
         """Return what a result repeats of the plan."""
         case, plan = self.case, self.plan
-        rounds = max(1, plan.rounds)
-        clients = sum(s.rounds * int(s.selected.sum()) for s in plan.segments) / rounds
-        ratio = sum(s.rounds * float(s.pruning_ratio[s.selected].mean()) for s in plan.segments) / rounds
+        clients = sum(s.rounds * int(s.selected.sum()) for s in plan.segments) / max(1, plan.rounds)
         return {"mode": case.mode, "scheme": case.scheme, "seed": case.seed, "value": case.value, "run": self.key,
                 "scenario": self.scenario.hash(), "rounds": plan.rounds, "rounds_asked": self.rounds_asked,
                 "theta": float(f"{plan.theta:.6g}") if np.isfinite(plan.theta) else None,
-                "clients": round(clients, 3), "pruning_ratio": round(ratio, 4),
+                "clients": round(clients, 3), "pruning_ratio": round(mean_pruning_ratio(plan) or 0.0, 4),
                 "energy_j": round(plan.energy_j, 3), "delay_s": round(plan.delay_s, 3)}
 
 
-class KnownData(Dataset):
-    """A data set that computes its digest once."""
-
-    def digest(self) -> str:
-        """SHA-256 of all tensors."""
-        if "known" not in self.__dict__:
-            self.__dict__["known"] = super().digest()
-        return str(self.__dict__["known"])
-
-
-def open_data(experiment: Experiment, folder: Path | None = None) -> Dataset:
-    """Return the experiment's data set, from ``folder`` or its subfolder of the data's name if one is given."""
-    settings = experiment.data.model_dump(exclude_none=True)
-    if folder is not None:
-        subfolder = folder / settings["name"]
-        settings |= {"folder": subfolder if subfolder.is_dir() else folder}
-    data = load(**settings)
-    return KnownData(**vars(data))
+@cache
+def open_data_of(experiment: str, folder: Path | None) -> Dataset:
+    """Return an experiment's data set, which a process reads once; see :func:`open_data`."""
+    return open_data(Experiment.load(experiment).data.model_dump(exclude_none=True), folder)
 
 
 def cases(panel: Panel) -> Iterator[Case]:
@@ -167,17 +154,10 @@ def _most_rounds(scenario: Scenario, scheme: str, plans: Path) -> int:
     return int(path.read_text(encoding="utf-8"))
 
 
-_DATA_OF_THIS_PROCESS: dict[str, Dataset] = {}
-
-
 def _plan_in_child(task: tuple[Case, Path, Path | None]) -> str:
     case, plans, folder = task
-    settings = case.load()
-    name = settings.data.name
-    if name not in _DATA_OF_THIS_PROCESS:
-        _DATA_OF_THIS_PROCESS[name] = open_data(settings, folder)
     with suppress(FedgapError):  # reading the plan raises it again, and it is reported there
-        plan_case(case, _DATA_OF_THIS_PROCESS[name], plans, job=False)
+        plan_case(case, open_data_of(case.experiment, folder), plans, job=False)
     return case.digest()
 
 
@@ -190,12 +170,11 @@ def make_plans(todo: Sequence[Case], plans: Path, *, workers: int, done: Callabl
     tasks = [(case, plans, folder) for case in todo if case.digest() not in known]
     for _ in range(len(todo) - len(tasks)):
         done()
-    with index.open("a", encoding="utf-8") as file, ExitStack() as closing:
-        if workers == 1 or len(tasks) < 2:
-            planned: Iterable[str] = map(_plan_in_child, tasks)
-        else:
-            pool = closing.enter_context(multiprocessing.get_context("spawn").Pool(workers))
-            planned = pool.imap_unordered(_plan_in_child, tasks)
+    if workers == 1 or len(tasks) < 2:
+        planned: Iterator[str] = map(_plan_in_child, tasks)
+    else:
+        planned = all_in_processes(_plan_in_child, tasks, workers, lambda task: " ".join(task[0].overrides))
+    with index.open("a", encoding="utf-8") as file:
         for digest in planned:
             file.write(f"{digest}\n")
             file.flush()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgap.registry import SCHEMES
+from fedgap.report.figures import new_figure, save_figure
 from fedgap.statistics import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COLOURS = dict(zip(SCHEMES.built_in, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"),
                    strict=True))
@@ -23,22 +23,6 @@ MARKS = dict(zip(SCHEMES.built_in, "osD^vXP", strict=True))
 DASHES: dict[str, Any] = dict(zip(SCHEMES.built_in, ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (2, 1)), (0, (1, 1)),
                                             (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1, 1, 1))), strict=True))
 MODES = {"repaired": "repaired", "as_printed": "as printed"}
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure that needs no screen."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write the picture; equal figures give equal files."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, metadata={"Software": None} if path.suffix == ".png" else None)
 
 
 def draw_figure(results: Mapping[str, Any], path: Path) -> None:
@@ -93,7 +77,7 @@ def _draw_schemes(results: Mapping[str, Any], path: Path) -> None:
     said = "; bands" if loss else ", side by side at each value; bars"
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=9, title_fontsize=9,
                   title=f"means over seeds{said}: 95 % intervals")
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def _present(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedgap.errors import FedgapError
 from fedgap.evidence import partitions, table1
-from fedgap.evidence.cases import Case, Planned, cases, make_plans, open_data, plan_case
+from fedgap.evidence.cases import Case, Planned, cases, make_plans, open_data_of, plan_case
 from fedgap.evidence.definition import FOLDER, Figure, Panel, load_figure
 from fedgap.evidence.figure_pictures import draw_figure
 from fedgap.evidence.results import panel_results, provenance
@@ -50,16 +50,10 @@ class Workshop:
 
     def __post_init__(self) -> None:
         self.store = Store(self.out / "runs.jsonl")
-        self._datasets: dict[str, Dataset] = {}
 
     def dataset(self, experiment: str) -> Dataset:
         """Return the data set of an experiment, read once."""
-        from fedgap.config import Experiment
-
-        chosen = Experiment.load(experiment)
-        if chosen.data.name not in self._datasets:
-            self._datasets[chosen.data.name] = open_data(chosen, self.data)
-        return self._datasets[chosen.data.name]
+        return open_data_of(experiment, self.data)
 
 
 def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]:
@@ -156,4 +150,3 @@ def write(results: dict[str, Any], path: Path) -> None:
     for innermost in (r"\[[^{}\[\]]*\]", r"\{[^{}]*\}"):
         text = re.sub(innermost, lambda match: re.sub(r"\s*\n\s*", " ", match.group()), text)
     write_text(path, text + "\n")
-

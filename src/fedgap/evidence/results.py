@@ -32,11 +32,8 @@ def measured(planned: Planned, store: Store) -> dict[str, Any]:
 
 def elapsed(job: Job, axis: str) -> np.ndarray:
     """Return what the job has spent after each round, (R,): seconds for ``delay_s``, joules for ``energy_j``."""
-    by_segment = []
-    for segment in range(len(job.selected)):
-        work = job.work(segment)
-        energy = float((work.compute_j + work.upload_j).sum()) + job.broadcast_j()
-        by_segment.append(float(work.client_s.max()) if axis == "delay_s" else energy)
+    works = [job.work(segment) for segment in range(len(job.selected))]
+    by_segment = [work.delay_s if axis == "delay_s" else work.energy_j + job.broadcast_j() for work in works]
     return np.cumsum(np.array(by_segment)[job.schedule])
 
 

@@ -69,8 +69,7 @@ def kind(job: Job) -> str:
     separately (two mixed stacks of twelve took two and three times as long as the others).
     """
     alternates = np.count_nonzero(np.diff(job.schedule)) > 1
-    return json.dumps([job.model, job.data_sha256, job.engine, job.device, job.precision, job.threads, job.importance,
-                       job.accounting, digest(job.schedule) if alternates else ""], sort_keys=True)
+    return json.dumps([job.kind, job.importance, digest(job.schedule) if alternates else ""], sort_keys=True)
 
 
 def stacks(jobs: Mapping[str, Job], at_once: int) -> list[list[str]]:

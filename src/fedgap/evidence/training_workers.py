@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import torch
 
-from fedgap.errors import FedgapError
 from fedgap.evidence.bundle import pack, unpack
 from fedgap.evidence.training import Record, train
 from fedgap.learning.data import Dataset
+from fedgap.learning.engine.cpu_probe import probe
 from fedgap.running.job import Job
-from fedgap.running.worker_pool import Died, in_processes
+from fedgap.running.worker_pool import all_in_processes
 
 AT_ONCE = 64
 """Runs stacked in one computation on a GPU."""
@@ -31,16 +30,14 @@ def train_all(jobs: Mapping[str, Job], dataset: Dataset, *, workers: int) -> Ite
     if workers == 1 or len(local) < 4:
         yield from train(local, dataset)
         return
+    for precision in {job.precision for job in local.values()}:  # once here, and not again by every worker
+        probe(precision)
     with tempfile.TemporaryDirectory() as folder:
         pack(local, Path(folder))
         dataset.save(Path(folder) / "data.npz")
         # The longest first, so that the processes end together.
         keys = sorted(local, key=lambda key: -local[key].rounds * int(local[key].selected[-1].sum()))
-        with closing(in_processes(_train_one, [(folder, key) for key in keys], workers)) as results:
-            for (_, key), record in results:
-                if isinstance(record, Died):
-                    raise FedgapError(f"run {key}: {record.reason}")
-                yield record
+        yield from all_in_processes(_train_one, [(folder, key) for key in keys], workers, lambda task: f"run {task[1]}")
 
 
 @cache

@@ -1,8 +1,8 @@
 """Who has what: the division of a data set's samples among clients, and each client's target set.
 
 Label proportions p_{n,z} (client n, class z) come first; samples are then drawn to match them. Sizes are ``equal``
-(D̂_n = |D̂|/N for every client, drawn with replacement within a class, for the supply of a class would run out
-otherwise) or ``natural`` (every sample goes to exactly one client, and a client's size is what falls to it).
+(D̂_n = |D̂|/N for every client, drawn with replacement within a class, because the supply of a class would run
+out otherwise) or ``natural`` (every sample goes to exactly one client, and a client's size is what falls to it).
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Partition:
 def partition(train_y: NDArray[np.int64], test_y: NDArray[np.int64], clients: int, classes: int, seed: int, *,
               kind: Kind = "dirichlet", concentration: float = 5.0, sizes: Sizes | None = None, shards: int = 2,
               file: str | Path | None = None, target: Target = "global", target_size: int | None = None) -> Partition:
-    """Divides a data set among N ``clients``.
+    """Divide a data set among N ``clients``.
 
     ``kind``: ``dirichlet``, the paper's: p_n ~ Dirichlet(σ) over the classes for each client; ``dirichlet_by_class``:
     each class is split over the clients by a Dirichlet(σ) draw; ``iid``; ``shards``: the samples sorted by label, cut
-    into N x ``shards`` runs, ``shards`` runs a client; ``quantity``: i.i.d. labels, sizes proportional to a
+    into N x ``shards`` runs, ``shards`` runs for each client; ``quantity``: i.i.d. labels, sizes proportional to a
     Dirichlet(σ) draw; ``file``: a list of index lists (JSON) or arrays ``0``, ``1``, ... (npz). σ is
     ``concentration``. ``sizes`` is ``equal`` unless the kind fixes the sizes itself (by class, quantity, file).
 
@@ -66,8 +66,7 @@ def partition(train_y: NDArray[np.int64], test_y: NDArray[np.int64], clients: in
     _check(clients, concentration, shards, len(train_y), target_size)
     if kind not in KINDS:
         raise InputError(f"partition.kind: {kind!r} is unknown; one of {', '.join(KINDS)}")
-    own_sizes = kind in ("dirichlet_by_class", "quantity", "file")
-    sizes = sizes or ("natural" if own_sizes else "equal")
+    sizes = sizes or ("natural" if kind in ("dirichlet_by_class", "quantity", "file") else "equal")
     if sizes == "equal" and kind in ("quantity", "file"):
         raise InputError(f"partition.sizes: equal cannot be with kind {kind}, which fixes the sizes; leave sizes out")
     draw = stream(seed, "partition")
@@ -87,7 +86,7 @@ def partition(train_y: NDArray[np.int64], test_y: NDArray[np.int64], clients: in
             p = p * np.bincount(train_y, minlength=classes)  # a class's weight is its supply
         train = (_with_replacement if sizes == "equal" else _exactly_once)(train_y, p, draw)
     train = [np.sort(own.astype(np.int64)) for own in train]  # the order of draws carries no meaning
-    empty = [n for n, own in enumerate(train) if len(own) == 0]
+    empty = [n for n, indices in enumerate(train) if len(indices) == 0]
     if empty:
         cure = "list some" if kind == "file" else "use sizes: equal, a larger concentration or fewer clients"
         raise InputError(f"partition{'.file' * (kind == 'file')}: client {empty[0]} gets no sample; {cure}")
@@ -138,7 +137,7 @@ def _exactly_once(labels: Indices, p: NDArray[np.float64], draw: np.random.Gener
 def _shards(labels: Indices, clients: int, shards: int, sizes: Sizes, draw: np.random.Generator) -> list[Indices]:
     if clients * shards > len(labels):
         raise InputError(f"partition.shards: {clients} x {shards} shards of {len(labels)} samples would be empty; "
-                         f"at most {len(labels) // clients} a client")
+                         f"at most {len(labels) // clients} per client")
     order = draw.permutation(len(labels))
     order = order[np.argsort(labels[order], kind="stable")]  # sorted by label, at random within one
     runs = np.split(order, np.cumsum(_even(len(labels), clients * shards))[:-1])
@@ -161,14 +160,15 @@ def _targets(train: list[Indices], train_y: Indices, test_y: Indices, target: Ta
         raise InputError(f"partition.target: {target!r} is unknown; global or own")
     share = len(test_y) / (len(train_y) + len(test_y))
     kept, held = [], []
-    for n, own in enumerate(train):
-        k = max(1, round(share * len(own))) if size is None else size
-        if k >= len(own):
-            raise InputError(f"partition.target_size: client {n} has {len(own)} samples; holding out {k} leaves none")
-        out = np.zeros(len(own), dtype=bool)
-        out[stream(seed, "target", n).permutation(len(own))[:k]] = True
-        kept.append(own[~out])
-        held.append(own[out])
+    for n, indices in enumerate(train):
+        k = max(1, round(share * len(indices))) if size is None else size
+        if k >= len(indices):
+            raise InputError(f"partition.target_size: client {n} has {len(indices)} samples; holding out {k} leaves "
+                             "none")
+        out = np.zeros(len(indices), dtype=bool)
+        out[stream(seed, "target", n).permutation(len(indices))[:k]] = True
+        kept.append(indices[~out])
+        held.append(indices[out])
     return kept, held, train_y
 
 
@@ -186,11 +186,11 @@ def _from_file(file: str | Path | None, clients: int, samples: int) -> list[Indi
     try:
         train = readers[path.suffix](path)
     except (OSError, ValueError, TypeError, KeyError, OverflowError, EOFError, BadZipFile) as error:
-        raise InputError(f"partition.file: {path} cannot be read as one list of indices a client ({error})") from None
+        raise InputError(f"partition.file: {path} cannot be read as one list of indices per client ({error})") from None
     if len(train) != clients:
         raise InputError(f"partition.file: {path} has {len(train)} clients, the scenario {clients}; they must agree")
-    for n, own in enumerate(train):
-        if own.ndim != 1 or (len(own) and not (own.min() >= 0 and own.max() < samples)):
+    for n, indices in enumerate(train):
+        if indices.ndim != 1 or (len(indices) and not (indices.min() >= 0 and indices.max() < samples)):
             raise InputError(f"partition.file: {path}: client {n}'s indices must be a list of numbers "
                              f"in 0..{samples - 1}")
     return train

@@ -20,20 +20,8 @@ Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(ω (M,), inputs (S, ...), labels (S, ...)) → losses (S,), differentiable in ω."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """One quantity at each visited point of the pilot, in order."""
-
-    values: tuple[float, ...]
-
-    @property
-    def maximum(self) -> float:
-        """What a bound needs."""
-        return max(self.values)
-
-    def quantile(self, q: float) -> float:
-        """The q-quantile over the visited points, 0 ≤ q ≤ 1."""
-        return float(torch.tensor(self.values, dtype=torch.float64).quantile(q))
+Spread = tuple[float, ...]
+"""One quantity at each visited point of the pilot, in order."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +45,7 @@ class Pilot:
     @property
     def initial_gap(self) -> float:
         """L(ω⁰) − 0 ≥ L(ω⁰) − L(ω*)."""
-        return self.losses.values[0]
+        return self.losses[0]
 
 
 def objective_of(module: nn.Module) -> Objective:
@@ -158,7 +146,7 @@ def pilot(module: nn.Module, inputs: Tensor, labels: Tensor, *, rate: float, bat
         weights = weights - rate * known
 
     def spread(name: str) -> Spread:
-        return Spread(tuple(row[name] for row in rows))
+        return tuple(row[name] for row in rows)
 
     return Pilot(spread("moment"), spread("norm"), spread("curvature"), {r: spread(str(r)) for r in ratios},
                  spread("ratio"), spread("loss"), tuple(visited))

@@ -35,7 +35,8 @@ def save_figure(figure: Figure, path: str | Path | None) -> Figure:
         check_picture(path)
         try:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=150)
+            # Without the name and version of matplotlib, equal figures give equal files.
+            figure.savefig(path, dpi=150, metadata={"Software": None} if Path(path).suffix == ".png" else None)
         except OSError as error:
             raise InputError(f"{path}: cannot be written ({error.strerror})") from None
     return figure

@@ -16,8 +16,8 @@ NARROWEST = 20
 class Sheet:
     """A table, its title above and a caption below: numbers to the right, words to the left.
 
-    Where it is wider than the terminal, words are folded; where that is not enough the columns go on below, the first
-    one repeated. A number is never shortened, as rich would.
+    Where it is wider than the terminal, words are folded; where that is not enough the columns continue below, with
+    the first one repeated. A number is never shortened, as rich would.
     """
 
     def __init__(self, title: str, *columns: str, left: Sequence[str] = (), caption: str | None = None) -> None:

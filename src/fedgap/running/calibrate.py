@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RATIOS = (0.1, 0.3, 0.5)
 """Pruning ratios at which the sensitivity is shown: it is not constant, and a reader should see that."""
 MOST_CLIENTS = 10
-"""A pilot's batch is that of so many clients at most: the constants are a sample's or a model's, not a fleet's."""
+"""A pilot's batch is that of this many clients at most: the constants belong to samples and model, not to a fleet."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +90,17 @@ class Calibration(Printable):
         return [table, self._remarks()]
 
     def _remarks(self) -> str:
-        model, own, ratio = self.scenario.model, self.sizes, self.moment_ratio
+        model, measured, ratio = self.scenario.model, self.sizes, self.moment_ratio
         text = (
             f"The theorem's own γ₂·R = L²·B² is {theorem_weight(self.scenario.bound):.3g}; the secant is an "
             f"estimate, not a bound, and not constant in λ. E‖G‖²·Z·k/A² is {ratio.quantile(0.5):.3g} in the median "
             f"and {ratio.taken:.3g} at most, where the proof takes it to be at most 1."
         )
-        if (model.gradient_bits, model.flops_per_sample) != (own["gradient_bits"], own["flops_per_sample"]):
+        if (model.gradient_bits, model.flops_per_sample) != (measured["gradient_bits"], measured["flops_per_sample"]):
             text += (
                 f" The scenario keeps gradient_bits {model.gradient_bits:.7g} and flops_per_sample "
-                f"{model.flops_per_sample:.3g}; the model itself has {own['gradient_bits']:.7g} and "
-                f"{own['flops_per_sample']:.3g} (--sizes takes those)."
+                f"{model.flops_per_sample:.3g}; the model itself has {measured['gradient_bits']:.7g} and "
+                f"{measured['flops_per_sample']:.3g} (--sizes takes those)."
             )
         return text
 
@@ -138,6 +138,8 @@ def calibrate(
     done: Callable[[], None] | None = None,
 ) -> Calibration:
     """Measure φ, A², B², L, L(ω⁰) − L(ω*) and the secant of γ₂·R for an experiment.
+
+    ``fedgap.calibrate(experiment).save(Path("scenario.yaml"))`` writes a scenario with what was measured.
 
     :param pilots: short trainings, the first from the weights that training starts from, each other from weights of
         its own; :param steps: of each;
@@ -178,7 +180,7 @@ def calibrate(
     if sizes:
         constants["model"] = model_sizes
     counts = (parts.label_counts, dataset.label_counts()[1], parts.target_counts)
-    ratio_seen = tuple(value for run in measured for value in run.moment_ratio.values)
+    ratio_seen = tuple(value for run in measured for value in run.moment_ratio)
     return Calibration(
         scenario=experiment.measured_scenario(counts, constants),
         quantities=quantities,
@@ -199,15 +201,15 @@ def _quantities(measured: list[Pilot], ratio: float) -> tuple[Quantity, ...]:
 
     return (
         maximum("initial_gap", "L(ω⁰) − L(ω*) with L(ω*) ≥ 0", [run.initial_gap for run in measured]),
-        maximum("smoothness", "L, the largest curvature", [v for run in measured for v in run.smoothness.values]),
-        maximum("gradient_moment", "A², of one sample", [v for run in measured for v in run.gradient_moment.values]),
-        maximum("parameter_moment", "B² = ‖ω‖²", [v for run in measured for v in run.parameter_moment.values]),
+        maximum("smoothness", "L, the largest curvature", [v for run in measured for v in run.smoothness]),
+        maximum("gradient_moment", "A², of one sample", [v for run in measured for v in run.gradient_moment]),
+        maximum("parameter_moment", "B² = ‖ω‖²", [v for run in measured for v in run.parameter_moment]),
         _sensitivity(measured, ratio),
     )
 
 
 def _sensitivity(measured: list[Pilot], ratio: float) -> Quantity:
-    values = tuple(value for run in measured for value in run.sensitivity[ratio].values)
+    values = tuple(value for run in measured for value in run.sensitivity[ratio])
     taken = float(np.median(values))
     return Quantity("pruning_sensitivity", f"secant of γ₂·R at λ = {ratio:g}", taken, "median", values)
 

@@ -25,7 +25,7 @@ class Checkpoints:
         self.folder = folder
 
     def save(self, rounds: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Keeps the state after ``rounds`` rounds and forgets the one before."""
+        """Keep the state after ``rounds`` rounds and remove the one before."""
         self.folder.mkdir(exist_ok=True)
         data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
         name = f"round-{rounds:06d}.safetensors"

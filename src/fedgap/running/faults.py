@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedgap.arrays import Bools, Floats
 from fedgap.streams import stream
-
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -40,16 +37,26 @@ class Work:
     of receiving the global gradient."""
 
     selected: Bools
-    compute_s: Array
-    upload_s: Array
-    download_s: Array
-    compute_j: Array
-    upload_j: Array
+    compute_s: Floats
+    upload_s: Floats
+    download_s: Floats
+    compute_j: Floats
+    upload_j: Floats
 
     @property
-    def client_s(self) -> Array:
+    def client_s(self) -> Floats:
         """Each selected client's τ_n + τ̂_n."""
         return self.compute_s + self.upload_s + self.download_s
+
+    @property
+    def delay_s(self) -> float:
+        """Seconds until the slowest selected client has ended."""
+        return float(self.client_s.max())
+
+    @property
+    def energy_j(self) -> float:
+        """Joules of all selected clients, without the broadcast."""
+        return float((self.compute_j + self.upload_j).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +66,9 @@ class Attendance:
     arrived: Bools
     dropped: Bools
     late: Bools
-    compute_j: Array
-    upload_j: Array
-    client_s: Array
+    compute_j: Floats
+    upload_j: Floats
+    client_s: Floats
     delay_s: float
 
 
@@ -74,7 +81,7 @@ def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendan
     lasts as long as its slowest client.
     """
     nobody = np.zeros_like(work.selected)
-    deadline = float(work.client_s.max())
+    deadline = work.delay_s
     if not faults.any:
         return Attendance(work.selected, nobody, nobody, work.compute_j, work.upload_j, work.client_s, deadline)
     draw = stream(seed, "faults", round_number).random((3, len(work.selected)))  # for all clients, whoever is selected
@@ -93,6 +100,6 @@ def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendan
     return Attendance(arrived, dropped, late, computed * work.compute_j, uploaded * work.upload_j, client_s, delay_s)
 
 
-def _share(spent: Array, whole: Array) -> Array:
+def _share(spent: Floats, whole: Floats) -> Floats:
     """spent/whole within 0..1; 1 where there was nothing to do."""
     return np.asarray(np.clip(np.divide(spent, whole, out=np.ones_like(spent), where=whole > 0.0), 0.0, 1.0))

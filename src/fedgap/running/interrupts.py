@@ -1,4 +1,4 @@
-"""Ctrl-C between rounds, never amid one; and one process a run."""
+"""Ctrl-C takes effect between rounds, never inside one; and only one process trains a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 def alone(folders: Sequence[Path]) -> Iterator[None]:
     """Hold these runs' folders for this process: two that trained one run would garble its log.
 
-    The lock is on ``job/job.json`` and goes with the process, however that ends.
+    The lock is on ``job/job.json``; it is released when the process ends, however that happens.
     """
     with ExitStack() as held:
         for folder in folders if fcntl is not None else ():

@@ -15,14 +15,10 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 from fedgap.files import write_bytes, write_json
 from fedgap.running.faults import Faults, Work
-
-Array = NDArray[np.float64]
-
-ACCOUNTINGS = ("as_printed", "measured")
-"""What an upload is charged: (1 − λ)H bits as the paper counts, or the bytes that the codec made."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +44,7 @@ class Job:
     energy_budget_j: float
     delay_budget_s: float
     accounting: str
+    """What an upload is charged: (1 − λ)H bits as the paper counts (``as_printed``), or the codec's (``measured``)."""
     faults: Faults
     # --- where it runs ----------------------------------------------------------------------------------------------
     engine: str
@@ -62,24 +59,24 @@ class Job:
     scheme: str
     schedule: NDArray[np.int64]
     """The segment of each round, (R,)."""
-    selected: NDArray[np.bool_]
-    ratio: Array
+    selected: Bools
+    ratio: Floats
     """λ, (G, N)."""
-    compute_s: Array
-    upload_s: Array
+    compute_s: Floats
+    upload_s: Floats
     """Of (1 − λ)H bits."""
-    compute_j: Array
-    upload_j: Array
-    upload_s_bit: Array
-    """Seconds a bit at the planned power, (G, N)."""
-    upload_j_bit: Array
-    download_s: Array
+    compute_j: Floats
+    upload_j: Floats
+    upload_s_bit: Floats
+    """Seconds per bit at the planned power, (G, N)."""
+    upload_j_bit: Floats
+    download_s: Floats
     """Of H bits, (N,)."""
-    download_s_bit: Array
-    gradient_bits: Array
+    download_s_bit: Floats
+    gradient_bits: Floats
     """H_n, (N,)."""
     server_power_w: float
-    statement: Array
+    statement: Floats
     """Φ of each segment's selection, (G,)."""
     # --- who has what -----------------------------------------------------------------------------------------------
     batch_size: NDArray[np.int64]
@@ -105,11 +102,11 @@ class Job:
         """Where each client's samples begin in ``indices``, (N,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
-    def work(self, segment: int, upload_bits: Array | None = None, download_bits: float | None = None) -> Work:
-        """A round of ``segment`` as planned or, where bits are given, with uploads (N,) and a broadcast of so many."""
+    def work(self, segment: int, upload_bits: Floats | None = None, download_bits: float | None = None) -> Work:
+        """A round of ``segment`` as planned, or with uploads (N,) and a broadcast of the given numbers of bits."""
         chosen = self.selected[segment]
 
-        def of_chosen(values: Array) -> Array:
+        def of_chosen(values: Floats) -> Floats:
             return np.where(chosen, values, 0.0)
 
         upload_s, upload_j = self.upload_s[segment], self.upload_j[segment]
@@ -132,7 +129,7 @@ class Job:
                            self.accounting, self.checkpoint_every, self.aggregator], sort_keys=True)
 
     def save(self, folder: Path) -> None:
-        """Writes ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""
+        """Write ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""
         folder.mkdir(parents=True, exist_ok=True)
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         buffer = io.BytesIO()
@@ -145,7 +142,7 @@ class Job:
 
     @staticmethod
     def load(folder: Path) -> Job:
-        """Reads a saved job."""
+        """Read a saved job."""
         try:
             plain = json.loads((folder / "job.json").read_bytes())
             with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
@@ -159,3 +156,8 @@ class Job:
             return Job(**plain, **values)
         except (KeyError, TypeError) as error:
             raise InputError(f"{folder}: holds no whole job ({error}); start one with `fedgap train`") from None
+
+
+def has_run(folder: Path) -> bool:
+    """Whether the folder holds a run, finished or not."""
+    return (folder / "job" / "job.json").is_file()

@@ -8,21 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedgap.arrays import Floats
 from fedgap.running.faults import Attendance
 from fedgap.running.job import Job
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """What one round cost. The round's energy is the sum of its selected clients' and the broadcast's, its delay the
-    time until the server could go on."""
+    """What one round cost. Its energy is the sum of the selected clients' and the broadcast's; its delay is the time
+    until the server could start the next round."""
 
     went: Attendance
     broadcast_j: float
     uploaded_bits: float
-    client_j: Array
+    client_j: Floats
     """Joules of each client, (N,)."""
     energy_j: float
     complete: bool
@@ -30,7 +29,7 @@ class Charge:
 
     @staticmethod
     def of(went: Attendance, broadcast_j: float, uploaded_bits: float) -> Charge:
-        """The cost of a round that went so."""
+        """The cost of a round with this attendance."""
         client_j = went.compute_j + went.upload_j
         return Charge(went, broadcast_j, uploaded_bits, client_j, float(client_j.sum()) + broadcast_j,
                       not (went.dropped | went.late).any())
@@ -41,8 +40,8 @@ class Charge:
         return self.went.delay_s
 
     @property
-    def client_s(self) -> Array:
-        """Seconds each client was at it, (N,)."""
+    def client_s(self) -> Floats:
+        """Seconds that each client was busy, (N,)."""
         return self.went.client_s
 
 
@@ -59,9 +58,9 @@ class Ledger:
     delay_s: float = 0.0
     broadcast_j: float = 0.0
     uploaded_bits: float = 0.0
-    compute_j: Array = field(init=False)
-    upload_j: Array = field(init=False)
-    client_s: Array = field(init=False)
+    compute_j: Floats = field(init=False)
+    upload_j: Floats = field(init=False)
+    client_s: Floats = field(init=False)
     dropped: NDArray[np.int64] = field(init=False)
     late: NDArray[np.int64] = field(init=False)
     rejected: NDArray[np.int64] = field(init=False)
@@ -83,7 +82,7 @@ class Ledger:
         return ""
 
     def book(self, charge: Charge) -> None:
-        """Books a round."""
+        """Add a round to the totals."""
         went = charge.went
         self.energy_j += charge.energy_j
         self.delay_s += went.delay_s
@@ -102,12 +101,12 @@ class Ledger:
                 for key, value in vars(self).items() if key != "job"}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restores :meth:`state`."""
+        """Restore :meth:`state`."""
         for key, value in state.items():
             setattr(self, key, np.array(value, dtype=getattr(self, key).dtype) if isinstance(value, list) else value)
 
     def by_client(self) -> list[dict[str, Any]]:
-        """One row a client, for the summary."""
+        """One row per client, for the summary."""
         return [{"name": name, "compute_j": float(self.compute_j[n]), "upload_j": float(self.upload_j[n]),
                  "seconds": float(self.client_s[n]), "dropped": int(self.dropped[n]), "late": int(self.late[n]),
                  "rejected": int(self.rejected[n])} for n, name in enumerate(self.job.names)]

@@ -14,7 +14,7 @@ from fedgap.running.job import Job
 
 @contextmanager
 def show(console: Console | None = None) -> Iterator[OnEvents]:
-    """Gives the function to hand to ``execute``. A terminal shows a bar a run; otherwise each evaluation is a line."""
+    """Give what ``execute`` reports to. A terminal shows one bar per run; otherwise each evaluation is a line."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         def line(position: int, job: Job, events: list[Event]) -> None:
@@ -54,6 +54,12 @@ def describe(job: Job, event: Event) -> str:
         why = "answer refused" if job.extra.get("deployed") else "gradient not finite, rejected"
         text += f"; {why}: " + ", ".join(job.names[n] for n in event["rejected"])
     return text
+
+
+def describe_news(job: Job, event: Event) -> list[str]:
+    """What happened to the nodes of a deployment in a round, one sentence each."""
+    return [f"{job.names[news['client']]} {news['what']}" if "client" in news else str(news["what"])
+            for news in event.get("news", [])]
 
 
 def _loss(event: Event) -> str:

@@ -17,7 +17,7 @@ from fedgap.learning.data import Dataset, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
-from fedgap.planning import Plan, Segment, rescore
+from fedgap.planning import Plan, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
@@ -48,9 +48,9 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
            progress: Progress | None = None) -> Divided:
     """The experiment's data, who has what of it, and the scenario that is planned with.
 
-    The scenario's fleet and budgets are kept; its label histograms and φ give way to those of the actual partition.
-    A ``dataset`` of one's own takes the place of the experiment's. The ``gradient_bits`` and ``flops_per_sample``
-    are the scenario's too: Table I's where a preset has them.
+    The scenario keeps its fleet and budgets; its label histograms and φ are replaced by the partition's.
+    ``dataset`` replaces the experiment's. The ``gradient_bits`` and ``flops_per_sample`` are also
+    the scenario's: Table I's where a preset has them.
     """
     wanted = experiment.partition
     dataset = dataset or load(progress=progress, **data_arguments(experiment))
@@ -87,7 +87,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
 
 
 def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
-    """Builds the model and shows it two samples, so that what is wrong with it is said before anything is written."""
+    """Build the model and try it on two samples, so that errors in it are reported before anything is written."""
     name = experiment.model.name
     module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
                    seed=stream_seed(experiment.seed, "model"))
@@ -110,6 +110,7 @@ def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
 
 def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
     """All that training needs, from a plan: no configuration is read after this."""
+    load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
     readings, engine, faults = experiment.readings, experiment.engine, experiment.faults
     fleet, problem, segments = scenario.fleet(), Problem.of(scenario), plan.segments
     if segments[0].selected.size != scenario.size:
@@ -135,10 +136,11 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                     "current_weights": readings["importance_weights"] == "current"},
         energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
         accounting=experiment.pruning.accounting, faults=Faults(**faults.model_dump()),
-        aggregator=_aggregator(experiment), engine=engine.kind, device=device, precision=engine.precision,
+        aggregator=experiment.learning.aggregator, engine=engine.kind, device=device, precision=engine.precision,
         threads=engine.threads or torch.get_num_threads(), checkpoint_every=experiment.checkpoint_every,
         names=tuple(scenario.names), scheme=plan.scheme, schedule=schedule_of(plan, scenario, experiment.interleave),
-        selected=rows([s.selected for s in segments]), ratio=rows([_zeroed(s, s.pruning_ratio) for s in segments]),
+        selected=rows([s.selected for s in segments]),
+        ratio=rows([np.where(s.selected, s.pruning_ratio, 0.0) for s in segments]),
         compute_s=rows([c.compute_s for c in costs]), upload_s=rows([c.upload_s for c in costs]),
         compute_j=rows([c.compute_j for c in costs]), upload_j=rows([c.upload_j for c in costs]),
         upload_s_bit=per_bit([cost.upload_delay(fleet, unpruned, p) for p in powers]),
@@ -157,21 +159,10 @@ def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarr
     return interleave([s.rounds for s in plan.segments], first=0 if scenario.pruning.dense_first else None, order=order)
 
 
-def _zeroed(segment: Segment, values: np.ndarray) -> np.ndarray:
-    return np.where(segment.selected, values, 0.0)
-
-
 def _model_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments of ``build`` beside the data's shape and the seed."""
     model = experiment.model
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}
-
-
-def _aggregator(experiment: Experiment) -> str:
-    """The aggregator's name; it is loaded, so that what is wrong with it is said before anything is written."""
-    name = str(getattr(getattr(experiment, "learning", None), "aggregator", "mean"))
-    load_aggregator(name)
-    return name
 
 
 def _remembers(experiment: Experiment) -> bool:

@@ -31,7 +31,7 @@ from fedgap.report.printable import Printable
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, OnEvents, RoundLog, read_rounds
 from fedgap.running.interrupts import alone, interruptible
-from fedgap.running.job import Job
+from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.run_report import run_report
 
@@ -73,7 +73,7 @@ class Run(Printable):
 
     @property
     def history(self) -> list[Event]:
-        """One dictionary a round, as in ``rounds.jsonl``."""
+        """One dictionary per round, as in ``rounds.jsonl``."""
         return read_rounds(self.folder / "rounds.jsonl")
 
     @property
@@ -85,7 +85,7 @@ class Run(Printable):
     def summary(self) -> dict[str, Any]:
         """What came out, in a few numbers."""
         if not self.finished:
-            raise InputError(f"{self.folder}: has not finished; go on with `fedgap resume {self.folder}`")
+            raise InputError(f"{self.folder}: has not finished; continue with `fedgap resume {self.folder}`")
         try:
             result: dict[str, Any] = json.loads((self.folder / "summary.json").read_bytes())
         except ValueError as error:
@@ -100,11 +100,6 @@ class Run(Printable):
         module = build(**settings, input_shape=extra["input_shape"], classes=extra["classes"], seed=0)
         module.load_state_dict(load_file(self.folder / "model.safetensors"), strict=False)
         return module.eval()
-
-
-def has_run(folder: Path) -> bool:
-    """Whether the folder holds a run, finished or not."""
-    return (folder / "job" / "job.json").is_file()
 
 
 def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_events: OnEvents | None = None) -> list[Run]:
@@ -125,7 +120,7 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     jobs = [run.job for run in runs]
     for i in waiting:
         if jobs[i].extra.get("deployed"):
-            raise InputError(f"{runs[i].folder}: its data are on its nodes; go on with: {deploy_command(runs[i])}")
+            raise InputError(f"{runs[i].folder}: its data are on its nodes; continue with: {deploy_command(runs[i])}")
     dataset = dataset or open_data(runs[waiting[0]])
     if dataset.digest() != jobs[waiting[0]].data_sha256:
         raise InputError(f"data: {dataset.name} is not the data this run began with (its SHA-256 differs); "
@@ -235,7 +230,7 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
 
 
 def write_versions(folders: list[Path], rounds: Rounds) -> None:
-    """Notes in each run's folder what it is trained with."""
+    """Note in each run's folder what it is trained with."""
     device = rounds.engine.device
     versions = {"fedgap": _version(), "python": platform.python_version(), "torch": torch.__version__,
                 "numpy": np.__version__, "platform": platform.platform(), "threads": torch.get_num_threads(),
@@ -253,7 +248,7 @@ def _version() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Executes the named run folders; returns the exit code."""
+    """Execute the named run folders and return the exit code."""
     from fedgap.running.live_progress import show
 
     try:
@@ -263,7 +258,7 @@ def main(arguments: Sequence[str]) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except OSError as error:  # a full disk, most often; what was written before is whole, and the same command goes on
+    except OSError as error:  # a full disk, most often; what was written is whole, and the same command resumes
         print(error, file=sys.stderr)
         return InputError.exit_code
     except KeyboardInterrupt:

@@ -53,8 +53,7 @@ class RunAccounts:
             self.bits = (1.0 - job.ratio) * job.gradient_bits
             self.work = [job.work(g) for g in segments]
             self.broadcast_j = job.broadcast_j()
-        self.planned = [(float((w.compute_j + w.upload_j).sum()) + self.broadcast_j, float(w.client_s.max()))
-                        for w in self.work]
+        self.planned = [(work.energy_j + self.broadcast_j, work.delay_s) for work in self.work]
         self.table = np.stack([np.zeros_like(job.sizes), job.sizes, job.offsets, job.batch_size])
         """For each client the key of its mini-batches (if it is ever selected), D̂_n, where its samples begin, Z_n:
         (4, N)."""

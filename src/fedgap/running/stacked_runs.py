@@ -11,14 +11,15 @@ from fedgap.errors import FedgapError
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
 from fedgap.running.events import OnEvents
+from fedgap.running.job import has_run
 from fedgap.running.prepare import prepare
-from fedgap.running.run import Run, by_kind, execute, has_run
+from fedgap.running.run import Run, by_kind, execute
 from fedgap.running.train_and_resume import write_run
 
 
 def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
                 failed: Callable[[int, FedgapError], None] | None = None) -> list[Path]:
-    """Plan every experiment into its run folder; returns the folders that hold a run. Data is loaded once a data set.
+    """Plan every experiment into its run folder; returns the folders that hold a run. Each data set is loaded once.
 
     ``failed`` is called for an experiment without a feasible plan; without it, the error is raised.
     """

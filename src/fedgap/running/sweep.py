@@ -18,7 +18,9 @@ from typing import Any
 from fedgap.config import Experiment
 from fedgap.errors import FedgapError, InputError
 from fedgap.files import write_json, write_text
-from fedgap.running.run import Run, has_run
+from fedgap.learning.engine.cpu_probe import probe
+from fedgap.running.job import has_run
+from fedgap.running.run import Run
 from fedgap.running.stacked_runs import prepare_all, train_together
 from fedgap.running.sweep_result import Outcome, SweepResult, summarise
 from fedgap.running.train_and_resume import resume, train
@@ -118,8 +120,10 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
           report: Report | None = None) -> SweepResult:
     """Train every combination of the grid into ``out/runs/``, and summarise over seeds.
 
+    ``fedgap.sweep(experiment, {"seed": [0, 1, 2]}, "runs/seeds").plot("seeds.png")`` draws the accuracies.
+
     Finished runs are kept and interrupted ones resumed, so that the same call resumes a sweep; a larger grid extends
-    it. A run that failed for its input (a missing file) is tried again, one without a feasible plan is not.
+    it. A run that failed because of its input (a missing file) is tried again; one without a feasible plan is not.
 
     :param grid: values by key, for example ``{"seed": [0, 1, 2], "scheme": ["proposed", "all_clients"]}``.
     :param workers: local processes at a time. :param ray: the address of a Ray cluster to train on instead.
@@ -171,6 +175,9 @@ def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray:
     if stacked:
         yield from _train_stacked(base, waiting)
         return
+    if base.engine.device != "cuda":  # probed once here, and not again by every worker
+        for precision in {base.engine.precision, *(run.values.get("engine.precision", "float32") for run in waiting)}:
+            probe(precision)
     portable = base.to_dict(), str(base.folder.resolve())
     tasks = [(portable, run) for run in waiting]
     if ray is None:

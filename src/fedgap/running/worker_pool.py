@@ -8,12 +8,13 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, TypeVar
 
-from fedgap.errors import InputError
+from fedgap.errors import FedgapError, InputError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -76,6 +77,16 @@ def in_processes(function: Callable[[Task], Result], tasks: Sequence[Task],
             worker.process.join()
         if in_main:
             signal.signal(signal.SIGTERM, terminated)
+
+
+def all_in_processes(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int,
+                     name: Callable[[Task], str]) -> Iterator[Result]:
+    """Give every task's result, as :func:`in_processes` does; a process that dies is an error, with the task's name."""
+    with closing(in_processes(function, tasks, workers)) as results:
+        for task, result in results:
+            if isinstance(result, Died):
+                raise FedgapError(f"{name(task)}: {result.reason}")
+            yield result
 
 
 def _start(function: Callable[[Any], Any], threads: int) -> _Worker:

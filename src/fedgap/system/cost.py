@@ -44,7 +44,7 @@ def computation_energy(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Flo
 def upload_energy(fleet: Fleet, ratio: Floats, power_w: Floats) -> Floats:
     """Ê_n = (1 − λ_n)·p_n·H_n/r_n(p_n), in J; its limit (1 − λ_n)·H_n·ln2·U₀/h_n at p_n = 0.
 
-    The limit is positive: even an infinitely slow upload needs Shannon's least energy a bit.
+    The limit is positive: even an infinitely slow upload needs Shannon's least energy per bit.
     """
     return _energy_of_upload(fleet, ratio, power_w, upload_delay(fleet, ratio, power_w))
 

@@ -28,7 +28,7 @@ class Fleet:
     max_frequency_hz: Floats
     """f_n^max."""
     flops_per_cycle: Floats
-    """q_n: floating-point operations a clock cycle."""
+    """q_n: floating-point operations per clock cycle."""
     pue: Floats
     """κ_n: power usage effectiveness."""
     capacitance: Floats
@@ -38,7 +38,7 @@ class Fleet:
     flops_per_sample: Floats
     """e_n: operations for one sample's full gradient."""
     batch_size: Floats
-    """Z_n: samples a round."""
+    """Z_n: samples per round."""
     max_ratio: Floats
     """λ^max of the client."""
     downlink_noise_psd_w_hz: Floats

@@ -4,9 +4,8 @@ Distances in metre, the carrier in hertz, losses and gains in dB or as power rat
 """
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from fedgap.arrays import Bools, Floats
 
 SPEED_OF_LIGHT = 3.0e8
 """c in m/s, rounded as TR 38.901 has it."""
@@ -18,7 +17,7 @@ SHADOWING_NLOS_DB = 7.82
 """σ_SF of UMi street canyon without line of sight (Table 7.4.1-1)."""
 
 
-def line_of_sight_probability(distance_2d_m: Array) -> Array:
+def line_of_sight_probability(distance_2d_m: Floats) -> Floats:
     """Pr_LOS = 1 for d ≤ 18 m, otherwise 18/d + exp(−d/36)·(1 − 18/d) (Table 7.4.2-1, UMi street canyon).
 
     :param distance_2d_m: d_2D-out, on the ground, in metre.
@@ -34,8 +33,8 @@ def breakpoint_distance_m(carrier_hz: float, server_height_m: float, client_heig
 
 
 def path_loss_los_db(
-    distance_2d_m: Array, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
-) -> Array:
+    distance_2d_m: Floats, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
+) -> Floats:
     """PL_UMi-LOS (Table 7.4.1-1), with f_c in GHz and d_3D in metre.
 
     PL₁ = 32.4 + 21·log₁₀(d_3D) + 20·log₁₀(f_c) up to d′_BP, and beyond it
@@ -50,8 +49,8 @@ def path_loss_los_db(
 
 
 def path_loss_nlos_db(
-    distance_2d_m: Array, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
-) -> Array:
+    distance_2d_m: Floats, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
+) -> Floats:
     """PL_UMi-NLOS = max(PL_UMi-LOS, PL′) (Table 7.4.1-1), with f_c in GHz and d_3D in metre.
 
     PL′ = 22.4 + 35.3·log₁₀(d_3D) + 21.3·log₁₀(f_c) − 0.3·(h_UT − 1.5).
@@ -63,13 +62,13 @@ def path_loss_nlos_db(
 
 
 def path_gain(
-    distance_2d_m: Array,
-    in_sight: npt.NDArray[np.bool_],
-    shadowing: Array,
+    distance_2d_m: Floats,
+    in_sight: Bools,
+    shadowing: Floats,
     carrier_hz: float,
     server_height_m: float = 10.0,
     client_height_m: float = 1.5,
-) -> Array:
+) -> Floats:
     """10^(−(PL + σ_SF·X)/10): the power gain of path loss and log-normal shadowing, as a ratio, shape (N,).
 
     :param in_sight: whether each client is in line of sight; :param shadowing: X, standard normal.
@@ -80,17 +79,17 @@ def path_gain(
     return np.asarray(10.0 ** (-(loss + sigma * shadowing) / 10.0))
 
 
-def rayleigh_power(rng: np.random.Generator, size: int) -> Array:
+def rayleigh_power(rng: np.random.Generator, size: int) -> Floats:
     """|g|² with g complex normal of unit power: exponential with mean 1, shape (size,)."""
     return rician_power(rng, np.zeros(size))
 
 
-def rician_power(rng: np.random.Generator, k_factor: Array) -> Array:
+def rician_power(rng: np.random.Generator, k_factor: Floats) -> Floats:
     """|√(K/(K+1)) + g/√(K+1)|², g complex normal of unit power: mean 1; K = 0 is Rayleigh.
 
     :param k_factor: K, power of the direct path over the scattered ones (a ratio), shape (N,).
     """
-    # A row a client: a longer fleet begins with the same draws.
+    # One row per client, so that a larger fleet begins with the same draws.
     scattered = rng.standard_normal((len(k_factor), 2)) / np.sqrt(2.0 * (k_factor + 1.0))[:, None]
     direct = np.sqrt(k_factor / (k_factor + 1.0))
     return np.asarray((direct + scattered[:, 0]) ** 2 + scattered[:, 1] ** 2)

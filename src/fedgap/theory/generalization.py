@@ -69,7 +69,7 @@ def statement(
     phi = possible_statement(train, target, reading)
     if not np.all(np.isfinite(phi)):
         raise InputError(
-            f"{_who(~np.isfinite(phi), names)}: label_counts: φ has no value, for D̃·√(2·KL) "
+            f"{_who(~np.isfinite(phi), names)}: label_counts: φ has no value because D̃·√(2·KL) "
             + ("is at least 1" if reading == "size_normalised" else "is 1")
             + "; give the client's phi, or a target set closer to its data"
         )

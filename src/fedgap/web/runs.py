@@ -1,7 +1,7 @@
 """Run folders: those there are, and processes that work on them.
 
-A run is a process of its own in a session of its own, and its folder says all: the server may end and come back while
-it trains. Nothing outside the one folder of runs is read or written.
+Every run is a separate process in a separate session, and its folder says all there is to know: the server may end
+and come back while it trains. Nothing outside the one folder of runs is read or written.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from fedgap.config.yaml_files import parse, read_file, write_document
 from fedgap.errors import FedgapError, InputError
 from fedgap.files import write_json
 from fedgap.running.events import Event, read_rounds
+from fedgap.running.job import has_run
 from fedgap.web.run_processes import Writers, command
 
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")
 _SEPARATOR = "~"
-"""Stands for the folder separator in a run's name, for a sweep's runs lie one folder deeper."""
+"""Stands for the folder separator in a run's name, because a sweep's runs are one folder deeper."""
 _DEEPEST = 3
 _MARK = "studio.json"
 _LOG = "studio.log"
@@ -83,10 +84,10 @@ class Runs:
         if self._alive(folder, mark):
             if mark.get("stopping"):
                 return "stopping", "the current round ends, then everything is on disk"
-            return ("running", "") if _has_job(folder) else ("preparing", "reads the data and plans")
+            return ("running", "") if has_run(folder) else ("preparing", "reads the data and plans")
         if self._writer(folder, mark) is not None:
             return "running", "started outside the studio"
-        if _has_job(folder):
+        if has_run(folder):
             return "stopped", "" if mark.get("stopping") else _last_words(folder)
         return ("stopped", "stopped before it began") if mark.get("stopping") else ("failed", _last_words(folder))
 
@@ -133,7 +134,7 @@ class Runs:
     # --- what is done -----------------------------------------------------------------------------------------------
 
     def start(self, experiment: Experiment, wish: str | None) -> str:
-        """Starts a run in a new folder; returns its name."""
+        """Start a run in a new folder and return its name."""
         name = experiment.run_name if wish is None else wish
         if not _NAME.fullmatch(name):
             raise InputError("name: must be of letters, digits and . _ = , + - and begin with a letter or digit; "
@@ -157,7 +158,7 @@ class Runs:
         state, _ = self.state(name)
         if state not in ("stopped", "failed"):
             raise InputError(f"run: is {state}; only a run that has stopped can be continued")
-        if _has_job(folder):
+        if has_run(folder):
             self._launch(folder, "resume", str(folder), "--json")
         elif (folder / "experiment.yaml").is_file():
             self._launch(folder, "train", str(folder / "experiment.yaml"), "--out", str(folder), "--json")
@@ -165,7 +166,7 @@ class Runs:
             raise InputError("run: holds nothing to continue")
 
     def stop(self, name: str) -> None:
-        """Asks a run to end after its current round; everything so far stays on disk."""
+        """Ask a run to end after its current round; everything so far stays on disk."""
         folder = self.folder(name)
         mark = _json(folder / _MARK)
         if self._alive(folder, mark):
@@ -212,11 +213,7 @@ def slim(event: Event) -> Event:
 
 
 def _is_run(folder: Path) -> bool:
-    return _has_job(folder) or (folder / _MARK).is_file()
-
-
-def _has_job(folder: Path) -> bool:
-    return (folder / "job" / "job.json").is_file()
+    return has_run(folder) or (folder / _MARK).is_file()
 
 
 def _last_words(folder: Path) -> str:

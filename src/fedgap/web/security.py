@@ -43,15 +43,15 @@ class Guard:
         self.origins = {f"http://{host}" for host in self.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers what is refused, and hands on the rest."""
+        """Answer what is refused, and pass on the rest."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                own = {name.lower() for name, _ in message["headers"]}
-                extra = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in own]
+                present = {name.lower() for name, _ in message["headers"]}
+                extra = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in present]
                 message = {**message, "headers": [*message["headers"], *extra]}
             await send(message)
 
@@ -101,7 +101,7 @@ async def _read(receive: Receive, headers: dict[str, str]) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """What hands the body on, and after it whatever else arrives: the disconnection."""
+    """Give the body, and then whatever else arrives: the disconnection."""
     waiting = [body]
 
     async def replay() -> Message:

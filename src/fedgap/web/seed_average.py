@@ -15,7 +15,7 @@ MEASURES = ("test_accuracy", "test_loss", "energy_j", "delay_s")
 def over_seeds(runs: Runs, names: Sequence[str]) -> list[dict[str, Any]]:
     """One row for the runs of equal configuration: who they are, and each measure's mean and 95 % interval.
 
-    Only finished runs count, for a run half-way is not comparable; of several runs with one seed only the first does.
+    Only finished runs count, because others are not comparable; of several runs with one seed only the first counts.
     """
     groups: dict[str, dict[Any, str]] = {}
     for name in names:

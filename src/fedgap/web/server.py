@@ -14,7 +14,7 @@ ADDRESS = "127.0.0.1"
 
 
 def serve(runs: Path, *, port: int, browser: bool, say: Callable[[str], None]) -> None:
-    """Serves until interrupted.
+    """Serve until interrupted.
 
     :param port: 0 takes any that is free; :param browser: whether to open the page;
     :param say: is told the page's address once it can be opened.

@@ -14,8 +14,8 @@ import queue
 import signal
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from fedgap.analysis import BudgetGrid, budget_factors, frontier_points
@@ -35,9 +35,6 @@ FACTORS = budget_factors(7, least=0.5)
 """The frontier's grid, as multiples of the budgets in the document; it stays while the sliders move."""
 LIMIT_S = 120.0
 """A job that takes longer is given up."""
-_REMEMBERED = 512
-"""Plans: some nine times those that a page asks for."""
-
 Event = dict[str, Any]
 
 
@@ -45,27 +42,17 @@ class Cancelled(BaseException):
     """The job is no longer wanted. Not an Exception, so that no solver takes it for a numerical failure."""
 
 
-class Solved:
-    """Plans made before, by scenario and scheme."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], Plan] = OrderedDict()
-
-    def plan(self, scenario: Scenario, scheme: Scheme) -> Plan:
-        """The plan, solved now or before."""
-        key = (scenario.hash(), scheme.name)
-        if key not in self._known:
-            self._known[key] = plan(scenario, scheme=scheme)
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-        return self._known[key]
+@lru_cache(maxsize=512)  # some nine times the plans that a page asks for
+def solved(scenario: Scenario, scheme: Scheme) -> Plan:
+    """The plan, solved now or before."""
+    return plan(scenario, scheme=scheme)
 
 
 def _scheme(job: Event) -> Scheme:
     return scheme_of(job["scheme"], job["objective"], job["selection"])
 
 
-def quick(job: Event, solved: Solved) -> Iterator[Event]:
+def quick(job: Event) -> Iterator[Event]:
     """The plan: first a draft, then the certified one."""
     scenario = open_scenario(job["document"], job["overrides"])
     problem, scheme = Problem.of(scenario), _scheme(job)
@@ -77,21 +64,21 @@ def quick(job: Event, solved: Solved) -> Iterator[Event]:
     yield {"stage": "plan", "plan": drawn(plan(scenario, scheme=scheme), problem)}
 
 
-def slow(job: Event, solved: Solved) -> Iterator[Event]:
+def slow(job: Event) -> Iterator[Event]:
     """All six schemes, then the frontier: θ on a grid of budgets, from the middle outwards."""
     scenario = open_scenario(job["document"], job["overrides"])
     grid = BudgetGrid.around(open_scenario(job["document"], []).budget, FACTORS)
     yield {"stage": "grid", "energy_j": grid.energy_j, "delay_s": grid.delay_s}
     for scheme in PAPER_SCHEMES.values():
-        yield {"stage": "scheme", "plan": brief(solved.plan(scenario, scheme))}
+        yield {"stage": "scheme", "plan": brief(solved(scenario, scheme))}
     chosen = _scheme(job)
-    for point in frontier_points(scenario, grid, lambda changed: solved.plan(changed, chosen)):
+    for point in frontier_points(scenario, grid, lambda changed: solved(changed, chosen)):
         row = point.to_dict()
         yield {"stage": "frontier", "energy_j": point.budget_energy_j, "delay_s": point.budget_delay_s,
                "theta": row["theta"], "status": row["status"]}
 
 
-KINDS: dict[str, Callable[[Event, Solved], Iterator[Event]]] = {"quick": quick, "slow": slow}
+KINDS: dict[str, Callable[[Event], Iterator[Event]]] = {"quick": quick, "slow": slow}
 
 
 class SolverWorker:
@@ -102,10 +89,9 @@ class SolverWorker:
         self.cancelled: set[int] = set()
         self.current = -1
         self.solving = False
-        self.solved = Solved()
 
     def listen(self) -> None:
-        """Reads stdin in a thread of its own, so that a cancellation arrives amid a solve."""
+        """Read stdin in a separate thread, so that a cancellation arrives during a solve."""
         for line in sys.stdin:
             message = json.loads(line)
             if "cancel" not in message:
@@ -144,7 +130,7 @@ class SolverWorker:
         """One job's events, then its end."""
         ending: Event = {"end": True}
         try:
-            events = KINDS[job["kind"]](job, self.solved)
+            events = KINDS[job["kind"]](job)
             while True:
                 self.solving = True
                 if job["id"] in self.cancelled:
@@ -172,7 +158,7 @@ class SolverWorker:
 
 
 def main(nice: int) -> None:
-    """Solves until stdin ends, at a lower priority where asked for."""
+    """Solve until stdin ends, at a lower priority where asked for."""
     if hasattr(os, "nice"):
         os.nice(nice)
     SolverWorker().run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -47,7 +48,8 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A classification data set, held whole in memory. :func:`from_arrays` and :func:`from_torch` make one.
+    """A classification data set, held whole in memory. :func:`from_arrays` and :func:`from_torch` make one:
+    ``fedgap.train(experiment, dataset=from_arrays(train_x, train_y, test_x, test_y))``.
 
     ``train_x`` (n, c, h, w) or (n, features) float32 are the inputs of the model, after the preprocessing;
     ``train_y`` (n,) int64 are the classes, in 0..classes-1; ``test_x`` and ``test_y`` likewise, preprocessed with the
@@ -107,6 +109,10 @@ class Dataset:
 
     def digest(self) -> str:
         """SHA-256 of all tensors: a resumed run checks that it still sees the same data."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         total = hashlib.sha256()
         for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
             total.update(str(tuple(tensor.shape)).encode())
