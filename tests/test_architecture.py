@@ -46,7 +46,7 @@ ROOMS = {
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),
-    "planning": room(f"{BASE} system theory config", "numpy scipy", lazily="cvxpy rich"),
+    "planning": room(f"{BASE} system theory config", "numpy scipy highspy", lazily="cvxpy rich"),
     "analysis": room(f"{BASE} system theory config planning", "numpy", lazily="matplotlib rich"),
     "learning": room(BASE, "numpy torch", lazily="mlxtend pooch matplotlib"),
     "running": room(
@@ -189,7 +189,7 @@ import {modules}
         ("fedgap.statistics", "numpy scipy"),
         ("fedgap.evidence.redraw, fedgap.evidence.results", "torch safetensors mlxtend pooch matplotlib"),
         ("fedgap.system, fedgap.theory", "torch pydantic yaml cvxpy typer rich matplotlib safetensors"),
-        ("fedgap.planning, fedgap.analysis", "torch cvxpy typer rich matplotlib safetensors"),
+        ("fedgap.planning, fedgap.analysis", "torch scipy cvxpy typer rich matplotlib safetensors"),
         ("fedgap.learning.engine, fedgap.learning.data, fedgap.learning.partition, fedgap.learning.sizes",
          "scipy pydantic yaml cvxpy typer rich matplotlib safetensors mlxtend pooch triton"),
         ("fedgap.running.loop, fedgap.running.job, fedgap.running.ledger, fedgap.running.checkpoint",
