@@ -200,8 +200,7 @@ class _Several:
                 self.floor + stretch[:, None] * (deadline - self.floor),
                 self.floor + (np.maximum(problem.delay_s - least, 0.0) / rounds.sum(axis=-1))[:, None],
             )
-        shape = (batch, *self.selected.shape)
-        flat = (batch, -1)
+        shape, flat = (batch, *self.selected.shape), (batch, -1)
         share = 1.0 / self.selected.sum(axis=-1, keepdims=True)
         answer = allocate(
             self.curves.flat(),
