@@ -1,10 +1,11 @@
-"""How long ``fedgap plan paper-mnist`` takes from a cold start, beside bare Python and its largest imports.
+"""How long ``fedgap plan paper-mnist`` takes from a cold start, beside bare Python and import numpy.
 
     python benchmarks/start_time.py [--repeats 15] [--out FILE]
 
 Every command is a new process. The commands take turns, so that what else the machine does slows all of them alike.
 Reported are medians of the seconds on the clock and of the processor's seconds, which depend less on other processes,
-and the ratios of those medians. The files are in the system's cache: a first, uncounted turn reads them.
+and the ratios of those medians. A first, uncounted turn brings the files into the system's cache and compiles the
+modules to bytecode, as an installer does, whatever PYTHONDONTWRITEBYTECODE says.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -24,16 +26,16 @@ import scipy
 
 COMMANDS = {
     "python": ["-c", "pass"],
-    "imports": ["-c", "import numpy, scipy.optimize"],
+    "numpy": ["-c", "import numpy"],
     "plan": ["-m", "fedgap", "plan", "paper-mnist"],
     "help": ["-m", "fedgap", "--help"],
 }
 
 
-def run_once(arguments: list[str]) -> tuple[float, float]:
+def run_once(arguments: list[str], environment: dict[str, str]) -> tuple[float, float]:
     """Seconds on the clock and of the processor that one process takes."""
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, env=environment)
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
@@ -44,11 +46,13 @@ def run_once(arguments: list[str]) -> tuple[float, float]:
 def measure(repeats: int) -> dict[str, dict[str, float]]:
     """Medians over ``repeats`` turns, after one turn that is not counted."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
-    for turn in range(repeats + 1):
-        for name, arguments in COMMANDS.items():
-            taken = run_once(arguments)
-            if turn:
-                times[name].append(taken)
+    with tempfile.TemporaryDirectory() as bytecode:
+        environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": bytecode}
+        for turn in range(repeats + 1):
+            for name, arguments in COMMANDS.items():
+                taken = run_once(arguments, environment)
+                if turn:
+                    times[name].append(taken)
     return {name: {"seconds": round(median(clock for clock, _ in taken), 4),
                    "least_seconds": round(min(clock for clock, _ in taken), 4),
                    "processor_s": round(median(processor for _, processor in taken), 4)}
@@ -66,7 +70,7 @@ def main() -> None:
         "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
         "cores": os.cpu_count(), "load_before": round(load, 2), "repeats": options.repeats, "medians": medians,
         "ratios": {f"plan/{name}": {key: round(medians["plan"][key] / medians[name][key], 2)
-                                    for key in ("seconds", "processor_s")} for name in ("python", "imports")},
+                                    for key in ("seconds", "processor_s")} for name in ("python", "numpy")},
     }
     options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1))

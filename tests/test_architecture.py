@@ -190,7 +190,7 @@ import {modules}
         ("fedgap.statistics", "numpy scipy"),
         ("fedgap.evidence.redraw, fedgap.evidence.results", "torch safetensors mlxtend pooch matplotlib"),
         ("fedgap.system, fedgap.theory", "torch pydantic yaml cvxpy typer rich matplotlib safetensors"),
-        ("fedgap.planning, fedgap.analysis", "torch cvxpy typer rich matplotlib safetensors"),
+        ("fedgap.planning, fedgap.analysis", "torch scipy cvxpy typer rich matplotlib safetensors"),
         ("fedgap.learning.engine, fedgap.learning.data, fedgap.learning.partition, fedgap.learning.sizes",
          "scipy pydantic yaml cvxpy typer rich matplotlib safetensors mlxtend pooch triton"),
         ("fedgap.running.loop, fedgap.running.job, fedgap.running.ledger, fedgap.running.checkpoint",

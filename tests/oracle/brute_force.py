@@ -11,8 +11,8 @@ from itertools import combinations_with_replacement, product
 
 import numpy as np
 
-from fedgap.planning.alternating.convex import Coefficients
 from fedgap.planning.task import Task
+from tests.oracle.coefficients import Coefficients
 from tests.oracle.cvxpy_resources import compose
 
 

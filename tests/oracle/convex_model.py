@@ -20,10 +20,11 @@ import cvxpy as cp
 import numpy as np
 
 from fedgap.arrays import Bools, Floats
-from fedgap.planning.alternating.convex import Coefficients, solved
+from fedgap.planning.alternating.convex import solved
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import PAPER_SCHEMES, Scheme
 from fedgap.system import Fleet
+from tests.oracle.coefficients import Coefficients
 
 _PROPOSED = PAPER_SCHEMES["proposed"]
 

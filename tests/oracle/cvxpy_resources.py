@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import cvxpy as cp
 import numpy as np
 
-from fedgap.planning.alternating.convex import Coefficients, solved
+from fedgap.planning.alternating.convex import solved
 from fedgap.planning.task import Task
+from tests.oracle.coefficients import Coefficients
 from tests.oracle.convex_model import client_variables
 
 

@@ -186,7 +186,7 @@ def test_mixed_integer_selection_finds_what_enumeration_finds(seed, monkeypatch)
     power = rng.uniform(0.1, 1.0, 7) * fleet.max_power_w
     point = Iterate(np.ones(7, dtype=bool), rng.uniform(0.0, 0.7, 7), power, fleet.max_frequency_hz)
     enumerated = [SelectionStep(repeated, variant)(point).selected for variant in ("printed", "exact")]
-    monkeypatch.setattr(selection_step, "ENUMERATED", 3)
+    monkeypatch.setattr(selection_step, "ENUMERATED_CLIENTS", 3)
     mixed = [SelectionStep(repeated, variant)(point).selected for variant in ("printed", "exact")]
     for expected, found in zip(enumerated, mixed, strict=True):
         thetas = [repeated.theta(replace(point, selected=chosen)) for chosen in (expected, found)]

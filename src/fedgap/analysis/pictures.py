@@ -129,7 +129,7 @@ def _draw_cells(
     else:
         for row, column in zip(*np.nonzero(np.isfinite(theta)), strict=True):
             dark = norm(above[row, column]) > 0.5
-            lowered = 0.28 if (row, column) == own else 0.0
+            lowered = 0.28 if (row, column) == star else 0.0
             ax.text(column, row - lowered, number(float(theta[row, column]), 4), ha="center", va="center", fontsize=7,
                     color="white" if dark else "black")
     if star is not None:

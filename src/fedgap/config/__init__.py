@@ -1,12 +1,14 @@
 """The files that people write: scenarios, experiments, presets, overrides."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedgap.config.document import PRESETS, preset_text
-from fedgap.config.experiment import Experiment
 from fedgap.config.init_template import write_template
 from fedgap.config.scenario import Scenario
 from fedgap.config.scenario_sections import Bound, Budget, Client, Learning, Model, Pruning, Server
+
+if TYPE_CHECKING:
+    from fedgap.config.experiment import Experiment
 
 __all__ = [
     "PRESETS",
@@ -25,6 +27,17 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    """``Experiment`` when it is first asked for: planning does not need it, and its sections take time to build."""
+    if name != "Experiment":
+        raise AttributeError(f"module 'fedgap.config' has no attribute {name!r}")
+    from fedgap.config.experiment import Experiment
+
+    return Experiment
+
+
 def schema() -> dict[str, dict[str, Any]]:
     """The JSON Schemas of a ``scenario`` file and an ``experiment`` file."""
+    from fedgap.config.experiment import Experiment
+
     return {"scenario": Scenario.file_schema(), "experiment": Experiment.file_schema()}

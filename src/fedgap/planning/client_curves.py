@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
-from scipy.optimize import brentq
 
 from fedgap.arrays import Bools, Floats, Ints
+from fedgap.planning.roots import root
 from fedgap.planning.tolerances import CHEAPEST_PRICE
 from fedgap.system import Fleet, download_delay
 
@@ -321,7 +321,7 @@ class ClientCurves:
         if need(least) > budget:
             return None
         if need(found) > budget:
-            found = float(brentq(lambda z: np.log(need(z) / budget), low, high, xtol=1e-13, rtol=1e-14))
+            found = root(lambda log_price: float(np.log(need(log_price) / budget)), low, high, xtol=1e-13, rtol=1e-14)
             step = 1e-14 * max(1.0, abs(found)) * (-1.0 if of_energy else 1.0)
             while need(found) > budget:  # to the side that keeps it
                 found = min(max(found + step, low), high)

@@ -199,9 +199,7 @@ class Cheapest:
                   float(e[best]), float(d[best]))
         return mix, rows[best], rounds[best]
 
-    def _total(
-        self, kinds: list[ClientCurves], rows: Ints, rounds: Floats, price: Floats
-    ) -> tuple[Floats, Floats]:
+    def _total(self, kinds: list[ClientCurves], rows: Ints, rounds: Floats, price: Floats) -> tuple[Floats, Floats]:
         """Seconds and joules of each mix, (B,), each at its own price."""
         delay, energy = np.zeros((2, len(rows)))
         for curves, row, count in zip(kinds, rows.T, rounds.T, strict=True):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.optimize import brentq
 
 from fedgap.arrays import Bools, Floats
 from fedgap.planning.client_curves import ClientCurves
@@ -18,6 +17,7 @@ from fedgap.planning.composition import Composition, Part
 from fedgap.planning.master import Master
 from fedgap.planning.plan import Segment
 from fedgap.planning.resources import Allocation, allocate
+from fedgap.planning.roots import root
 from fedgap.planning.round_lagrangian import Priced, RoundCurve
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import BUDGET_MARGIN, DEADLINES, KEPT
@@ -185,7 +185,7 @@ class _Several:
         elif difference(high) >= 0.0:
             first = high
         else:
-            first = float(brentq(difference, low, high, xtol=KEPT * high, rtol=KEPT))
+            first = root(difference, low, high, xtol=KEPT * high, rtol=KEPT)
         return np.array([first, max(other(first), float(self.floor[1]))])
 
     def allocate(self, rounds: Floats, deadline: Floats) -> tuple[Floats, Allocation]:
@@ -200,8 +200,7 @@ class _Several:
                 self.floor + stretch[:, None] * (deadline - self.floor),
                 self.floor + (np.maximum(problem.delay_s - least, 0.0) / rounds.sum(axis=-1))[:, None],
             )
-        shape = (batch, *self.selected.shape)
-        flat = (batch, -1)
+        shape, flat = (batch, *self.selected.shape), (batch, -1)
         share = 1.0 / self.selected.sum(axis=-1, keepdims=True)
         answer = allocate(
             self.curves.flat(),

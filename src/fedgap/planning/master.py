@@ -1,10 +1,9 @@
 """The linear program over columns, and the loop that prices them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
 
 from fedgap.arrays import Floats
 from fedgap.planning.round_lagrangian import Columns, Priced
@@ -158,26 +157,36 @@ class Master:
             # As long as the columns overdraw the budgets, by how much is all that counts; then never again.
             answer = _linear(np.concatenate([np.zeros(width), np.ones(2)]), limits, 1.0, kinds, self.shares)
             # HiGHS may answer a hair below 0, and the next program must not have less room than there is.
-            self.shortfall = max(float(answer.fun), 0.0) if answer is not None else np.inf
+            self.shortfall = max(float(answer.value), 0.0) if answer is not None else np.inf
         if not self.infeasible:
             # HiGHS has absolute tolerances: costs go in as what they are above the cheapest, in units of a typical one.
             above = np.concatenate([c.cost - least for c, least in zip(columns, base, strict=True)])
-            unit = float(np.median(above[above > 0.0])) if above.any() else 1.0
+            typical = np.sort(above[above > 0.0])
+            unit = float(typical[[(len(typical) - 1) // 2, len(typical) // 2]].mean()) if len(typical) else 1.0
             room = 1.0 + self.shortfall
             answer = _linear(above / unit, limits[:, :width], room, kinds[:, :width], self.shares)
         if answer is None:
             return self.prices
-        self.objective = float(self.shares @ base + unit * answer.fun)
-        self.weights = np.split(answer.x[:width], np.cumsum(sizes)[:-1])
-        mu, nu = np.maximum(-answer.ineqlin.marginals, 0.0) * unit / (self.energy, self.delay)
+        self.objective = float(self.shares @ base + unit * answer.value)
+        self.weights = np.split(answer.weights[:width], np.cumsum(sizes)[:-1])
+        mu, nu = answer.prices * unit / (self.energy, self.delay)
         self.prices = float(mu), float(nu)
         return self.prices
 
 
-def _linear(costs: Floats, limits: Floats, room: float, kinds: Floats, shares: Floats) -> Any:
+class _Optimum(NamedTuple):
+    value: float
+    weights: Floats
+    prices: Floats
+    """What a unit more of each limit takes off the value, (2,)."""
+
+
+def _linear(costs: Floats, limits: Floats, room: float, kinds: Floats, shares: Floats) -> _Optimum | None:
     """min costs·w s.t. limits·w ≤ room, kinds·w = shares, w ≥ 0; None where HiGHS gives up."""
+    from scipy.optimize import linprog  # takes a third of a second: not before a program is solved
+
     for method in ("highs-ds", "highs-ipm"):
         answer = linprog(costs, A_ub=limits, b_ub=np.full(2, room), A_eq=kinds, b_eq=shares, method=method)
         if answer.success:
-            return answer
+            return _Optimum(float(answer.fun), answer.x, np.maximum(-answer.ineqlin.marginals, 0.0))
     return None

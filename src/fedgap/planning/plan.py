@@ -37,20 +37,9 @@ class Segment:
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's form: one entry a client."""
-        return {
-            "rounds": self.rounds,
-            "clients": [
-                {
-                    "selected": bool(a),
-                    "pruning_ratio": float(ratio),
-                    "power_w": float(power),
-                    "frequency_hz": float(frequency),
-                }
-                for a, ratio, power, frequency in zip(
-                    self.selected, self.pruning_ratio, self.power_w, self.frequency_hz, strict=True
-                )
-            ],
-        }
+        names = ("selected", "pruning_ratio", "power_w", "frequency_hz")
+        clients = zip(*(getattr(self, name).tolist() for name in names), strict=True)
+        return {"rounds": self.rounds, "clients": [dict(zip(names, client, strict=True)) for client in clients]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "segment") -> "Segment":
@@ -184,25 +173,13 @@ class Plan(Printable):
             return None if values is None else {key: number(value) for key, value in values.items()}
 
         return {
-            "format": 1,
-            "status": self.status,
-            "reason": self.reason,
-            "theta": number(self.theta),
-            "lower_bound": number(self.lower_bound),
-            "gap": number(self.gap),
-            "bound_scope": self.bound_scope,
-            "terms": numbers(self.terms),
-            "energy_j": number(self.energy_j),
-            "delay_s": number(self.delay_s),
-            "solve_s": self.solve_s,
-            "scheme": self.scheme,
-            "solver": self.solver,
-            "objective": self.objective,
-            "rounds": self.rounds,
-            "least_budget": numbers(self.least_budget),
-            "prices": numbers(self.prices),
-            "scenario_hash": self.scenario_hash,
-            "trace": [number(value) for value in self.trace],
+            "format": 1, "status": self.status, "reason": self.reason,
+            "theta": number(self.theta), "lower_bound": number(self.lower_bound), "gap": number(self.gap),
+            "bound_scope": self.bound_scope, "terms": numbers(self.terms),
+            "energy_j": number(self.energy_j), "delay_s": number(self.delay_s), "solve_s": self.solve_s,
+            "scheme": self.scheme, "solver": self.solver, "objective": self.objective, "rounds": self.rounds,
+            "least_budget": numbers(self.least_budget), "prices": numbers(self.prices),
+            "scenario_hash": self.scenario_hash, "trace": [number(value) for value in self.trace],
             "segments": [segment.to_dict() for segment in self.segments],
         }
 
@@ -231,10 +208,10 @@ class Plan(Printable):
 
         def numbers(key: str) -> dict[str, float | None] | None:
             values = data.get(key)
-            if values is not None and not isinstance(values, Mapping):
-                raise InputError(f"{key}: must be an object of numbers; got {values!r}")
             if values is None:
                 return None
+            if not isinstance(values, Mapping):
+                raise InputError(f"{key}: must be an object of numbers; got {values!r}")
             return {k: None if v is None else checked(f"{key}.{k}", v, infinite) for k, v in values.items()}
 
         status = data.get("status", "feasible" if segments else "infeasible")
@@ -243,24 +220,15 @@ class Plan(Printable):
         bound, trace = data.get("lower_bound"), data.get("trace") or []
         if not isinstance(trace, list):
             raise InputError(f"trace: must be a list of numbers; got {trace!r}")
+        texts = {"scheme": "proposed", "solver": "", "reason": "", "scenario_hash": "", "objective": "theta"}
         return cls(
-            status=status,
-            scheme=str(data.get("scheme", "proposed")),
-            solver=str(data.get("solver", "")),
-            rounds=total,
-            segments=segments,
-            theta=number("theta", infinite),
+            **{key: str(data.get(key, missing)) for key, missing in texts.items()},
+            status=status, rounds=total, segments=segments, theta=number("theta", infinite),
             terms={k: infinite if v is None else v for k, v in (numbers("terms") or {}).items()},
-            energy_j=number("energy_j", 0.0),
-            delay_s=number("delay_s", 0.0),
-            reason=str(data.get("reason", "")),
+            energy_j=number("energy_j", 0.0), delay_s=number("delay_s", 0.0), solve_s=number("solve_s", 0.0),
             lower_bound=None if bound is None else number("lower_bound", infinite),
             bound_scope="single" if data.get("bound_scope") == "single" else "all",
-            solve_s=number("solve_s", 0.0),
-            least_budget=numbers("least_budget"),
-            prices=numbers("prices"),
-            scenario_hash=str(data.get("scenario_hash", "")),
-            objective=str(data.get("objective", "theta")),
+            least_budget=numbers("least_budget"), prices=numbers("prices"),
             trace=tuple(checked(f"trace[{i}]", value, infinite) for i, value in enumerate(trace)),
         )
 

@@ -74,9 +74,7 @@ class Problem:
     def with_rounds(self, rounds: int) -> "Problem":
         """The same problem over another number of rounds; the constants' sums over rounds do not change."""
         old, scale = self.constants, self.rounds / rounds
-        constants = BoundConstants(
-            old.alpha * scale, old.beta * scale, old.gamma1 * scale, old.gamma2 * scale, rounds
-        )
+        constants = BoundConstants(old.alpha * scale, old.beta * scale, old.gamma1 * scale, old.gamma2 * scale, rounds)
         return replace(self, rounds=rounds, constants=constants)
 
     def without_generalization(self) -> "Problem":
@@ -129,9 +127,7 @@ class Problem:
 
     def cost(self, segment: Segment) -> RoundCost:
         """One round of a segment, by client and cause."""
-        return round_cost(
-            self.fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz
-        )
+        return round_cost(self.fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz)
 
     def energy(self, segments: Iterable[Segment]) -> float:
         """E: joules of all rounds."""
@@ -158,19 +154,15 @@ class Problem:
 
     def pruning_range(self, segments: Sequence[Segment]) -> float:
         """min over selected clients of λ and λ^max − λ, (P1-c)."""
-        return min(
-            _least(np.minimum(s.pruning_ratio, self.fleet.max_ratio - s.pruning_ratio), s.selected) for s in segments
-        )
+        return min(_room(s.pruning_ratio, s.selected, self.fleet.max_ratio) for s in segments)
 
     def frequency_range(self, segments: Sequence[Segment]) -> float:
         """min over selected clients of f/f^max and 1 − f/f^max, (P1-d)."""
-        shares = [s.frequency_hz / self.fleet.max_frequency_hz for s in segments]
-        return min(_least(np.minimum(x, 1.0 - x), s.selected) for x, s in zip(shares, segments, strict=True))
+        return min(_room(s.frequency_hz / self.fleet.max_frequency_hz, s.selected) for s in segments)
 
     def power_range(self, segments: Sequence[Segment]) -> float:
         """min over selected clients of p/p^max and 1 − p/p^max, (P1-e)."""
-        shares = [s.power_w / self.fleet.max_power_w for s in segments]
-        return min(_least(np.minimum(x, 1.0 - x), s.selected) for x, s in zip(shares, segments, strict=True))
+        return min(_room(s.power_w / self.fleet.max_power_w, s.selected) for s in segments)
 
     def somebody_selected(self, segments: Sequence[Segment]) -> float:
         """Σ_n a_n − 1 ≥ 0 in every round; (P1-f) makes a binary, θ = ∞ makes it non-zero."""
@@ -187,19 +179,9 @@ class Problem:
 
     def slacks(self, segments: Sequence[Segment]) -> dict[str, float]:
         """Every constraint's slack by name."""
-        return {
-            check.__name__: check(segments)
-            for check in (
-                self.energy_budget,
-                self.delay_budget,
-                self.pruning_range,
-                self.frequency_range,
-                self.power_range,
-                self.somebody_selected,
-                self.all_rounds,
-                self.first_round_dense,
-            )
-        }
+        ranges = self.pruning_range, self.frequency_range, self.power_range
+        counts = self.somebody_selected, self.all_rounds, self.first_round_dense
+        return {check.__name__: check(segments) for check in (self.energy_budget, self.delay_budget, *ranges, *counts)}
 
     def refuse(self, plan: Plan) -> None:
         """Reject a plan outside P1's variable ranges or with too many rounds. Budgets are not checked here."""
@@ -216,8 +198,9 @@ class Problem:
         return max(0.0, -min(self.slacks(segments).values()))
 
 
-def _least(values: Floats, selected: Bools) -> float:
-    return float(np.where(selected, values, np.inf).min())
+def _room(values: Floats, selected: Bools, most: Floats | float = 1.0) -> float:
+    """How far the selected clients' values are inside [0, most] at least."""
+    return float(np.where(selected, np.minimum(values, most - values), np.inf).min())
 
 
 def _own_statements(scenario: Scenario) -> Floats:

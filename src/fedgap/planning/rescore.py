@@ -38,20 +38,10 @@ def rescore(plan: Plan, scenario: Scenario) -> Plan:
     moved = plan.scenario_hash not in ("", scenario.hash())
     origin = "made for another scenario, and scored for this one" if moved else "written or edited by hand"
     return replace(
-        plan,
-        status="infeasible" if excess else "feasible",
+        plan, status="infeasible" if excess else "feasible", reason="; ".join([origin, *excess]),
         scheme=plan.scheme if moved or not _is_scheme(plan.scheme) else "edited",
-        theta=terms.theta,
-        terms=asdict(terms),
-        energy_j=energy_j,
-        delay_s=delay_s,
-        reason="; ".join([origin, *excess]),
-        solve_s=0.0,
-        lower_bound=None,
-        bound_scope="all",
-        least_budget=None,
-        prices=None,
-        trace=(),
+        theta=terms.theta, terms=asdict(terms), energy_j=energy_j, delay_s=delay_s, solve_s=0.0,
+        lower_bound=None, bound_scope="all", least_budget=None, prices=None, trace=(),
     )
 
 

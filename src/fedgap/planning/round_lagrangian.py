@@ -163,11 +163,7 @@ class RoundCurve:
         rate = np.where(selected, rate, 0.0).sum(axis=-1)
         pruned = self.gamma_share * np.where(selected, 1.0 - keep, 0.0).sum(axis=-1)
         cost = self.base + pruned
-        return (
-            cost + self.mu * energy + self.nu * deadline,
-            self.nu - rate,
-            Columns(selected, cost, energy, deadline),
-        )
+        return (cost + self.mu * energy + self.nu * deadline, self.nu - rate, Columns(selected, cost, energy, deadline))
 
     def minimise(self, low: Floats, high: Floats, met: float = TANGENTS_MET) -> Refined:
         """The least L in [low, high], where it lies as the caller knows, with a lower bound by tangents.

@@ -21,6 +21,7 @@ from fedgap.planning.settings import SOLVERS, Progress, SolverSettings
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import OPTIMAL_GAP
 from fedgap.registry import SCHEMES
+from fedgap.theory import Terms
 
 
 def plan(
@@ -104,14 +105,9 @@ def solve(task: Task, settings: SolverSettings) -> Plan:
         return infeasible(task, settings)
     bound = solution.lower_bound
     certified = bound is not None and solution.cost - bound <= OPTIMAL_GAP * solution.cost
-    answer = answer_of(
-        task,
-        settings.solver,
-        solution.segments,
-        status="optimal" if certified else "feasible",
-        prices={"energy": 0.0 - solution.energy_price, "delay": 0.0 - solution.delay_price},  # no −0
-        reason=INTERRUPTED if solution.interrupted else "",
-    )
+    prices: dict[str, float | None] = {"energy": 0.0 - solution.energy_price, "delay": 0.0 - solution.delay_price}
+    reason, status = INTERRUPTED if solution.interrupted else "", "optimal" if certified else "feasible"
+    answer = answer_of(task, settings.solver, solution.segments, status=status, prices=prices, reason=reason)
     if bound is None or task.objective.name != "theta":
         return answer
     # Rounding must not lift the bound above the plan that it bounds.
@@ -141,49 +137,27 @@ def _alternating(task: Task, settings: SolverSettings) -> Plan:
 
 
 def answer_of(
-    task: Task,
-    solver: str,
-    segments: Sequence[Segment],
-    *,
-    status: Literal["optimal", "feasible"],
-    reason: str = "",
-    prices: dict[str, float | None] | None = None,
+    task: Task, solver: str, segments: Sequence[Segment], *, status: Literal["optimal", "feasible"],
+    reason: str = "", prices: dict[str, float | None] | None = None,
 ) -> Plan:
     """A plan of these segments, scored by θ, whatever was minimised."""
     problem = task.problem
     terms = problem.objective(segments)
     return Plan(
-        status=status,
-        scheme=task.scheme.name,
-        solver=solver,
-        objective=task.objective.name,
-        rounds=problem.rounds,
-        segments=tuple(segments),
-        theta=terms.theta,
-        terms=asdict(terms),
-        energy_j=problem.energy(segments),
-        delay_s=problem.delay(segments),
-        prices=prices,
-        reason=reason,
+        status=status, scheme=task.scheme.name, solver=solver, objective=task.objective.name, rounds=problem.rounds,
+        segments=tuple(segments), theta=terms.theta, terms=asdict(terms), prices=prices, reason=reason,
+        energy_j=problem.energy(segments), delay_s=problem.delay(segments),
     )
 
 
 def infeasible(task: Task, settings: SolverSettings) -> Plan:
     """The answer where no plan fits: why, and the least budgets that suffice."""
     least = diagnosis.least_budget(task)
+    terms = Terms(task.problem.constants.alpha, np.inf, np.inf, np.inf)
     return Plan(
-        status="infeasible",
-        scheme=task.scheme.name,
-        solver=settings.solver,
-        objective=task.objective.name,
-        rounds=0,
-        segments=(),
-        theta=np.inf,
-        terms={"alpha": task.problem.constants.alpha, "clients": np.inf, "generalization": np.inf, "pruning": np.inf},
-        energy_j=0.0,
-        delay_s=0.0,
-        reason=diagnosis.reason(task, least),
-        least_budget=least,
+        status="infeasible", scheme=task.scheme.name, solver=settings.solver, objective=task.objective.name, rounds=0,
+        segments=(), theta=np.inf, terms=asdict(terms), energy_j=0.0, delay_s=0.0,
+        reason=diagnosis.reason(task, least), least_budget=least,
     )
 
 
@@ -202,11 +176,6 @@ def _shortened(task: Task, settings: SolverSettings, failed: Plan) -> Plan:
     if not answer.feasible:
         return failed
     asked = task.problem.rounds
-    return replace(
-        answer,
-        status="infeasible",
-        theta=np.inf,
-        lower_bound=None,
-        least_budget=failed.least_budget,
-        reason=f"{failed.reason}; re-planned at {rounds} of {asked} rounds, the most that the budgets carry",
-    )
+    reason = f"{failed.reason}; re-planned at {rounds} of {asked} rounds, the most that the budgets carry"
+    return replace(answer, status="infeasible", theta=np.inf, lower_bound=None, least_budget=failed.least_budget,
+                   reason=reason)

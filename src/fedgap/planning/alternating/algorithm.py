@@ -1,13 +1,14 @@
 """Algorithm 1 as printed, with every choice that it leaves open as a named option."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
 
-from fedgap.planning.alternating.iterate import Iterate, Repeated
+from fedgap.planning.alternating.iterate import Repeated
 from fedgap.planning.alternating.pruning_step import pruning_step
-from fedgap.planning.alternating.resource_step import ResourceStep, Rule, successive_approximation
+from fedgap.planning.alternating.resource_step import ResourceStep, successive_approximation
 from fedgap.planning.alternating.selection_step import SelectionStep, Variant
 from fedgap.planning.alternating.starting_point import everybody, fewer, why_infeasible
 from fedgap.planning.plan import Segment
@@ -55,10 +56,7 @@ class AlternatingResult:
 
 
 def solve(
-    problem: Problem,
-    scheme: Scheme,
-    options: AlternatingOptions | None = None,
-    progress: Progress | None = None,
+    problem: Problem, scheme: Scheme, options: AlternatingOptions | None = None, progress: Progress | None = None
 ) -> AlternatingResult:
     """Algorithm 1 for θ of a problem. Ctrl-C ends it with the best point so far.
 
@@ -69,7 +67,7 @@ def solve(
     options = options or AlternatingOptions()
     repeated = Repeated(problem, scheme)
     selection = SelectionStep(repeated, options.selection)
-    steps = _ResourceSteps(repeated, options.tie_break)
+    step_for = cache(lambda clients: ResourceStep(repeated, clients, options.tie_break))  # compiled once per number
     if repeated.energy_j <= 0.0:
         return AlternatingResult((), (), why_infeasible(repeated, everybody(repeated)), False, 0)
     point = everybody(repeated) if options.start == "printed" else fewer(repeated)
@@ -81,7 +79,7 @@ def solve(
     started, message = False, ""
     for iteration in range(1, options.iterations + 1):
         try:
-            new = successive_approximation(steps.of(point), repeated, point, options.inner_stop)
+            new = successive_approximation(step_for(int(point.selected.sum())), repeated, point, options.inner_stop)
             if new is None and not started:
                 return AlternatingResult((), (), why_infeasible(repeated, point), False, 0)
             if new is None:
@@ -109,17 +107,3 @@ def solve(
     if not started:
         return AlternatingResult((), (), message + " before a feasible point was reached", True, len(trace) - 1)
     return AlternatingResult(repeated.segments(point), tuple(trace), message, True, len(trace) - 1)
-
-
-class _ResourceSteps:
-    """P2.1 compiled once for each number of selected clients."""
-
-    def __init__(self, repeated: Repeated, rule: Rule) -> None:
-        self._repeated, self._rule = repeated, rule
-        self._compiled: dict[int, ResourceStep] = {}
-
-    def of(self, point: Iterate) -> ResourceStep:
-        count = int(np.count_nonzero(point.selected))
-        if count not in self._compiled:
-            self._compiled[count] = ResourceStep(self._repeated, count, self._rule)
-        return self._compiled[count]

@@ -1,5 +1,7 @@
 """Line 9: the pruning ratios, problem P3, a linear program."""
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.optimize import linprog
 
@@ -32,4 +34,4 @@ def pruning_step(repeated: Repeated, point: Iterate) -> Iterate:
         return point
     ratio = point.ratio.copy()
     ratio[index] = np.clip(answer.x, 0.0, most)
-    return Iterate(point.selected, ratio, point.power_w, point.frequency_hz)
+    return replace(point, ratio=ratio)

@@ -3,14 +3,15 @@
 P2's objective does not contain p or f: it is pure feasibility, and "the" solution is the one a tie-break rule picks.
 """
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from fedgap.arrays import Floats
-from fedgap.planning.alternating.convex import Coefficients, cvxpy, solved
+from fedgap.planning.alternating.convex import cvxpy, solved
 from fedgap.planning.alternating.iterate import Iterate, Repeated
-from fedgap.system import Fleet, uplink_rate, upload_energy
+from fedgap.system import Fleet, download_delay, uplink_rate, upload_energy
 
 Rule = Literal["centre", "slack", "energy"]
 
@@ -98,31 +99,35 @@ class ResourceStep:
             power[point.selected] = np.clip(self._x.value, 1e-15, 1.0) * fleet.max_power_w[point.selected]
         if self._repeated.scheme.frequency:
             frequency[point.selected] = np.clip(self._y.value, 1e-15, 1.0) * fleet.max_frequency_hz[point.selected]
-        return Iterate(point.selected, point.ratio, power, frequency)
+        return replace(point, power_w=power, frequency_hz=frequency)
 
     def _set(self, point: Iterate) -> None:
         """Parameter values: energies in units of the energy budget, times in units of T₀/R."""
         repeated, index = self._repeated, np.flatnonzero(point.selected)
         fleet = repeated.problem.fleet.take(index)
-        whole = Coefficients.of(fleet)
+        noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
+        log_snr = np.log1p(fleet.max_power_w / noise)
         rounds = repeated.pruned_rounds * (1.0 - point.ratio[index]) + repeated.dense_rounds
         power, share = point.power_w[index], repeated.problem.delay_s / repeated.problem.rounds
         budget = repeated.energy_j
         at_zero = tangent(fleet, np.zeros(index.size), power)
         slope = upload_energy_slope(fleet, power) * fleet.max_power_w
         keep = 1.0 - point.ratio[index]
-        snr = np.expm1(whole.log_snr)
+        snr = np.expm1(log_snr)
+        compute_s = fleet.cycles / fleet.max_frequency_hz
+        compute_j = fleet.pue * fleet.capacitance * fleet.cycles * fleet.max_frequency_hz**2
         # Seconds at one nat a symbol where the power is free, at p^max where it is not.
-        upload = whole.upload_s * (whole.log_snr if repeated.scheme.power else 1.0)
+        upload_s = fleet.gradient_bits * np.log(2.0) / (fleet.bandwidth_hz * log_snr)
+        upload_s = upload_s * (log_snr if repeated.scheme.power else 1.0)
         numbers = {
-            "compute_j": rounds * whole.compute_j / budget,
+            "compute_j": rounds * compute_j / budget,
             "upload_slope": rounds * slope / budget,
             "energy_left": 1.0 - float(rounds @ at_zero) / budget,
-            "compute_s": keep * whole.compute_s / share,
-            "upload_s": keep * upload / share,
-            "download_s": whole.download_s / share,
-            "dense_compute_s": whole.compute_s / share,
-            "dense_upload_s": upload / share,
+            "compute_s": keep * compute_s / share,
+            "upload_s": keep * upload_s / share,
+            "download_s": download_delay(fleet) / share,
+            "dense_compute_s": compute_s / share,
+            "dense_upload_s": upload_s / share,
             "log_snr": np.log(snr),
             "inverse_snr": 1.0 / snr,
         }

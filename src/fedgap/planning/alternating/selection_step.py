@@ -6,6 +6,7 @@ selections of the same size the one with the least numerator is taken.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -16,11 +17,10 @@ from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 from fedgap.planning.alternating.convex import cvxpy, solved
 from fedgap.planning.alternating.iterate import TOLERANCE, Iterate, Repeated
+from fedgap.planning.oracles.enumerate import all_selections
+from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 Variant = Literal["printed", "relaxed", "exact"]
-
-ENUMERATED = 12
-"""Up to so many clients all selections are enumerated; above, each size is a mixed-integer program."""
 
 
 class Candidate(NamedTuple):
@@ -49,10 +49,10 @@ class SelectionStep:
         problem = repeated.problem
         self._repeated, self._variant = repeated, variant
         mixture = problem.aggregation == "mixture"
-        if mixture and repeated.scheme.select and (problem.size > ENUMERATED or variant == "relaxed"):
+        if mixture and repeated.scheme.select and (problem.size > ENUMERATED_CLIENTS or variant == "relaxed"):
             raise InputError(
                 "bound.aggregation: mixture is a set function, which `alternating` can only enumerate, up to "
-                f"{ENUMERATED} clients and not relaxed; use sum or mean, or the exact solver"
+                f"{ENUMERATED_CLIENTS} clients and not relaxed; use sum or mean, or the exact solver"
             )
 
     def __call__(self, point: Iterate) -> Iterate:
@@ -68,7 +68,7 @@ class SelectionStep:
             selected = min(rated, key=lambda pair: float(pair[0]))[1] if rated else None
         else:
             selected = self._by_turns(point.selected, budgets)
-        return point if selected is None else Iterate(selected, point.ratio, point.power_w, point.frequency_hz)
+        return point if selected is None else replace(point, selected=selected)
 
     def _by_turns(self, selected: Bools, budgets: _Budgets) -> Bools:
         """P5 as printed, from the given a with μ tight."""
@@ -112,15 +112,14 @@ class SelectionStep:
     def _candidates(self, budgets: _Budgets, least: int = 1) -> Iterator[Candidate]:
         """For each size k from N down to ``least`` the best selection of that size, where there is one."""
         sizes = range(self._repeated.problem.size, least - 1, -1)
-        if self._repeated.problem.size <= ENUMERATED:
+        if self._repeated.problem.size <= ENUMERATED_CLIENTS:  # above, each size is a mixed-integer program
             return self._enumerated(budgets, sizes)
         return (found for size in sizes if (found := self._mixed_integer(budgets, size)) is not None)
 
     @cached_property
     def _selections(self) -> tuple[Bools, Floats]:
         """All selections, (2^N − 1, N), and γ₁Φ² of each."""
-        size = self._repeated.problem.size
-        every = (np.arange(1, 2**size)[:, None] >> np.arange(size) & 1).astype(np.bool_)
+        every = all_selections(self._repeated.problem.size)
         with np.errstate(invalid="ignore"):
             squared = self._repeated.problem.constants.gamma1 * self._repeated.problem.statement(every) ** 2
         return every, np.nan_to_num(squared, nan=np.inf, posinf=np.inf)

@@ -1,5 +1,7 @@
 """Line 1: where Algorithm 1 starts, and why it cannot."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedgap.arrays import Bools, Floats
@@ -23,8 +25,7 @@ def fewer(repeated: Repeated) -> Iterate | None:
     start = everybody(repeated)
     selected = _in_time(repeated, start)
     while selected.any() and (selected.all() or repeated.scheme.select):
-        point = Iterate(selected, start.ratio, start.power_w, start.frequency_hz)
-        thrifty, energy = _least_energy(repeated, point)
+        thrifty, energy = _least_energy(repeated, replace(start, selected=selected))
         if energy.sum() < repeated.energy_j:
             return thrifty
         selected = selected.copy()
@@ -84,9 +85,8 @@ def _least_energy(repeated: Repeated, point: Iterate) -> tuple[Iterate, Floats]:
         new = step(best)
         if new is None:
             break
-        spent = np.where(
-            point.selected, repeated.energy_of(repeated.loads(new.power_w, new.frequency_hz), new.ratio), 0.0
-        )
+        spent = repeated.energy_of(repeated.loads(new.power_w, new.frequency_hz), new.ratio)
+        spent = np.where(point.selected, spent, 0.0)
         settled = spent.sum() >= energy.sum() * (1.0 - 1e-6)
         if spent.sum() < energy.sum():
             best, energy = new, spent

@@ -43,7 +43,11 @@ class Guide:
     @property
     def pruning_weight(self) -> float:
         """1/(5·R)."""
-        return PRUNING / self.rounds
+        return self.rounds * self._per_round(PRUNING)
+
+    def _per_round(self, weight: float) -> float:
+        """The weight of a term that is summed over rounds, as θ's constants are."""
+        return weight / float(self.rounds) ** 2
 
     @property
     def pooled(self) -> PooledLabels | None:
@@ -74,8 +78,11 @@ class Guide:
 
     def _pooled_cost(self, histogram: Floats, count: int | Ints) -> Floats:
         assert self.labels is not None
-        apart = np.maximum(divergence(smoothed(histogram), smoothed(self.labels[1])), 0.0)
-        return np.asarray((DIVERGENCE * apart + self.few_clients / count) / self.rounds)
+        # In the order of θ's terms, with Φ = √(k·KL(A)): the last digit decides between plans of equal value.
+        share, apart = 1.0 / np.asarray(count), divergence(smoothed(histogram), smoothed(self.labels[1]))
+        squared = np.sqrt(np.maximum(count * apart, 0.0)) ** 2
+        terms = self._per_round(self.few_clients) * share + self._per_round(DIVERGENCE) * squared * share
+        return np.asarray(self.rounds * terms)
 
     def with_rounds(self, rounds: int) -> "Guide":
         """The same over another number of rounds."""

@@ -166,13 +166,12 @@ class BoundedSearch:
             pull = worth[0] + 2.0 * self._quadratic(count, count) * self.phi[inside].sum() * self.phi
             inside = inside[np.argsort(-pull[inside])[:_SWAPPED]]
             outside = outside[np.argsort(pull[outside])[:_SWAPPED]]
-        rows = [current]
-        flips = [[n] for n in outside] + [[n] for n in inside if current.sum() > 1]
+        flips = [[], *([n] for n in outside), *([n] for n in inside if current.sum() > 1)]
         flips += [[a, b] for a in inside for b in outside]
-        block = np.repeat(current[None], len(flips), axis=0)
-        for i, flip in enumerate(flips):
-            block[i, flip] = ~block[i, flip]
-        return np.concatenate([np.stack(rows), block]) if flips else np.stack(rows)
+        moves = np.repeat(current[None], len(flips), axis=0)
+        for move, flip in zip(moves, flips, strict=True):
+            move[flip] ^= True
+        return moves
 
     # --- the bound ------------------------------------------------------------------------------------------------
 
@@ -225,9 +224,7 @@ class BoundedSearch:
         first, last = (np.searchsorted(grid, worths.grid[boxes[:, 2] + end]) for end in (0, 1))
         return Worths(self.curves, grid), np.column_stack([boxes[:, 0], boxes[:, 1], first, last])
 
-    def _box_bounds(
-        self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float
-    ) -> tuple[Floats, Bools]:
+    def _box_bounds(self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float) -> tuple[Floats, Bools]:
         """A lower bound on L over each box (∞ where too few meet its deadlines), and whether to split its counts."""
         bounds, by_count = np.full(len(boxes), np.inf), np.zeros(len(boxes), dtype=np.bool_)
         possible = worths.in_time.sum(axis=-1)[boxes[:, 3]] >= boxes[:, 0]

@@ -15,6 +15,8 @@ the known ones, so that later prices start close to their answer. The first ones
 - the selections of the plan by the additive objective that stands in for this one.
 """
 
+from functools import partial
+
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
@@ -195,13 +197,11 @@ class LocalSearch:
             current[best.flips] ^= True
         return current, place, value
 
-    def _best_move(
-        self, selected: Bools, place: int, mu: float, nu: float, value: float, thorough: bool
-    ) -> Move:
+    def _best_move(self, selected: Bools, place: int, mu: float, nu: float, value: float, thorough: bool) -> Move:
         """A client added or dropped; where none is better than ``value``, a swap; then up to three for up to three."""
         near = Neighbourhood(self.task, self.labels, self.worths, self._random, selected, place, mu, nu)
         best = near.stay() if not np.isfinite(value) else Move(np.inf, place, near.inside[:0])
-        for moves in (near.flips, near.swaps, near.many_exchanges if thorough else near.exchanges):
+        for moves in (near.flips, near.swaps, partial(near.exchanges, thorough=thorough)):
             best = min(best, moves(), key=lambda move: move.value)
             if best.value < value:
                 break

@@ -97,24 +97,20 @@ class Neighbourhood:
         row, i, j = np.unravel_index(int(values.argmin()), values.shape)
         return Move(float(values[row, i, j]), int(self.rows[row]), np.array([inside[i], outside[j]]))
 
-    def many_exchanges(self) -> Move:
-        """The same as :meth:`exchanges`, with more clients to choose from."""
-        return self.exchanges(_MANY)
-
-    def exchanges(self, options: int = _SOME) -> Move:
+    def exchanges(self, *, thorough: bool) -> Move:
         """Up to three clients for up to three others: the best of those that an estimate finds better than to stay.
 
         The estimate takes Φ²/k in proportion to the χ² distance of the pooled labels from the target's, which for all
         pairs of those to leave and those to come is one matrix product, and the worths at this deadline and number of
         clients.
 
-        :param options: how many groups to leave, and how many to come, are tried.
+        :param thorough: whether to try more groups to leave, and more to come.
         """
         if self.labels.target is None:  # nothing to estimate by
             return self._none
         nobody, (at,) = self.task.problem.size, np.flatnonzero(self.rows == self.place)
         able = self.outside[~self.late[at, self.outside]]
-        out, into = (self._groups_of_three(clients, options) for clients in (self.inside, able))
+        out, into = (self._groups_of_three(clients, _MANY if thorough else _SOME) for clients in (self.inside, able))
         counts = np.append(self.counts, np.zeros((1, self.counts.shape[-1])), axis=0)  # nobody has no labels
         root = np.sqrt(smoothed(self.labels.target))
         left = (self.held + 1.0 - counts[out].sum(axis=1)) / root
