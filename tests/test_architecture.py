@@ -47,7 +47,7 @@ ROOMS = {
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),
-    "planning": room(f"{BASE} system theory config", "numpy scipy", lazily="cvxpy rich"),
+    "planning": room(f"{BASE} system theory config", "numpy scipy highspy", lazily="cvxpy rich"),
     "analysis": room(f"{BASE} system theory config planning", "numpy", lazily="matplotlib rich"),
     "learning": room(BASE, "numpy torch", lazily="mlxtend pooch matplotlib"),
     "running": room(

@@ -89,7 +89,7 @@ def test_planning_is_the_core_and_extras_bring_the_rest() -> None:
     extras = PROJECT["optional-dependencies"]
     assert set(extras) == {"train", "web", "deploy", "ray", "all", "dev"}
     core = {package_name(requirement) for requirement in PROJECT["dependencies"]}
-    solvers = {"scipy", "cvxpy", "clarabel"}
+    solvers = {"scipy", "highspy", "cvxpy", "clarabel"}
     assert core == solvers | {"numpy", "pydantic", "pyyaml", "typer", "click", "rich", "matplotlib"}
     assert extras["all"] == ["fedgap[train,web,deploy,ray]"]
     for package, extra in EXTRA_OF_PACKAGE.items():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from fedgap.config import Scenario
 from fedgap.planning import plan
@@ -21,6 +22,21 @@ def test_a_shortfall_a_hair_below_zero_takes_no_room_away() -> None:
     assert (answer.status, answer.rounds) == ("optimal", scenario.rounds)
     assert Problem.of(scenario).violation(answer.segments) <= 1e-9
     assert answer.lower_bound == pytest.approx(answer.theta, rel=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_program_is_solved_as_by_scipy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    limits = random.uniform(0.2, 3.0, (2, 40))
+    costs = random.uniform(0.5, 1.5, 40) / limits.prod(axis=0)
+    kinds, shares = np.repeat(np.eye(2), (10, 30), axis=1), np.array([0.1, 0.9])
+    theirs = linprog(costs, A_ub=limits, b_ub=np.ones(2), A_eq=kinds, b_eq=shares, method="highs-ds")
+    ours = _linear(costs, limits, 1.0, kinds, shares)
+    assert theirs.success
+    assert ours is not None
+    assert ours.value == pytest.approx(theirs.fun, rel=1e-12)
+    np.testing.assert_allclose(ours.weights, theirs.x, atol=1e-12)
+    np.testing.assert_allclose(ours.prices, -theirs.ineqlin.marginals, atol=1e-9)
 
 
 def test_a_program_without_a_solution_has_no_answer() -> None:
