@@ -196,7 +196,7 @@ def _linear(costs: Floats, limits: Floats, room: float, kinds: Floats, shares: F
     program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(filled.sum(axis=-1))])
     program.a_matrix_.index_, program.a_matrix_.value_ = np.nonzero(filled)[1], rows.T[filled]
     for method in ("simplex", "ipm"):
-        highs = highspy.Highs()
+        highs = highspy.Highs()  # type: ignore[no-untyped-call]
         highs.setOptionValue("output_flag", False)
         highs.setOptionValue("presolve", "on")
         highs.setOptionValue("solver", method)

@@ -106,8 +106,10 @@ def solve(task: Task, settings: SolverSettings) -> Plan:
     bound = solution.lower_bound
     certified = bound is not None and solution.cost - bound <= OPTIMAL_GAP * solution.cost
     prices: dict[str, float | None] = {"energy": 0.0 - solution.energy_price, "delay": 0.0 - solution.delay_price}
-    reason, status = INTERRUPTED if solution.interrupted else "", "optimal" if certified else "feasible"
-    answer = answer_of(task, settings.solver, solution.segments, status=status, prices=prices, reason=reason)
+    answer = answer_of(
+        task, settings.solver, solution.segments, status="optimal" if certified else "feasible", prices=prices,
+        reason=INTERRUPTED if solution.interrupted else "",
+    )
     if bound is None or task.objective.name != "theta":
         return answer
     # Rounding must not lift the bound above the plan that it bounds.
