@@ -29,9 +29,10 @@ def batch_indices(keys: np.ndarray, rounds: np.ndarray, sizes: np.ndarray, batch
     positions are those of :func:`draw_batches`.
     """
     shape = len(rounds), len(keys)
-    pairs = [np.broadcast_to(keys.view(np.int64), shape), np.broadcast_to(np.asarray(rounds)[:, None], shape),
-             np.broadcast_to(sizes, shape), np.full(shape, batch)]
-    drawn = draw_batches(*(torch.from_numpy(values.astype(np.int64).ravel()) for values in pairs), batch, local_steps)
+    pairs = (keys.view(np.int64), np.asarray(rounds)[:, None], sizes, batch)
+    key, number, size, wanted = (torch.from_numpy(np.broadcast_to(values, shape).astype(np.int64).ravel())
+                                 for values in pairs)
+    drawn = draw_batches(key, number, size, wanted, batch, local_steps)
     return drawn.numpy().astype(np.int64).reshape(*shape, *drawn.shape[1:])
 
 
