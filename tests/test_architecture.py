@@ -30,11 +30,12 @@ def room(knows: str = "", needs: str = "", lazily: str = "") -> Room:
     return Room(frozenset(knows.split()), frozenset(needs.split()), frozenset(lazily.split()))
 
 
-BASE = "errors streams registry"
+BASE = "errors streams registry upload_size"
 ROOMS = {
     "errors": room(),
     "streams": room(needs="numpy"),
     "registry": room("errors"),
+    "upload_size": room(),
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),

@@ -33,7 +33,7 @@ def client_keys(seed: int, stream: str, clients: int | Sequence[int]) -> np.ndar
 
 def hashes(keys: Tensor, rounds: Tensor | int, steps: Tensor | int, counters: Tensor) -> Tensor:
     """64 random bits for each (key, round, local step, counter), int64; the arguments are broadcast."""
-    start = _mixed(keys + _ROUND * (rounds + 1) + _STEP * steps)
+    start = _mixed(keys + _product(_ROUND, rounds + 1) + _product(_STEP, steps))
     return _mixed(start + _COUNTER * (counters + 1))
 
 
@@ -45,6 +45,11 @@ def uniform(bits: Tensor) -> Tensor:
 def uniform_float32(bits: Tensor) -> Tensor:
     """Numbers in [0, 1), float32 with 24 random bits."""
     return _shifted(bits, 40).float() * 2.0**-24
+
+
+def _product(factor: int, value: Tensor | int) -> Tensor | int:
+    """The product modulo 2^64, as a signed number."""
+    return _signed(factor * value % 2**64) if isinstance(value, int) else factor * value
 
 
 def _mixed(z: Tensor) -> Tensor:
