@@ -44,7 +44,8 @@ def test_rounding_by_a_loop_over_the_kept_values(bits, largest):
         scale = np.abs(values.numpy()[block]).max() / np.float32(largest)
         for m in block:
             multiple = min(max(values.numpy()[m] / scale, np.float32(-largest)), np.float32(largest))
-            chance = (hashed(int(key), 5, int(m)) >> 40) * 2.0**-24
+            half = hashed(int(key), 5, int(m) // 2) >> 32 * (int(m) % 2) & 0xFFFFFFFF  # two parameters share a hash
+            chance = (int(half) >> 8) * 2.0**-24
             expected[m] = np.float32(np.floor(multiple) + (chance < multiple - np.floor(multiple))) * scale
     assert torch.equal(arriving(values, keep, key, 5, bits), torch.from_numpy(expected))
 

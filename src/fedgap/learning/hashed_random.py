@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedgap.streams import stream_seed
@@ -42,9 +43,12 @@ def uniform(bits: Tensor) -> Tensor:
     return _shifted(bits, 11).double() * 2.0**-53
 
 
-def uniform_float32(bits: Tensor) -> Tensor:
-    """Numbers in [0, 1), float32 with 24 random bits."""
-    return _shifted(bits, 40).float() * 2.0**-24
+def uniform_pairs(bits: Tensor) -> Tensor:
+    """Numbers in [0, 1), float32 with 24 random bits: (..., 2·n) from ``bits`` (..., n), two from each.
+
+    The upper three bytes of the lower half give the first number of a pair, those of the upper half the second.
+    """
+    return ((bits.view(torch.int32) >> 8) & 0xFFFFFF).float().mul_(2.0**-24)
 
 
 def _product(factor: int, value: Tensor | int) -> Tensor | int:
@@ -53,11 +57,12 @@ def _product(factor: int, value: Tensor | int) -> Tensor | int:
 
 
 def _mixed(z: Tensor) -> Tensor:
-    z = (z ^ _shifted(z, 30)) * _MIX[0]
-    z = (z ^ _shifted(z, 27)) * _MIX[1]
-    return z ^ _shifted(z, 31)
+    """The finaliser of SplitMix64; ``z`` is overwritten."""
+    z.bitwise_xor_(_shifted(z, 30)).mul_(_MIX[0])
+    z.bitwise_xor_(_shifted(z, 27)).mul_(_MIX[1])
+    return z.bitwise_xor_(_shifted(z, 31))
 
 
 def _shifted(z: Tensor, bits: int) -> Tensor:
     """The right shift of unsigned numbers: zeros come in from the left."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
+    return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)

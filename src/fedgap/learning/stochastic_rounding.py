@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgap.learning.hashed_random import client_keys, hashes, uniform_float32
+from fedgap.learning.hashed_random import client_keys, hashes, uniform_pairs
 from fedgap.upload_size import BLOCK
+
+_BLOCK_SHIFT = BLOCK.bit_length() - 1  # BLOCK is a power of two; a shift is much faster than a division
 
 
 def upload_keys(seed: int, clients: int | Sequence[int]) -> np.ndarray:
@@ -36,15 +38,8 @@ def rounded(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int) 
     ``values`` (..., M) are masked gradients, ``masks`` (..., M) bool what each keeps, and ``keys`` (...) int64 hold the
     bits of the clients' :func:`upload_keys`.
     """
-    block, size, largest = _blocks(masks), values.shape[-1], largest_number(bits)
-    values = torch.where(masks, values.float(), 0.0)
-    scales = torch.zeros(*values.shape[:-1], -(-size // BLOCK), device=values.device)
-    scales = scales.scatter_reduce_(-1, block, values.abs(), "amax") / largest
-    scale = scales.gather(-1, block)
-    multiple = torch.where(scale > 0, values / scale, 0.0).clamp_(-largest, largest)
-    lower = multiple.floor()
-    chance = uniform_float32(hashes(keys[..., None], round, 0, torch.arange(size, device=values.device)))
-    return (lower + (chance < multiple - lower)).to(torch.int8), scales
+    numbers, scales, _ = _rounded(values, masks, keys, round, bits)
+    return numbers, scales
 
 
 def arriving(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int) -> Tensor:
@@ -54,10 +49,22 @@ def arriving(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int)
     """
     if bits == 32:
         return values
-    numbers, scales = rounded(values, masks, keys, round, bits)
-    return numbers.float() * scales.gather(-1, _blocks(masks))
+    if values.dim() > 1 and values.device.type == "cpu":  # one gradient after another stays in the processor's cache
+        return torch.stack([arriving(*row, round, bits) for row in zip(values, masks, keys, strict=True)])
+    numbers, _, scale = _rounded(values, masks, keys, round, bits)
+    return numbers.float().mul_(scale)
 
 
-def _blocks(masks: Tensor) -> Tensor:
-    """The block of each kept value, (..., M) int64; some block where pruned."""
-    return (masks.cumsum(-1) - 1).clamp_(min=0).div_(BLOCK, rounding_mode="floor")
+def _rounded(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What :func:`rounded` gives, and the scale of each value (..., M)."""
+    size, largest = values.shape[-1], largest_number(bits)
+    block = (masks.cumsum(-1) - 1).clamp_(min=0) >> _BLOCK_SHIFT  # of each kept value; some block where pruned
+    values = torch.where(masks, values.float(), 0.0)
+    scales = torch.zeros(*values.shape[:-1], -(-size // BLOCK), device=values.device)
+    scales = scales.scatter_reduce_(-1, block, values.abs(), "amax").div_(largest)
+    scale = scales.gather(-1, block)
+    multiple = torch.where(scale > 0, values / scale, 0.0).clamp_(-largest, largest)
+    lower = multiple.floor()
+    pairs = torch.arange((size + 1) // 2, device=values.device)
+    chance = uniform_pairs(hashes(keys[..., None], round, 0, pairs))[..., :size]
+    return lower.add_(chance < multiple - lower).to(torch.int8), scales, scale
