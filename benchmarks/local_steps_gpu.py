@@ -124,7 +124,6 @@ def timings(name: str, precision: str, steps: int, runs: int) -> dict[str, Any]:
            "most_ms": MOST_MS.get(key) if runs == 1 else None,
            "peak_gib": torch.cuda.max_memory_allocated() / 2**30}
     print(line(row), flush=True)
-    del engine
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     return row

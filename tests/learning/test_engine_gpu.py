@@ -195,7 +195,7 @@ def test_a_replay_names_who_diverges_in_a_later_step(name):
 
 
 def test_the_host_is_not_asked_within_the_steps():
-    module, given = round_of("lenet5")
+    module, given = round_of("lenet5", runs=1, clients=6)
     given, rates = with_steps(given, 4)
     given = replace(given, **{name: getattr(given, name).cuda() for name in ("weights", "ranks", "buffers", "inputs",
                                                                            "labels")})

@@ -1,4 +1,4 @@
-"""Local steps: the plain loop against numbers worked by hand and torch's optimiser, the engine against the plain loop."""
+"""Local steps: the plain loop against hand-worked numbers and torch's optimiser, the engine against the plain loop."""
 
 import itertools
 from dataclasses import replace
@@ -168,8 +168,9 @@ def test_one_step_is_the_gradient_bit_for_bit(name, local):
     given = round_of(module, MODELS[name], (0, 0, 0), (0.1, 0.1, 0.4), torch.float32)
     one_step = replace(given, inputs=given.inputs[:, None], labels=given.labels[:, None])
     engine = Engine(module)
-    for out, expected in ((engine.updates(one_step, local, torch.ones(1)), engine.gradients(given)),
-                          (reference.updates(module, one_step, local, torch.ones(1)), reference.gradients(module, given))):
+    rates = torch.ones(1)
+    for out, expected in ((engine.updates(one_step, local, rates), engine.gradients(given)),
+                          (reference.updates(module, one_step, local, rates), reference.gradients(module, given))):
         assert torch.equal(out.gradient, expected.gradient)
         assert torch.equal(out.losses, expected.losses)
         assert torch.equal(out.buffers, expected.buffers)
@@ -192,8 +193,8 @@ def test_stacked_steps_equal_the_plain_loop(name, steps):
         assert torch.equal(known(given, out), known(given, expected))
 
 
-@pytest.mark.parametrize(("name", "strategy"), [(m, s) for m, s in itertools.product(MODELS, ("stacked", "vmap", "loop"))
-                                                if (m, s) != ("own", "stacked")])
+@pytest.mark.parametrize(("name", "strategy"), [
+    (m, s) for m, s in itertools.product(MODELS, ("stacked", "vmap", "loop")) if (m, s) != ("own", "stacked")])
 def test_every_strategy_takes_the_same_steps(name, strategy):
     module = model(name).double()
     given, rates = round_with_steps(module, MODELS[name], (0, 1, 0), (0.1, 0.5, 0.0), torch.float64, 2, batch=3)

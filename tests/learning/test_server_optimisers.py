@@ -5,7 +5,15 @@ from math import sqrt
 import pytest
 import torch
 
-from fedgap.learning.server_optimisers import OPTIMISERS, Adam, Momentum, Nesterov, ServerOptimiser, Yogi, server_optimiser
+from fedgap.learning.server_optimisers import (
+    OPTIMISERS,
+    Adam,
+    Momentum,
+    Nesterov,
+    ServerOptimiser,
+    Yogi,
+    server_optimiser,
+)
 
 ALL = torch.ones(1, 1, dtype=torch.bool)
 
@@ -111,7 +119,8 @@ def test_runs_are_stacked_with_rates_and_states_of_their_own(name):
         together, state = optimiser.step(together, direction, kept, rates, state)
         for row in range(3):
             one = slice(row, row + 1)
-            alone[row], states[row] = optimiser.step(alone[row], direction[one], kept[one], float(rates[row]), states[row])
+            alone[row], states[row] = optimiser.step(alone[row], direction[one], kept[one], float(rates[row]),
+                                                     states[row])
     assert torch.allclose(together, torch.cat(alone), rtol=1e-6)
     for name_of_state in optimiser.state_names:
         assert torch.equal(state[name_of_state], torch.cat([own[name_of_state] for own in states]))

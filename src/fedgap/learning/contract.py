@@ -52,7 +52,6 @@ from torch import Tensor
 
 from fedgap.learning.masks import keep_count
 
-
 CLIP_MARGIN = 1e-6
 """Added to a gradient's norm before the limit is divided by it, as in torch.nn.utils.clip_grad_norm_."""
 
@@ -121,7 +120,8 @@ class RoundInput:
 
     def check_steps(self, local: LocalTraining, rates: Tensor) -> None:
         """Reject batches that are not those of ``local.steps`` steps, and ``rates`` that are not one for each run."""
-        if any(labels.dim() != 2 or len(labels) != local.steps for labels in self.labels):
+        shapes = [self.labels.shape[1:]] if isinstance(self.labels, Tensor) else [own.shape for own in self.labels]
+        if any(len(shape) != 2 or shape[0] != local.steps for shape in shapes):
             raise ValueError(f"each job needs labels of {local.steps} batches, (steps, batch)")
         if rates.shape != self.weights.shape[:1]:
             raise ValueError(f"{len(self.weights)} runs, but rates of shape {tuple(rates.shape)}")
@@ -143,7 +143,8 @@ class RoundOutput:
     accepted jobs gets 0. With local steps it is the mean ū of the jobs' updates. ``losses`` (K,) and ``finite`` (K,)
     bool: a job whose loss or gradient is not finite is not accepted. ``accepted`` (R,) int64. ``buffers`` (R, B): the
     mean over accepted jobs of the client's buffers after its last step, the input's where none is accepted.
-    ``client_gradients`` (K, M), the masked gradients, or updates, one by one, only where asked for. ``kept`` (R,) int32: the most parameters that any accepted job of the run keeps.
+    ``client_gradients`` (K, M), the masked gradients, or updates, one by one, only where asked for. ``kept`` (R,)
+    int32: the most parameters that any accepted job of the run keeps.
     """
 
     gradient: Tensor

@@ -37,7 +37,9 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
         start = round_input.weights[run] * keep
         buffers = {name: value.clone() for name, value in module.named_buffers()}
         buffers |= {name: value.clone() for name, value in layout.split_buffers(round_input.buffers[run]).items()}
-        weights, step_losses, directions = start, [], []
+        weights = start
+        step_losses: list[Tensor] = []
+        directions: list[Tensor] = []
         for inputs, labels in zip(round_input.inputs[job], round_input.labels[job], strict=True):
             weights = weights.detach().requires_grad_()
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):

@@ -78,7 +78,7 @@ def _as_rows(weight: Tensor) -> Tensor:
 
 def _pool(windows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """relu(max over window positions + bias) of (G, 4·O, N), (G, O, N), and what its gradient needs."""
-    windows = windows.unflatten(1, (4, -1))
+    windows = windows.view(len(windows), 4, -1, windows.shape[2])
     largest, upper, lower = first_maximum(windows)
     return largest.add_(bias[:, :, None]).relu_(), windows, upper, lower
 

@@ -118,7 +118,7 @@ class Engine:
         return self._recorded_ranks(scores)
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
-        """A round of FedSGD. ``per_client`` asks for ``client_gradients`` too (K·M values, and no sharing of passes)."""
+        """A round of FedSGD. ``per_client`` asks for ``client_gradients`` too: K·M values, and no shared passes."""
         return self._round(round_input, per_client, None, self._no_rates)
 
     def updates(self, round_input: RoundInput, local: LocalTraining, rates: Tensor, *,
