@@ -109,6 +109,13 @@ class Engine:
             raise InputError(f"strategy: {strategy!r} is not known; it is one of {', '.join(STRATEGIES)}")
         return Generic(self.module, self.layout, dtype, vectorised=strategy == "vmap")
 
+    def _choose_for_steps(self, image: torch.Size) -> Forward:
+        """How local steps on images of this shape are computed."""
+        if not self._auto:
+            return self._forward
+        dtype = compute_dtype(self.precision)
+        return local_stack_of(self.module, self.layout, dtype, self.device, image) or self._forward
+
     # --- a round ----------------------------------------------------------------------------------------------------
 
     def rank(self, scores: Tensor) -> Tensor:
@@ -188,9 +195,7 @@ class Engine:
             if not self._sample_bytes:
                 self._sample_bytes = self._measure(batch, round_input.buffers)
             if local is not None and self._local_forward is None:
-                self._local_forward = local_stack_of(self.module, self.layout, compute_dtype(self.precision),
-                                                     self.device, batch.shape[1:]) if self._auto else None
-                self._local_forward = self._local_forward or self._forward
+                self._local_forward = self._choose_for_steps(batch.shape[1:])
             if local is None and self._fusable is None:
                 self._fusable = _samples_are_independent(self.module, batch)
             on_gpu = self.device.type == "cuda"
