@@ -8,7 +8,8 @@ import hashlib
 import numpy as np
 
 NAMES = frozenset(
-    ("fading", "placement", "processors", "partition", "target", "model", "batches", "selection", "faults", "pilot")
+    ("fading", "placement", "processors", "partition", "target", "model", "batches", "selection", "faults", "pilot",
+     "validation")
 )
 """The streams in use; a typo in a name would otherwise silently open a new one."""
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -126,6 +127,11 @@ class Rounds:
         segment = job.schedule[self.round - 1]
         ratios = job.ratio[segment, job.selected[segment]].tolist()
         return kept_fraction(self._ranks[row], ratios).to(self.weights)
+
+    def test_answers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """The shipped model's classes for the test samples and the true ones, each (T,) int64."""
+        logits = self.engine.logits(self.model(row), self.buffers[row], self._test_x)
+        return logits.argmax(1).cpu().numpy(), self._test_y.cpu().numpy()
 
     def _evaluate(self, events: list[Event]) -> None:
         due = [row for row, member in enumerate(self.members)
