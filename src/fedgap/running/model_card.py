@@ -46,14 +46,15 @@ def _data(job: Job, summary: Mapping[str, Any]) -> str:
 
 
 def _plan(job: Job, summary: Mapping[str, Any]) -> str:
-    rounds = np.bincount(job.schedule[:summary["rounds"]], minlength=len(job.selected))
+    segments, rounds = np.unique(job.schedule[:summary["rounds"]], return_counts=True)
     lines = [f"- Scheme `{summary['scheme']}`, mode `{summary['mode']}`, seed {summary['seed']}.",
              f"- {summary['rounds']:,} of {summary['rounds_planned']:,} planned rounds were trained: "
              f"{summary['ended']}."]
-    for segment in np.flatnonzero(rounds):
+    for segment, count in zip(segments.tolist(), rounds.tolist(), strict=True):
         chosen = job.selected[segment]
-        lines.append(f"- {rounds[segment]:,} round{'s' * (rounds[segment] > 1)} with {int(chosen.sum())} of "
-                     f"{len(chosen)} clients, which prune {_span(job.ratio[segment, chosen], '{:.0%}')} of the weights.")
+        ratios = _span(job.ratio[segment, chosen], "{:.0%}")
+        lines.append(f"- {count:,} round{'s' * (count > 1)} with {int(chosen.sum())} of "
+                     f"{len(chosen)} clients, which prune {ratios} of the weights.")
     return "\n".join(lines)
 
 
@@ -110,7 +111,9 @@ def _percent(share: float | None) -> str:
 
 
 def _span(values: np.ndarray, form: str = "{:,}") -> str:
-    """``7``, or ``7 to 9``."""
+    """``7``, or ``7 to 9``; a dash where there is no value."""
+    if not values.size:
+        return "–"
     ends = dict.fromkeys(form.format(value) for value in (values.min(), values.max()))
     return " to ".join(ends)
 

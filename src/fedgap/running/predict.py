@@ -73,10 +73,11 @@ class Predictions:
                              f"compared with them, shape ({len(self)},) can")
         number = {name: z for z, name in enumerate(self.class_names)}
         names = [str(label) for label in labels.tolist()]
-        unknown = next((name for name in names if name not in number), None)
-        if unknown is None:
+        if all(name in number for name in names):
             return np.array([number[name] for name in names], dtype=np.int64)
-        if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= len(self.class_names):
+        counted = {str(z): z for z in range(len(self.class_names))} if labels.dtype.kind in "iu" else number
+        unknown = next((name for name in names if name not in counted), None)
+        if unknown is not None:
             raise InputError(f"data: label {unknown!r} is not a class of this model; its classes are "
                              f"{', '.join(self.class_names)}")
         return labels.astype(np.int64)
@@ -180,9 +181,10 @@ def read_samples(path: str | Path) -> tuple[NDArray[Any], NDArray[Any] | None, s
     """
     path = Path(path)
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise InputError(f"{path}: is a single array; save it as .npz with the array x")
+        opened = np.load(path, allow_pickle=False)
+        if isinstance(opened, np.ndarray):
+            raise InputError(f"{path}: is a single array; save it with numpy.savez({path.stem}.npz, x=array)")
+        with opened as file:
             samples, labels = next((pair for pair in (("x", "y"), ("test_x", "test_y")) if pair[0] in file), ("", ""))
             if not samples:
                 raise InputError(f"{path}: has no array x or test_x; it has {', '.join(file.files) or 'none'}")
