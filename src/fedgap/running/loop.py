@@ -90,6 +90,11 @@ class Rounds:
         ratios = job.ratio[segment, job.selected[segment]].tolist()
         return kept_fraction(self.model.ranks[row], ratios).to(weights)
 
+    def test_answers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """The shipped model's classes for the test samples and the true ones, each (T,) int64."""
+        logits = self.engine.logits(self.shipped(row), self.model.buffers[row], self._test_x)
+        return logits.argmax(1).cpu().numpy(), self._test_y.cpu().numpy()
+
     def _evaluate(self, events: list[Event]) -> None:
         due = [row for row, account in enumerate(self.accounts)
                if self.round % account.job.evaluate_every == 0 or account.stopped(self.round)]

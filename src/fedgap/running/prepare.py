@@ -13,7 +13,7 @@ import torch
 from fedgap.config import Experiment, Scenario
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning.aggregators import load_aggregator
-from fedgap.learning.data import Dataset, load
+from fedgap.learning.data import Dataset, InputFormat, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
@@ -148,7 +148,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         label_counts=parts.label_counts, target_counts=parts.target_counts,
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
-                           "data": dataset.name, "model": experiment.model.name}})
+                           "data": dataset.name, "model": experiment.model.name,
+                           "preprocessing": InputFormat.of(dataset).to_dict()}})
 
 
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:

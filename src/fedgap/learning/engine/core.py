@@ -294,13 +294,26 @@ class Engine:
             for x, y in zip(*(torch.split(part, batch, dim=1) for part in sets)):
                 x, y = self._here(x), y.to(self.device)
                 x, y = x.expand(models, *x.shape[1:]), y.expand(models, -1)
-                with arithmetic(self.precision, self.device):
-                    logits = self._forward(parameters, buffers[rows], x, False).to(self.dtype)
+                logits = self._logits(parameters, buffers[rows], x)
                 losses = functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
                 totals[rows, 0] += losses.reshape(models, -1).sum(1, dtype=torch.float64)
                 totals[rows, 1] += (logits.argmax(2) == y).sum(1)
         samples = labels.shape[-1]
         return [Evaluation(loss / samples, right / samples, samples) for loss, right in totals.tolist()]
+
+    @torch.no_grad()
+    def logits(self, weights: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
+        """Logits (T, classes) of one model, weights (M,) and buffers (B,), in evaluation mode for inputs (T, *shape).
+
+        On the CPU they are the numbers that :meth:`evaluate` counts, bit for bit.
+        """
+        parameters, buffers = self._forward.spread(self._here(weights)[None]), self._here(buffers)[None]
+        batches = torch.split(inputs, self._batch(1, len(inputs), None))
+        return torch.cat([self._logits(parameters, buffers, self._here(batch)[None])[0] for batch in batches])
+
+    def _logits(self, parameters: dict[str, Tensor], buffers: Tensor, inputs: Tensor) -> Tensor:
+        with arithmetic(self.precision, self.device):
+            return self._forward(parameters, buffers, inputs, False).to(self.dtype)
 
     def _batch(self, models: int, samples: int, asked: int | None) -> int:
         """Samples of each of so many models in a pass: on a GPU as many as keep it busy, in passes of equal size, since
