@@ -133,7 +133,16 @@ def test_a_module_of_ones_own():
     [
         ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
         ("partition.file=who.json", "partition.file: is read where partition.kind is file; it is dirichlet"),
-        ("learning.rate=0.1", "learning.rate: unknown key; did you mean 'scenario.learning.rate'?"),
+        ("learning.batch_size=8", "learning.batch_size: unknown key; did you mean 'scenario.learning.batch_size'?"),
+        ("learning.local_steps=auto", "learning.local_steps: auto is not available yet; write a number"),
+        ("learning.local_steps=0", "learning.local_steps: must be at least 1 (a client takes at least one step); got 0"),
+        ("learning.upload_bits=auto", "learning.upload_bits: auto is not available yet; write a number"),
+        ("learning.upload_bits=16", "learning.upload_bits: must be one of 32, 8, 4; got 16"),
+        ("scenario.learning.batches=even", "learning.batches: must be one of as_is, balanced, target; got 'even'"),
+        ("learning.client.clip_norm=0", "learning.client.clip_norm: must be above 0 (a gradient of norm 0 moves nothing)"),
+        ("learning.warm_up=1", "learning.warm_up: must be at least 0 and below 1 (it is a share of the rounds); got 1"),
+        ("data.validation=1.5", "data.validation: must be a share below 1 or a whole number of samples; got 1.5"),
+        ("stop.accuracy=95", "stop.accuracy: must be above 0 and at most 1 (it is a share, such as 0.95); got 95"),
         ("dropout_probability=0.1", "dropout_probability: unknown key; did you mean 'faults.dropout_probability'?"),
         (
             "data.name=mnits",

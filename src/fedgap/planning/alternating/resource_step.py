@@ -22,7 +22,7 @@ def upload_energy_slope(fleet: Fleet, power_w: Floats) -> Floats:
     """
     noise = fleet.uplink_noise_psd_w_hz[..., None]
     rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, noise)
-    bits, received = fleet.gradient_bits, power_w * fleet.uplink_gain
+    bits, received = fleet.uplink_bits, power_w * fleet.uplink_gain
     fall = bits * received * fleet.bandwidth_hz
     return np.asarray(bits / rate - fall / (rate**2 * (fleet.bandwidth_hz * noise + received) * np.log(2.0)))
 
