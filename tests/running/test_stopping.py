@@ -11,11 +11,11 @@ from fedgap.running.stopping import DivergenceRule, StoppingRule
 @pytest.mark.parametrize(("accuracies", "stops"), [
     ([], False), ([0.5, 0.94], False), ([0.5, 0.95], True), ([0.96], True), ([0.96, 0.94], False)])
 def test_the_target_is_reached(accuracies, stops):
-    assert bool(StoppingRule(target_accuracy=0.95).reason(accuracies)) == stops
+    assert bool(StoppingRule(accuracy=0.95).reason(accuracies)) == stops
 
 
 def test_the_target_must_hold_in_several_evaluations():
-    rule = StoppingRule(target_accuracy=0.9, target_evaluations=2)
+    rule = StoppingRule(accuracy=0.9, target_evaluations=2)
     assert rule.reason([0.91]) == ""
     assert rule.reason([0.91, 0.89, 0.92]) == ""
     assert rule.reason([0.91, 0.89, 0.92, 0.905]) == "the validation accuracy 90.50% reached the target of 90.00%"
@@ -32,7 +32,7 @@ def test_without_settings_nothing_stops():
     assert StoppingRule().reason([1.0, 1.0, 1.0, 0.0]) == ""
 
 
-@pytest.mark.parametrize("wrong", [{"target_accuracy": 0.0}, {"target_accuracy": 95.0}, {"patience": 0},
+@pytest.mark.parametrize("wrong", [{"accuracy": 0.0}, {"accuracy": 95.0}, {"patience": 0},
                                    {"target_evaluations": 0}])
 def test_settings_that_make_no_sense(wrong):
     with pytest.raises(InputError, match=f"stop.{next(iter(wrong))}: must be"):

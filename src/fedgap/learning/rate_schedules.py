@@ -4,8 +4,6 @@ What they multiply depends on the server's optimiser: see
 :meth:`fedgap.learning.server_optimisers.ServerOptimiser.scheduled`.
 """
 
-from collections.abc import Callable
-from functools import partial
 from math import ceil, cos, pi
 
 WARM_UP_SHARE = 0.05
@@ -29,10 +27,6 @@ def factor(round: int, rounds: int, *, cosine: bool = False, warm_up: float = 0.
     return 0.5 * (1.0 + cos(pi * (round - rising) / (rounds - rising))) if cosine else 1.0
 
 
-SCHEDULES: dict[str, Callable[[int, int], float]] = {
-    "constant": factor,
-    "cosine": partial(factor, cosine=True),
-    "warm_up": partial(factor, warm_up=WARM_UP_SHARE),
-    "warm_up_cosine": partial(factor, cosine=True, warm_up=WARM_UP_SHARE),
-}
-"""Functions of (round, rounds) by name."""
+SCHEDULES = {"constant": (False, False), "cosine": (False, True), "warm_up": (True, False),
+             "warm_up_cosine": (True, True)}
+"""By name: whether the rate rises first, and whether it then falls as a cosine."""

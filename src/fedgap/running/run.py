@@ -209,7 +209,8 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
                 raise KeyboardInterrupt
             left = [row for row in range(len(positions)) if row not in ended]
             positions = [positions[row] for row in left]
-            rounds.keep(left)
+            if left:
+                rounds.keep(left)
             continue
         rounds.step()
         if rounds.ready():

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from fedgap.errors import InputError
 
@@ -17,7 +18,7 @@ from fedgap.errors import InputError
 class StoppingRule:
     """Ends a training that is good enough, or no longer improves, and leaves the rest of the budgets unspent."""
 
-    target_accuracy: float | None = None
+    accuracy: float | None = None
     """The validation accuracy to stop at; None to ignore."""
     target_evaluations: int = 1
     """So many evaluations in a row must reach the target."""
@@ -25,9 +26,9 @@ class StoppingRule:
     """Evaluations without a new best accuracy after which to stop; None to ignore."""
 
     def __post_init__(self) -> None:
-        if self.target_accuracy is not None and not 0.0 < self.target_accuracy <= 1.0:
-            raise InputError("stop.target_accuracy: must be a share above 0 and at most 1, such as 0.95; got "
-                             f"{self.target_accuracy:g}")
+        if self.accuracy is not None and not 0.0 < self.accuracy <= 1.0:
+            raise InputError("stop.accuracy: must be a share above 0 and at most 1, such as 0.95; got "
+                             f"{self.accuracy:g}")
         for key in ("target_evaluations", "patience"):
             value = getattr(self, key)
             if value is not None and value < 1:
@@ -35,7 +36,7 @@ class StoppingRule:
 
     def reason(self, accuracies: Sequence[float]) -> str:
         """Why to stop after these validation accuracies, in the order of their evaluations; "" to continue."""
-        target, needed = self.target_accuracy, self.target_evaluations
+        target, needed = self.accuracy, self.target_evaluations
         if target is not None and len(accuracies) >= needed and min(accuracies[-needed:]) >= target:
             return f"the validation accuracy {accuracies[-1]:.2%} reached the target of {target:.2%}"
         if self.patience is not None and accuracies:
@@ -79,3 +80,29 @@ class DivergenceRule:
 
 def _finite(loss: float | None) -> bool:
     return loss is not None and math.isfinite(loss)
+
+
+@dataclass
+class Progress:
+    """A run's evaluations, as far as the rules need them, and their verdict; a checkpoint holds it."""
+
+    first_loss: float | None = None
+    """Of the initial weights, where anybody looked."""
+    accuracies: list[float] = field(default_factory=list)
+    losses: list[float | None] = field(default_factory=list)
+    ended: str = ""
+    """Why the training ended early; "" while it continues."""
+
+    def judge(self, rules: StoppingRule, divergence: DivergenceRule | None, event: dict[str, Any], *,
+              all_rejected: bool, rate: float, key: str) -> None:
+        """Take in a round's evaluation and decide.
+
+        ``all_rejected``: updates came, and none of them was finite. ``rate`` and its ``key``: what may be too large.
+        """
+        if "validation_accuracy" in event:
+            self.accuracies.append(event["validation_accuracy"])
+            self.ended = rules.reason(self.accuracies)
+        if divergence is not None and self.first_loss is not None:
+            loss = event.get("training_set_loss", event.get("validation_loss"))
+            self.losses.append(None if all_rejected else loss)
+            self.ended = divergence.reason(self.first_loss, self.losses, rate, key) or self.ended
