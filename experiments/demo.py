@@ -124,7 +124,7 @@ accuracies from training on 5,000 real MNIST digits (4,000 to train with, 1,000 
 carries.
 fedgap {fedgap.__version__}.</p>
 <h2>Two learners</h2>
-<p>The same joules and seconds, spent by the paper's FedSGD (mode <code>repaired</code>, scheme <code>proposed</code>) and
+<p>The same joules and seconds, spent by FedSGD (mode <code>repaired</code>, scheme <code>proposed</code>) and
 by the mode <code>practical</code>: eight local steps, server momentum, balanced batches, scheme <code>measured</code>.
 One line per seed.</p>
 <img alt="accuracy of two learners over joules and seconds" src="{embedded(folder / 'learners.png')}">
