@@ -60,7 +60,8 @@ def energy_and_delay(scenario: Scenario, plan: Plan) -> tuple[float, float]:
                 continue
             keep, power, frequency = 1.0 - segment.pruning_ratio[n], segment.power_w[n], segment.frequency_hz[n]
             snr = power * client.uplink_gain / (client.bandwidth_hz * noise)
-            upload = keep * bits * WIRE_BITS[scenario.learning.upload_bits] / 32 / (client.bandwidth_hz * log2(1.0 + snr))
+            uploaded = keep * bits * WIRE_BITS[scenario.learning.upload_bits] / 32.0
+            upload = uploaded / (client.bandwidth_hz * log2(1.0 + snr))
             slowest = max(slowest, download + keep * cycles / frequency + upload)
             spent += power * upload + keep * client.pue * client.capacitance * frequency**2 * cycles
         joules += segment.rounds * (spent + server.power_w * longest)

@@ -158,8 +158,8 @@ class CostReport(Printable):
     def _time_table(self) -> Sheet:
         local = any(segment.local_steps > 1 for segment in self.segments)
         table = Sheet(
-            "Where a round's time goes", "rounds", *(["local steps"] if local else []), "a round takes", "download", "compute", "upload", "straggler",
-            left=("straggler",),
+            "Where a round's time goes", "rounds", *(["local steps"] if local else []), "a round takes", "download",
+            "compute", "upload", "straggler", left=("straggler",),
         )
         for segment in self.segments[:MOST_SEGMENTS]:
             cost, length = segment.by_client, segment.delay_s

@@ -43,7 +43,7 @@ PRACTICAL_SCHEME = "measured"
 def merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of ``learning`` in ``lower``, where ``upper`` does not have them.
 
-    Sections are merged key by key. Another optimiser than the lower one's has its own default rate, not the lower one's.
+    Sections are merged key by key. Another optimiser than the lower one's gets its own default rate.
     """
     result = {**lower, **upper}
     for name in ("server", "client"):

@@ -34,7 +34,7 @@ class Segment:
     pruning_ratio: Floats
     power_w: Floats
     frequency_hz: Floats
-    local_steps: int = 1
+    local_steps: int = field(default=1, kw_only=True)
     """τ: mini-batch steps that each selected client takes in a round."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,10 +70,14 @@ class Segment:
 
         if not isinstance(data, Mapping):
             raise InputError(f"{where}: must be an object with rounds and clients; got {data!r}")
-        rounds, steps, clients = data.get("rounds"), data.get("local_steps", 1), data.get("clients", [])
-        for key, number in (("rounds", rounds), ("local_steps", steps)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise InputError(f"{where}.{key}: must be a whole number of at least 1; got {number!r}")
+
+        def whole(key: str, value: Any) -> int:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{where}.{key}: must be a whole number of at least 1; got {value!r}")
+            return value
+
+        rounds, steps = whole("rounds", data.get("rounds")), whole("local_steps", data.get("local_steps", 1))
+        clients = data.get("clients", [])
         if not isinstance(clients, list) or not clients:
             raise InputError(f"{where}.clients: must be a list with one entry a client")
         for n, client in enumerate(clients):
@@ -90,7 +94,7 @@ class Segment:
         ):
             for n in map(int, np.flatnonzero(selected & ~good)):
                 raise InputError(f"{where}.clients[{n}].{key}: must be {what} where selected; got {values[n]:g}")
-        return cls(rounds, selected, ratio, power, frequency, steps)
+        return cls(rounds, selected, ratio, power, frequency, local_steps=steps)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

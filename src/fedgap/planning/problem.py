@@ -135,8 +135,9 @@ class Problem:
     def cost(self, segment: Segment) -> RoundCost:
         """One round of a segment with its local steps, by client and cause."""
         other = segment.local_steps != self.local_steps
+        fleet = self.fleet.with_local_steps(segment.local_steps) if other else self.fleet
         return round_cost(
-            self.fleet.with_local_steps(segment.local_steps) if other else self.fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz
+            fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz
         )
 
     def energy(self, segments: Iterable[Segment]) -> float:
