@@ -26,8 +26,8 @@ class ClientTasks:
 
     ``heard`` are the runs of which any client arrives, ``slices`` where the tasks of these begin and end. ``table``
     (8, K): key of the batches, samples D̂_n, where they begin, batch size Z_n, key of the upload, run, weights kept,
-    where the samples' cumulative probabilities begin. ``sizes`` are the Z_n; ``width`` is the largest and ``even`` says that
-    they are equal.
+    where the samples' cumulative probabilities begin. ``sizes`` are the Z_n; ``width`` is the largest and ``even`` says
+    that they are equal.
     """
 
     run: tuple[int, ...]

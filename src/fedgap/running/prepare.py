@@ -136,8 +136,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     learning, weights = scenario.learning, experiment.model.weights
     schedule = schedule_of(plan, scenario, experiment.interleave)
     selected = rows([s.selected for s in segments])
-    assert scenario.target_counts is not None  # of the actual partition's target
-    sampling = label_sampling(learning.batches, selected, schedule, parts.label_counts, smoothed(scenario.target_counts),
+    target = smoothed(dataset.label_counts()[1])  # the one that is planned with
+    sampling = label_sampling(learning.batches, selected, schedule, parts.label_counts, target,
                               samples_per_round=learning.local_steps * fleet.batch_size, max_repeat=learning.max_repeat)
     device = engine.device if engine.device != "auto" else str(check_device("auto"))
     return Job(
@@ -149,9 +149,9 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
         accounting=experiment.pruning.accounting, faults=Faults(**faults.model_dump()),
         aggregator=_aggregator(experiment, learning.weighting), engine=engine.kind, device=device,
-        precision=engine.precision, threads=engine.threads or torch.get_num_threads(), checkpoint_every=experiment.checkpoint_every,
-        names=tuple(scenario.names), scheme=plan.scheme, schedule=schedule,
-        selected=selected, ratio=rows([_zeroed(s, s.pruning_ratio) for s in segments]),
+        precision=engine.precision, threads=engine.threads or torch.get_num_threads(),
+        checkpoint_every=experiment.checkpoint_every, names=tuple(scenario.names), scheme=plan.scheme,
+        schedule=schedule, selected=selected, ratio=rows([_zeroed(s, s.pruning_ratio) for s in segments]),
         compute_s=rows([c.compute_s for c in costs]), upload_s=rows([c.upload_s for c in costs]),
         compute_j=rows([c.compute_j for c in costs]), upload_j=rows([c.upload_j for c in costs]),
         upload_s_bit=per_bit([cost.upload_delay(fleet, unpruned, p) for p in powers]),
