@@ -171,8 +171,9 @@ def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray:
     if stacked:
         yield from _train_stacked(base, waiting)
         return
-    portable = base.to_dict(), str(base.folder.resolve())
-    tasks = [(portable, run) for run in waiting]
+    # The overrides come first: a resolved document writes down its mode's readings, which another mode could not change.
+    folder = str(base.folder.resolve())
+    tasks = [((run.experiment(base).to_dict(), folder), run) for run in waiting]
     if ray is None:
         for (_, run), ended in in_processes(_train_here, tasks, workers):
             yield run, outcome(run) or _died(ended)
@@ -196,7 +197,7 @@ def _train_here(task: tuple[Portable, SweepRun]) -> None:
         if has_run(run.folder):
             resume(run.folder)
         else:
-            train(run.experiment(Experiment.from_dict(document, folder=folder)), run.folder)
+            train(Experiment.from_dict(document, folder=folder), run.folder)
     except FedgapError as error:
         _fail(run, error)
 
