@@ -30,10 +30,12 @@ PRACTICAL_LEARNER: Mapping[str, Any] = {
     "rate": 0.03,
     "local_steps": 8,
     "server": {"optimiser": "momentum", "momentum": 0.9},
+    "schedule": "warm_up_cosine",
     "batches": "balanced",
 }
 """The keys of ``learning`` in the mode ``practical``. Server momentum costs nothing and is worth most; local steps are
-nearly free where uploading takes most of a round. A rate of 0.03 suits a momentum of 0.9, and 0.1 diverges."""
+nearly free where uploading takes most of a round. A rate of 0.03 suits a momentum of 0.9, and 0.1 diverges; without
+warming up some seeds lose their first rounds."""
 PRACTICAL_IMPORTANCE = "magnitude"
 """The rule that ranks weights in the mode ``practical``."""
 PRACTICAL_SCHEME = "measured"

@@ -127,8 +127,8 @@ class Calibration(Printable):
         ]
         secants = ", ".join(f"{q.quantile(0.5):.3g} at {ratio:g}" for ratio, q in self.sensitivities.items())
         if self.rate is not None:
-            lines.append(f"learning.rate: {self.rate.best:g} has the least validation loss of {self.rate.rates[0]:g} to "
-                         f"{self.rate.rates[-1]:g} after {self.rate.rounds} rounds")
+            lines.append(f"learning.rate: {self.rate.best:g} has the least validation loss of {self.rate.rates[0]:g} "
+                         f"to {self.rate.rates[-1]:g} after {self.rate.rounds} rounds")
         return [
             head,
             *lines,

@@ -171,7 +171,7 @@ def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray:
     if stacked:
         yield from _train_stacked(base, waiting)
         return
-    # The overrides come first: a resolved document writes down its mode's readings, which another mode could not change.
+    # The overrides come first: a resolved document has its mode's readings, which another mode could not change.
     folder = str(base.folder.resolve())
     tasks = [((run.experiment(base).to_dict(), folder), run) for run in waiting]
     if ray is None:
