@@ -120,7 +120,8 @@ def _train_stack(keys: list[str], jobs: list[Job], dataset: Dataset,
             read()
             left = [row for row in range(len(running)) if row not in ended]
             running = [running[row] for row in left]
-            rounds.keep(left)
+            if running:
+                rounds.keep(left)
             continue
         stopped = [account.stopped(rounds.round) for account in rounds.accounts]
         if any(stopped):
