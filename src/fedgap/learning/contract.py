@@ -39,7 +39,7 @@ What the rest of a round means with local steps and server state:
   on the server is not part of it: importance asks how the loss reacts, not how the weights moved.
 - **Weights that no accepted client kept** have ū = 0, do not move, and their optimiser state is frozen in that round.
 - **BatchNorm.** A client's running statistics start from the server's and are updated by each of its steps in turn;
-  what it has after its last step is averaged over clients.
+  what it has after its last step is averaged over clients, equally even where updates are weighted by samples.
 - **Losses** are the mean over a client's τ mini-batches, each at the weights of its step.
 - A client is accepted if all its losses and its update are finite.
 - **Uploads** carry u for the kept weights, as they carried the gradient.
