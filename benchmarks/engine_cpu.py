@@ -101,12 +101,16 @@ class Contestant:
         self.about = self._answer()
 
     def rounds_per_second(self, seconds: float) -> float:
-        """One turn."""
+        """One turn, by the wall clock."""
+        answer = self.turn(seconds)
+        return float(answer["rounds"] / answer["seconds"])
+
+    def turn(self, seconds: float) -> dict[str, Any]:
+        """One turn: its rounds, the seconds they took, and the processor's seconds."""
         assert self.process.stdin
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
-        answer = self._answer()
-        return float(answer["rounds"] / answer["seconds"])
+        return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self.process.stdout

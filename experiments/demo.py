@@ -4,7 +4,8 @@
 
 leaves pictures, results and a self-contained ``report.html`` in FOLDER (``demo``). It is a slice of ``fedgap
 reproduce``: Fig. 5 of the preset ``quick``, the paper's ten clients and LeNet-5 on 5,000 real MNIST digits with its
-budgets scaled to 60 rounds, from three seeds, for accuracies need intervals.
+budgets scaled to 60 rounds, from three seeds, because accuracies need intervals. After that the same budgets are spent
+by the learner of the mode ``practical``.
 """
 
 import base64
@@ -21,11 +22,15 @@ from fedgap.evidence.definition import load_figure
 from fedgap.evidence.reproduce import Workshop, reproduce
 from fedgap.evidence.result_tables import result_tables
 from fedgap.evidence.results import by_seed
+from fedgap.report.figures import new_figure, save_figure
 from fedgap.report.printable import text_of
 from fedgap.running.prepare import divide
+from fedgap.running.sweep import SweepResult, sweep
 from fedgap.statistics import interval
 
 FIGURE = "fig5"
+LEARNERS = {"repaired": ("the paper's FedSGD", "#0072B2"), "practical": ("local steps, server momentum", "#D55E00")}
+"""Mode → its learner in words, and its colour."""
 
 
 def main(folder: Path) -> None:
@@ -34,7 +39,7 @@ def main(folder: Path) -> None:
     (panel,) = load_figure(FIGURE).panels["quick"]
     ((_, nominal),) = panel.points()
     _, _, scenario = divide(fedgap.Experiment.load(panel.experiment, [*panel.overrides, *nominal]))
-    say("1/3  planning the proposed scheme and five baselines")
+    say("1/4  planning the proposed scheme and five baselines")
     comparison = fedgap.compare(scenario)
     folder.mkdir(parents=True, exist_ok=True)
     comparison["proposed"].save(folder / "plan.json")
@@ -42,16 +47,41 @@ def main(folder: Path) -> None:
     comparison.plot(folder / "schemes.png")
     show(comparison)
 
-    say(f"2/3  training {len(comparison)} schemes in {len(panel.modes)} modes from {len(panel.seeds)} seeds, "
+    say(f"2/4  training {len(comparison)} schemes in {len(panel.modes)} modes from {len(panel.seeds)} seeds, "
         f"{scenario.rounds} rounds each; equal plans are trained once")
     results = reproduce([FIGURE], Workshop(folder, "quick", bar=steps))[FIGURE]
 
-    say("3/3  writing the report")
+    say("3/4  training with the learner of the mode practical, within the same joules and seconds")
+    experiment = fedgap.Experiment.load(panel.experiment, [*panel.overrides, *nominal])
+    learners = sweep(experiment, {"mode": list(LEARNERS), "seed": panel.seeds}, folder / "learners", workers=2)
+    draw_learners(learners, folder / "learners.png")
+    show(learners)
+
+    say("4/4  writing the report")
     shown = text_of(plan_report(scenario, comparison["proposed"]), width=100)
-    (folder / "report.html").write_text(report(folder, comparison, results, shown), encoding="utf-8")
+    (folder / "report.html").write_text(report(folder, comparison, results, shown, learners), encoding="utf-8")
     show(*result_tables(results))
     say(f"done in {time.perf_counter() - started:.0f} s: open {folder / 'report.html'}; the picture is "
         f"{folder / FIGURE / FIGURE}.png")
+
+
+def draw_learners(learners: SweepResult, picture: Path) -> None:
+    """The test accuracy of every run over the joules and the seconds spent."""
+    figure = new_figure(10.0, 4.0)
+    panels = figure.subplots(1, 2, sharey=True)
+    for path in sorted((learners.folder / "runs").iterdir()):
+        run = fedgap.Run(path)
+        words, colour = LEARNERS[run.summary["mode"]]
+        tested = [event for event in run.history if "test_accuracy" in event]
+        for axes, key in zip(panels, ("energy_total_j", "delay_total_s"), strict=True):
+            axes.plot([event[key] for event in tested], [100.0 * event["test_accuracy"] for event in tested],
+                      color=colour, marker=".", label=words if run.summary["seed"] == 0 else None)
+    for axes, label in zip(panels, ("joules spent", "seconds spent"), strict=True):
+        axes.set_xlabel(label)
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("test accuracy, %")
+    panels[0].legend(loc="lower right")
+    save_figure(figure, picture)
 
 
 def say(text: str) -> None:
@@ -75,7 +105,7 @@ def trained_rows(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def report(folder: Path, comparison: Comparison, results: dict[str, Any], plan: str) -> str:
+def report(folder: Path, comparison: Comparison, results: dict[str, Any], plan: str, learners: SweepResult) -> str:
     """One HTML page with everything in it."""
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -93,6 +123,12 @@ the paper's budgets scaled to {comparison.rounds} rounds. Joules and seconds com
 accuracies from training on 5,000 real MNIST digits (4,000 to train with, 1,000 to test with) that an installed package
 carries.
 fedgap {fedgap.__version__}.</p>
+<h2>Two learners</h2>
+<p>The same joules and seconds, spent by FedSGD (mode <code>repaired</code>, scheme <code>proposed</code>) and
+by the mode <code>practical</code>: eight local steps, server momentum, balanced batches, scheme <code>measured</code>.
+One line per seed.</p>
+<img alt="accuracy of two learners over joules and seconds" src="{embedded(folder / 'learners.png')}">
+<pre>{html.escape(text_of(learners, width=100))}</pre>
 <h2>The plan (seed 0)</h2>
 <p>Who takes part, how much each prunes, at which power and clock, and what binds it.</p>
 <pre>{html.escape(plan)}</pre>

@@ -34,7 +34,7 @@ def room(knows: str = "", needs: str = "", lazily: str = "") -> Room:
     return Room(frozenset(knows.split()), frozenset(needs.split()), frozenset(lazily.split()))
 
 
-BASE = "arrays errors streams registry files statistics report"
+BASE = "arrays errors streams registry files statistics report upload_size"
 PLANNING = f"{BASE} system theory config planning analysis"
 ROOMS = {
     "arrays": room(needs="numpy"),
@@ -44,6 +44,7 @@ ROOMS = {
     "files": room("errors"),
     "statistics": room(lazily="scipy"),
     "report": room("errors", lazily="matplotlib rich"),
+    "upload_size": room(),
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),

@@ -16,6 +16,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 CLIENTS, BATCH, RATE = 10, 32, 0.01
+STEPS = int(os.environ.get("LOCAL_STEPS", "1"))
+"""Mini-batch steps of a client in a round, each on other samples."""
 
 
 class LeNet5(nn.Module):
@@ -35,7 +37,7 @@ class LeNet5(nn.Module):
 
 
 @cache
-def data(samples: int = BATCH) -> tuple[torch.Tensor, torch.Tensor]:
+def data(samples: int = STEPS * BATCH) -> tuple[torch.Tensor, torch.Tensor]:
     """(CLIENTS, samples, 1, 28, 28) images and labels, the same for everybody."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(CLIENTS, samples, 1, 28, 28, generator=generator)
@@ -57,8 +59,10 @@ def serve(rounds_within: Callable[[float], tuple[int, float]]) -> None:
     quietly(0.5)  # warm up
     print(json.dumps({"ready": True, "threads": torch.get_num_threads(), "torch": torch.__version__}), flush=True)
     for line in sys.stdin:
+        before = time.process_time()
         rounds, seconds = quietly(float(line))
-        print(json.dumps({"rounds": rounds, "seconds": seconds}), flush=True)
+        print(json.dumps({"rounds": rounds, "seconds": seconds, "processor_seconds": time.process_time() - before}),
+              flush=True)
 
 
 def stretch(step: Callable[[], object]) -> Callable[[float], tuple[int, float]]:

@@ -1,6 +1,6 @@
-"""Rounds of FedLab 1.3.0: SyncServerHandler and SGDSerialClientTrainer, one local SGD step, all ten clients a round.
+"""Rounds of FedLab 1.3.0: SyncServerHandler and SGDSerialClientTrainer, local SGD steps, all ten clients a round.
 
-Each client's data loader is a list with its one batch, so that torch's DataLoader costs FedLab nothing.
+Each client's data loader is a list of its batches, so that torch's DataLoader costs FedLab nothing.
 """
 
 import logging
@@ -19,14 +19,14 @@ logging.disable(logging.CRITICAL)
 
 
 class Batches:
-    """One batch a client."""
+    """As many batches for each client as it takes steps."""
 
     def __init__(self) -> None:
         self.x, self.y = data()
 
     def get_dataloader(self, client, batch_size):
-        """The client's one batch."""
-        return [(self.x[client], self.y[client])]
+        """The client's batches."""
+        return list(zip(self.x[client].split(batch_size), self.y[client].split(batch_size)))
 
 
 model = LeNet5()

@@ -1,9 +1,9 @@
-"""Rounds of pfl 0.6.0: FederatedAveraging on its SimulatedBackend, one local SGD step, all ten users a cohort."""
+"""Rounds of pfl 0.6.0: FederatedAveraging on its SimulatedBackend, local SGD steps, all ten users a cohort."""
 
 import time
 
 import torch
-from common import BATCH, CLIENTS, RATE, LeNet5, data, serve
+from common import BATCH, CLIENTS, RATE, STEPS, LeNet5, data, serve
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
@@ -59,7 +59,7 @@ def rounds_within(seconds: float) -> tuple[int, float]:
         algorithm_params=NNAlgorithmParams(central_num_iterations=10**9, evaluation_frequency=10**9,
                                            train_cohort_size=CLIENTS, val_cohort_size=0),
         backend=SimulatedBackend(training_data=dataset, val_data=None), model=model,
-        model_train_params=NNTrainHyperParams(local_num_epochs=None, local_num_steps=1, local_learning_rate=RATE,
+        model_train_params=NNTrainHyperParams(local_num_epochs=None, local_num_steps=STEPS, local_learning_rate=RATE,
                                               local_batch_size=BATCH),
         model_eval_params=NNEvalHyperParams(local_batch_size=BATCH), callbacks=[clock])
     return clock.rounds, clock.stop - clock.start

@@ -27,10 +27,26 @@ def test_by_segment_and_in_all(scenario, plan):
     assert (report.energy_j, report.delay_s) == pytest.approx((3.8125, 10.0))
     assert (report.energy_budget_j, report.delay_budget_s) == (3.8125, 12.0)
     written = report.to_dict()
-    assert written["segments"][0] == {"rounds": 3, "delay_s": pytest.approx(2.5), "energy_j": pytest.approx(0.9875),
-                                      "straggler": "near"}
+    assert written["segments"][0] == {"rounds": 3, "local_steps": 1, "delay_s": pytest.approx(2.5),
+                                      "energy_j": pytest.approx(0.9875), "straggler": "near"}
     assert written["clients"][1]["name"] == "far"
     assert written["budget"] == {"energy_j": 3.8125, "delay_s": 12.0}
+
+
+def test_local_steps_are_charged_and_shown(scenario, plan):
+    """Four steps compute for 4 s instead of 1 s and take 0.4 J instead of 0.1 J; with 8 bits uploads take 0.127 s."""
+    local = replace(plan, segments=tuple(replace(segment, local_steps=4) for segment in plan.segments))
+    report = fedgap.cost(scenario, local)
+    assert report.compute_s == pytest.approx([16.0, 12.0])
+    assert report.compute_j == pytest.approx([1.6, 4 * 3 * 0.0125])
+    assert report.upload_s == pytest.approx([2.0, 0.75])
+    assert report.to_dict()["segments"][1]["local_steps"] == 4
+    assert "local steps" in str(report)
+    small = fedgap.cost(scenario.with_overrides(["learning.local_steps=4", "learning.upload_bits=8"]), local)
+    assert small.compute_s == pytest.approx([16.0, 12.0])
+    assert small.upload_s == pytest.approx([2.0 * 8.125 / 32, 0.75 * 8.125 / 32])
+    assert small.download_s == pytest.approx([4.0, 3.0])
+    assert small.broadcast_j == pytest.approx(2.0)
 
 
 def test_it_prints_in_a_terminal_and_in_a_notebook(scenario, plan):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import fedgap
 from fedgap.analysis import plan_report
 
 
@@ -24,6 +25,18 @@ def test_a_certificate_says_how_far_it_reaches(plan):
                                   "best cost θ − α.")
     assert "by all_clients with one selection in all rounds has" in replace(
         proven, scheme="all_clients", bound_scope="single").certificate
+
+
+def test_theta_beside_local_steps_says_that_it_does_not_cover_them(scenario, plan):
+    local = replace(plan, segments=tuple(replace(segment, local_steps=4) for segment in plan.segments))
+    words = "it does not cover the 4 local steps"
+    for shown in (local, plan_report(scenario, local), fedgap.bound(scenario, local)):
+        assert words in " ".join(str(shown).split())
+    for shown in (plan, plan_report(scenario, plan), fedgap.bound(scenario, plan)):
+        assert "local steps" not in str(shown)
+    assert "3 of 4 rounds, 4 local steps: 2 of 2 clients" in str(plan_report(scenario, local))
+    scenario = scenario.with_overrides(["learning.local_steps=4"])
+    assert words in " ".join(str(fedgap.bound(scenario)).split())
 
 
 def test_the_report(scenario, plan):

@@ -29,7 +29,8 @@ def words(page: Path) -> set[str]:
     "model",
     [
         *(sections.Budget, sections.Learning, sections.Model, sections.Pruning, sections.Bound, sections.Server),
-        *(sections.Client, recipes.Rayleigh, recipes.City, recipes.Tier, recipes.Labels),
+        *(sections.Client, sections.ServerOptimiser, sections.ClientOptimiser),
+        *(recipes.Rayleigh, recipes.City, recipes.Tier, recipes.Labels),
     ],
 )
 def test_every_key_of_a_scenario_is_documented(model):
@@ -40,7 +41,7 @@ def test_every_key_of_a_scenario_is_documented(model):
     "model",
     [
         *(parts.Data, parts.PartitionChoice, parts.ModelChoice, parts.LearningChoice, parts.PruningChoice),
-        *(parts.BudgetChoice, parts.EngineChoice, parts.FaultsChoice),
+        *(parts.BudgetChoice, parts.EngineChoice, parts.FaultsChoice, parts.Stop),
     ],
 )
 def test_every_key_of_an_experiment_is_documented(model):

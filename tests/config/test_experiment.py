@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedgap.config import Experiment, Scenario
-from fedgap.config.mode_defaults import mode_readings
+from fedgap.config.mode_defaults import PRACTICAL_SCHEME, mode_readings
 from fedgap.errors import InputError
 
 COUNTS = np.full((10, 10), 40) + 30 * np.eye(10, dtype=int)
@@ -133,7 +133,19 @@ def test_a_module_of_ones_own():
     [
         ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
         ("partition.file=who.json", "partition.file: is read where partition.kind is file; it is dirichlet"),
-        ("learning.rate=0.1", "learning.rate: unknown key; did you mean 'scenario.learning.rate'?"),
+        ("learning.batch_size=8", "learning.batch_size: unknown key; did you mean 'scenario.learning.batch_size'?"),
+        ("learning.local_steps=auto", "learning.local_steps: auto is not available yet; write a number"),
+        ("learning.local_steps=0",
+         "learning.local_steps: must be at least 1 (a client takes at least one step); got 0"),
+        ("learning.upload_bits=auto", "learning.upload_bits: auto is not available yet; write a number"),
+        ("learning.upload_bits=16", "learning.upload_bits: must be one of 32, 8, 4; got 16"),
+        ("scenario.learning.batches=even",
+         "scenario.learning.batches: must be one of as_is, balanced, target; got 'even'"),
+        ("learning.client.clip_norm=0",
+         "learning.client.clip_norm: must be above 0 (a gradient of norm 0 moves nothing); got 0"),
+        ("learning.warm_up=1", "learning.warm_up: must be at least 0 and below 1 (it is a share of the rounds); got 1"),
+        ("data.validation=1.5", "data.validation: must be a share below 1 or a whole number of samples; got 1.5"),
+        ("stop.accuracy=95", "stop.accuracy: must be above 0 and at most 1 (it is a share, such as 0.95); got 95"),
         ("dropout_probability=0.1", "dropout_probability: unknown key; did you mean 'faults.dropout_probability'?"),
         (
             "data.name=mnits",
@@ -185,6 +197,63 @@ def test_bad_experiments(override, message):
     with pytest.raises(InputError) as caught:
         Experiment.load("mnist", [override])
     assert str(caught.value) == f"{message} (override '{override}')"
+
+
+def learner(experiment):
+    return experiment.planning_scenario().learning
+
+
+def test_the_learner_reaches_the_scenario_key_by_key():
+    keys = ["scenario.learning.local_steps=4", "scenario.learning.server.optimiser=adam",
+            "scenario.learning.server.rate=0.02"]
+    learning = learner(Experiment.load("mnist", keys))
+    assert (learning.local_steps, learning.server.rate, learning.rate, learning.batch_size) == (4, 0.02, 0.01, 32)
+    learning = learner(Experiment.load("mnist", [*keys, "learning.local_steps=8", "learning.server.momentum=0.8"]))
+    assert (learning.local_steps, learning.server.optimiser) == (8, "adam")
+    assert (learning.server.rate, learning.server.momentum) == (0.02, 0.8)
+    learning = learner(Experiment.load("mnist", [*keys, "learning.server.optimiser=yogi", "learning.rate=0.5"]))
+    assert (learning.server.rate, learning.rate) == (0.01, 0.5)  # adam's rate is not yogi's
+
+
+def test_practical_in_the_experiment_wins_over_the_scenario_but_not_over_what_is_written_here():
+    plain, practical = Experiment.load("mnist"), Experiment.load("mnist", ["mode=practical"])
+    assert (plain.scheme, plain.pruning.importance, learner(plain).rate) == ("proposed", "taylor", 0.01)
+    assert practical.pruning.importance == "magnitude"
+    assert practical.scheme == PRACTICAL_SCHEME
+    assert (practical.readings["mode"], practical.readings["dense_first"]) == ("practical", True)
+    assert practical.readings["evaluate_pruned"]
+    assert (learner(practical).rate, learner(practical).local_steps) == (0.03, 8)
+    changed = practical.with_overrides(["scenario.learning.rate=0.02", "learning.local_steps=2", "scheme=no_pruning",
+                                        "pruning.importance=random", "learning.server.optimiser=sgd"])
+    assert (learner(changed).rate, learner(changed).local_steps, learner(changed).batches) == (0.02, 2, "balanced")
+    assert (learner(changed).server.optimiser, changed.scheme) == ("sgd", "no_pruning")
+    assert changed.pruning.importance == "random"
+
+
+def test_practical_in_the_scenario_leaves_the_scenarios_keys():
+    keys = ["scenario.mode=practical", "scenario.learning.local_steps=3"]
+    experiment = Experiment.load("mnist", keys)
+    assert (experiment.readings["mode"], experiment.pruning.importance) == ("practical", "magnitude")
+    assert (learner(experiment).rate, learner(experiment).local_steps) == (0.01, 3)
+    assert learner(experiment.with_overrides(["mode=repaired"])).server.optimiser == "sgd"
+
+
+@pytest.mark.parametrize("keys", [
+    ["mode=practical"], ["scenario.mode=practical", "scenario.learning.local_steps=3"], ["scenario=city"],
+    ["learning.server.optimiser=adam", "data.validation=0.1", "stop.accuracy=0.9"], ["stop.patience=3"],
+])  # fmt: skip
+def test_a_learner_survives_saving(keys, tmp_path):
+    experiment = Experiment.load("mnist", keys)
+    again = Experiment.load(experiment.save(tmp_path / "e.yaml"))
+    assert again == experiment
+    assert again.planning_scenario() == experiment.planning_scenario()
+    assert (again.stop, again.data, again.scheme) == (experiment.stop, experiment.data, experiment.scheme)
+
+
+def test_weights_are_found_beside_the_experiment(tmp_path):
+    (tmp_path / "start.safetensors").write_bytes(b"")
+    (tmp_path / "e.yaml").write_text("scenario: paper-mnist\nmodel: {weights: start.safetensors}\n")
+    assert Experiment.load(tmp_path / "e.yaml").model.weights == str((tmp_path / "start.safetensors").resolve())
 
 
 def test_an_experiment_needs_a_scenario():

@@ -2,7 +2,10 @@ import pytest
 
 from fedgap.config import Scenario
 from fedgap.config.mode_defaults import PLANNING_KEYS, mode_readings
+from fedgap.config.scenario_sections import SERVER_RATES
 from fedgap.errors import InputError
+from fedgap.learning.rate_schedules import SCHEDULES
+from fedgap.learning.server_optimisers import OPTIMISERS
 
 
 def readings(scenario: Scenario) -> dict[str, object]:
@@ -92,6 +95,43 @@ def test_a_resolved_scenario_has_no_mode_and_the_same_readings(tmp_path):
     assert "mode" not in scenario.to_dict()
     again = Scenario.load(scenario.save(tmp_path / "s.yaml"), ["mode=repaired"])
     assert readings(again) == AS_PRINTED
+
+
+def test_practical_reads_the_bound_as_repaired_does_and_has_its_own_learner(bare):
+    scenario = Scenario.load("paper-mnist", ["mode=practical"])
+    assert readings(scenario) == REPAIRED
+    learning = scenario.learning
+    assert (learning.local_steps, learning.batches, learning.upload_bits) == (8, "balanced", 32)
+    assert learning.schedule == "warm_up_cosine"
+    assert (learning.server.optimiser, learning.server.rate, learning.server.momentum) == ("momentum", 1.0, 0.9)
+    assert learning.rate == 0.01  # which the preset writes
+    del bare["learning"]["rate"]
+    assert Scenario.from_dict(bare | {"mode": "practical"}).learning.rate == 0.03
+    with pytest.raises(InputError, match=r"learning\.rate: missing"):
+        Scenario.from_dict(bare | {"mode": "repaired"})
+
+
+def test_keys_that_are_written_win_over_practical():
+    keys = ["learning.local_steps=1", "learning.server.momentum=0.5", "learning.batches=as_is"]
+    learning = Scenario.load("paper-mnist", ["mode=practical", *keys]).learning
+    assert (learning.local_steps, learning.batches) == (1, "as_is")
+    assert (learning.server.optimiser, learning.server.momentum) == ("momentum", 0.5)
+    server = Scenario.load("paper-mnist", ["mode=practical", "learning.server.optimiser=adam"]).learning.server
+    assert (server.optimiser, server.rate) == ("adam", 0.01)
+
+
+def test_the_other_modes_say_nothing_about_the_learner():
+    for mode in ("as_printed", "repaired"):
+        scenario = Scenario.load("paper-mnist", [f"mode={mode}", "learning.local_steps=4"])
+        assert scenario.learning.local_steps == 4
+        assert Scenario.load("paper-mnist", [f"mode={mode}"]).learning.model_dump(exclude_defaults=True) == {
+            "rate": 0.01, "batch_size": 32}
+
+
+def test_each_optimisers_default_rate_is_the_learners():
+    assert {name: kind.default_rate for name, kind in OPTIMISERS.items()} == SERVER_RATES
+    schedules = Scenario.file_schema()["$defs"]["Learning"]["properties"]["schedule"]["enum"]
+    assert schedules == list(SCHEDULES)
 
 
 def test_the_modes_differ_in_every_reading():

@@ -21,6 +21,7 @@ from fedgap.learning.models import build
 from fedgap.running.loop import Rounds
 from fedgap.running.run import DEPLOY_COMMAND
 from fedgap.running.train_and_resume import resume, train
+from fedgap.upload_size import upload_bytes
 from tests.deploy.direct import FIRST, news
 
 
@@ -118,6 +119,48 @@ def test_bytes_on_the_wire_are_those_that_the_paper_counts(fleet):
         for ratio, sent in zip(event["pruning_ratio"], event["client_uploaded_bytes"], strict=True):
             assert sent == HEADER_BYTES + 4 * keep_count(ratio, 44426)
             assert abs(sent - HEADER_BYTES - (1 - ratio) * 44426 * 4) <= 4
+
+
+SMALL_UPLOADS = ["budget.energy_j=0.5", "budget.delay_s=1.2"]  # budgets at which clients still prune
+LEARNERS = {
+    "fedavg": ["learning.local_steps=3", "model.name=lenet5"],
+    "fedavgm": ["learning.local_steps=2", "learning.server.optimiser=momentum", "learning.schedule=warm_up_cosine"],
+    "nesterov": ["learning.server.optimiser=nesterov", "learning.weighting=samples", "partition.kind=quantity",
+                 "partition.concentration=1"],
+    "fedadam": ["learning.local_steps=2", "learning.server.optimiser=adam", "learning.batches=balanced"],
+    "fedyogi": ["learning.local_steps=2", "learning.server.optimiser=yogi", "learning.batches=target",
+                "partition.concentration=0.3", "learning.upload_bits=4", *SMALL_UPLOADS],
+    "fedprox": ["learning.local_steps=3", "learning.client.proximal=0.1", "learning.client.momentum=0.5",
+                "learning.client.clip_norm=1", "learning.upload_bits=8", "data.validation=0.1", *SMALL_UPLOADS],
+    "batch_norm": ["learning.local_steps=3", "learning.server.optimiser=momentum",
+                   "model.name=tests.deploy.test_session:Normalised"],
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_every_learner_is_the_simulators_bit_for_bit(fleet, tmp_path, name):
+    """Also for a node that loses its copy, and is sent the optimiser's state."""
+    nodes = fleet(4, "rounds=7", "scheme=all_clients", "budget.energy_j=1.4", "budget.delay_s=3.4", *LEARNERS[name])
+
+    def forget(request, answer):
+        if request.fields.get("round") == 3:
+            nodes.nodes[FIRST + 2] = nodes.fresh(2)
+        return answer.to_bytes()
+
+    nodes.spoil[2] = forget
+    run = nodes.session().run()
+    simulated = train(Experiment.load(run.folder / "config.yaml"), tmp_path / "simulated")
+    assert (4, 2, "was behind, and is sent the state") in news(run)
+    assert any(ratio > 0.1 for e in run.history for ratio in e["pruning_ratio"])
+    same_model(run.folder, simulated.folder)
+    assert len(run.history) >= 5
+    for ours, theirs in zip(run.history, simulated.history, strict=True):
+        for key in ("train_loss", "energy_total_j", "uploaded_bits", "test_accuracy", "validation_accuracy"):
+            assert ours.get(key) == theirs.get(key), key
+        for ratio, sent in zip(ours["pruning_ratio"], ours["client_uploaded_bytes"], strict=True):
+            size = run.summary["weights"]
+            buffers = 4 * 6 if name == "batch_norm" else 0
+            assert sent == upload_bytes(keep_count(ratio, size), run.job.upload_bits) + buffers
 
 
 # --- answers of five kinds that must not be taken ------------------------------------------------------------------

@@ -51,10 +51,12 @@ def waited_for_once(told: list[str]) -> bool:
 
 
 def test_the_command_line_trains_over_flower_as_the_simulator_does(tmp_path):
-    """Smoke: `fedgap deploy up --local 2`, a whole run, no process left."""
+    """Smoke: `fedgap deploy up --local 2`, a whole run of a strong learner, no process left."""
     out = tmp_path / "run"
     overrides = ["rounds=3", "model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1",
-                 "engine.kind=loop", "budget.energy_j=100", "budget.delay_s=100", "evaluate_every=2"]
+                 "engine.kind=loop", "budget.energy_j=100", "budget.delay_s=100", "evaluate_every=2",
+                 "learning.local_steps=2", "learning.server.optimiser=adam", "learning.batches=target",
+                 "learning.upload_bits=8"]
     done = subprocess.run([sys.executable, "-m", "fedgap", "deploy", "up", "embedded", *overrides, "--local", "2",
                            "--out", str(out), "--json"], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

@@ -45,7 +45,7 @@ def trained(tmp_path_factory) -> Path:
 
 def test_train_plans_trains_within_the_budgets_and_leaves_the_contracts_files(trained):
     for name in ("config.yaml", "scenario.yaml", "plan.json", "rounds.jsonl", "checkpoint", "model.safetensors",
-                 "summary.json", "versions.json"):
+                 "model_card.md", "summary.json", "versions.json"):
         assert (trained / name).exists(), name
     plan, summary = (json.loads((trained / name).read_bytes()) for name in ("plan.json", "summary.json"))
     assert summary["rounds"] == 6

@@ -35,7 +35,10 @@ def test_the_key_forgets_power_and_budgets_only(job: Job) -> None:
     assert training_key(replace(job, ratio=job.ratio * (1 + 1e-12))) == key  # as many weights are kept
     for other in (replace(job, seed=1), replace(job, schedule=job.schedule[:-1]), replace(job, ratio=job.ratio * 0.5),
                   replace(job, selected=np.roll(job.selected, 1, axis=1), ratio=np.roll(job.ratio, 1, axis=1)),
-                  replace(job, evaluate_pruned=not job.evaluate_pruned), replace(job, indices=job.indices[::-1])):
+                  replace(job, evaluate_pruned=not job.evaluate_pruned), replace(job, indices=job.indices[::-1]),
+                  replace(job, local_steps=2), replace(job, upload_bits=8), replace(job, rate_schedule="cosine"),
+                  replace(job, server={**job.server, "optimiser": "adam"}), replace(job, weighting="samples"),
+                  replace(job, label_probabilities=np.full((len(job.ratio), len(job.names), 10), 0.1))):
         assert training_key(other) != key
 
 

@@ -61,15 +61,76 @@ def test_gaps_by_hand():
     assert codec._encode_gaps(np.array([0, 1, 130, 16514])) == bytes([0, 0, 0x80, 1, 0xFF, 0x7F])
 
 
+@given(st.integers(1, 900), st.floats(0, 1), st.booleans(), st.sampled_from([8, 4]))
+def test_small_uploads_round_trip(size, ratio, nested, bits):
+    """What arrives is a whole multiple of the block's scale and less than a scale away; indices are as ever."""
+    gradient, keep = masked(size, ratio)
+    data = encode(gradient, keep, round=7, plan=PLAN, nested=nested, bits=bits, key=5)
+    back = decode(data, size=size, round=7, plan=PLAN, mask=keep if nested else None, bits=bits)
+    assert torch.equal(back.mask, keep)
+    largest = gradient.abs().max().item() if size else 0.0
+    assert (back.gradient - gradient).abs().max() <= largest / codec.largest_number(bits) * (1 + 1e-5)
+
+
+def test_32_bits_are_written_as_in_version_0_1():
+    gradient, keep = torch.tensor([1.5, 0, -2.25, 0.125, 0]), torch.tensor([True, False, True, True, False])
+    data = encode(gradient, keep, round=2, plan=PLAN, nested=False)
+    assert data.hex() == ("46475531010200000005000000030000000f32604bd6f3603fe620fea3c3a7503d7a6e537d"
+                          "b00000c03f000010c00000003e")
+
+
+def test_bits_must_be_those_agreed_upon():
+    gradient, keep = masked(60)
+    for sent, agreed in ((8, 32), (32, 8), (4, 8), (8, 4)):
+        data = encode(gradient, keep, round=0, plan=PLAN, bits=sent)
+        with pytest.raises(UploadError, match=f"values do not have {agreed} bits"):
+            decode(data, size=60, round=0, plan=PLAN, mask=keep, bits=agreed)
+
+
+def forge(data: bytes, body: bytes) -> bytes:
+    """The upload with another body and the checksum that belongs to it."""
+    fields = codec._HEADER.unpack_from(data)[:-1]
+    return codec._HEADER.pack(*fields, codec._checksum(fields, body)) + body
+
+
+@pytest.mark.parametrize(("bits", "change", "says"), [
+    (8, lambda body: body[:4] + b"\x80" + body[5:], "out of range"),  # -128
+    (4, lambda body: body[:4] + b"\x08" + body[5:], "out of range"),  # -8
+    (4, lambda body: body[:-1] + bytes([body[-1] | 0x10]), "more than the announced values"),
+    (8, lambda body: struct.pack("<f", -1.0) + body[4:], "out of range"),
+    (8, lambda body: struct.pack("<f", float("nan")) + body[4:], "out of range"),
+    (8, lambda body: struct.pack("<f", float("inf")) + body[4:], "not finite"),
+    (8, lambda body: struct.pack("<f", 3e38) + body[4:], "not finite"),  # 127 times that is infinite
+    (8, lambda body: body[:-1], "35 values of 8 bits were announced; 1 bytes are missing"),
+    (4, lambda body: body + b"\0", "1 bytes too long"),
+])
+def test_a_forged_small_upload_is_refused(bits, change, says):
+    gradient, keep = masked(59)
+    data = encode(gradient, keep, round=0, plan=PLAN, bits=bits)
+    assert int(keep.sum()) == 35
+    with pytest.raises(UploadError, match=says):
+        decode(forge(data, change(data[HEADER_BYTES:])), size=59, round=0, plan=PLAN, mask=keep, bits=bits)
+
+
+def test_a_gradient_whose_scale_would_overflow_is_refused():
+    keep = torch.ones(3, dtype=torch.bool)
+    largest = torch.full((3,), torch.finfo(torch.float32).max)  # divided and multiplied by 127 it is infinite
+    with pytest.raises(UploadError, match="too large for 8 bits"):
+        encode(largest, keep, round=0, plan=PLAN, bits=8)
+    assert decode(encode(0.99 * largest, keep, round=0, plan=PLAN, bits=8), size=3, round=0, plan=PLAN, mask=keep,
+                  bits=8).gradient.isfinite().all()
+
+
 @given(st.data())
 def test_every_damaged_byte_is_noticed(data):
     gradient, keep = masked(60)
     nested = data.draw(st.booleans())
-    upload = bytearray(encode(gradient, keep, round=3, plan=PLAN, nested=nested))
+    bits = data.draw(st.sampled_from([32, 8, 4]))
+    upload = bytearray(encode(gradient, keep, round=3, plan=PLAN, nested=nested, bits=bits))
     position = data.draw(st.integers(0, len(upload) - 1))
     upload[position] ^= data.draw(st.integers(1, 255))
     with pytest.raises(UploadError):
-        decode(bytes(upload), size=60, round=3, plan=PLAN, mask=keep)
+        decode(bytes(upload), size=60, round=3, plan=PLAN, mask=keep, bits=bits)
 
 
 @given(st.binary(max_size=200), st.booleans())
@@ -82,14 +143,15 @@ def test_noise_is_refused_with_a_sentence(noise, with_magic):
 @given(st.data())
 def test_a_forged_body_with_a_right_checksum_never_crashes(data):
     """Whoever knows the format can write anything: it decodes to a valid upload or is refused."""
-    kind, kept = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 80))
+    bits, kept = data.draw(st.sampled_from([32, 8, 4])), data.draw(st.integers(0, 80))
+    kind = data.draw(st.integers(0, 4)) | (32, 8, 4).index(bits) << 4
     body = data.draw(st.binary(max_size=120))
     _, keep = masked(60)
     digest = data.draw(st.sampled_from([codec.digest(keep), bytes(8)]))
     fields = (b"FGU1", kind, 3, 60, kept, codec._plan_key(PLAN), digest)
     forged = codec._HEADER.pack(*fields, codec._checksum(fields, body)) + body
     try:
-        upload = decode(forged, size=60, round=3, plan=PLAN, mask=keep)
+        upload = decode(forged, size=60, round=3, plan=PLAN, mask=keep, bits=bits)
     except UploadError:
         return
     assert upload.gradient.isfinite().all()

@@ -15,16 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedgap.errors import InputError
 from fedgap.learning.data import (
     Dataset,
     Preprocessing,
-    batch_indices,
-    batch_keys,
-    draw_batches,
     from_arrays,
     from_torch,
     load,
@@ -345,47 +340,3 @@ def test_bad_torch_data_sets_get_one_line(items, says):
 def test_an_unknown_name_says_what_is_known(name, says):
     with pytest.raises(InputError, match=says):
         load(name)
-
-
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**9), size=st.integers(1, 80), batch=st.integers(1, 40), start=st.integers(0, 10**6))
-def test_batches_depend_on_seed_client_and_round_only(seed, size, batch, start):
-    keys = batch_keys(seed, 3)
-    sizes = np.array([size, size + 5, 200])
-    block = batch_indices(keys, np.arange(start, start + 3), sizes, batch)
-    assert block.shape == (3, 3, batch)
-    assert ((block >= 0) & (block < sizes[None, :, None])).all()
-    alone = batch_indices(batch_keys(seed, [1]), np.array([start + 2]), sizes[1:2], batch)
-    assert np.array_equal(alone[0, 0], block[2, 1])
-    for n in range(3):
-        if sizes[n] >= batch:  # without replacement
-            assert len(set(block[0, n].tolist())) == batch
-
-
-def test_batches_are_uniform_and_differ_between_clients_and_rounds():
-    draws = batch_indices(batch_keys(0, 4), np.arange(5000), np.full(4, 20), 8)
-    counts = np.stack([np.bincount(draws[:, n].ravel(), minlength=20) for n in range(4)])
-    expected = 5000 * 8 / 20
-    chi2 = ((counts - expected) ** 2 / (expected * (1 - 8 / 20))).sum(1)  # 19 degrees of freedom each
-    assert (chi2 < 50).all()
-    assert (chi2 > 3).all()
-    single = batch_indices(batch_keys(0, 2), np.arange(5000), np.full(2, 20), 1)[..., 0]
-    together = np.bincount(single[:, 0] * 20 + single[:, 1], minlength=400)  # two clients' draws: independent
-    assert ((together - 5000 / 400) ** 2 / (5000 / 400)).sum() < 520
-    in_time = np.bincount(single[:-1, 0] * 20 + single[1:, 0], minlength=400)
-    assert ((in_time - 4999 / 400) ** 2 / (4999 / 400)).sum() < 520
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device"))])
-def test_batches_drawn_on_the_device_are_the_same(device):
-    """Clients of many and few samples, of several batch sizes, in rounds of any number, in one call."""
-    sizes, batches, rounds = np.array([1500, 40, 9, 8, 7, 1]), np.array([32, 32, 8, 8, 8, 3]), np.array([0, 7, 2**40])
-    keys = batch_keys(5, len(sizes))
-    pairs = [np.tile(keys.view(np.int64), 3), np.repeat(rounds, len(sizes)), np.tile(sizes, 3), np.tile(batches, 3)]
-    drawn = draw_batches(*(torch.from_numpy(each).to(device) for each in pairs), 32).cpu().numpy().reshape(3, -1, 32)
-    for n, batch in enumerate(batches):
-        expected = batch_indices(keys[n:n + 1], rounds, sizes[n:n + 1], int(batch))[:, 0]
-        assert np.array_equal(drawn[:, n, :batch], expected)
-    assert (drawn < sizes[:, None]).all()
-    assert (drawn >= 0).all()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fedgap.learning import reference
-from fedgap.learning.contract import RoundInput, known
+from fedgap.learning.contract import LocalTraining, RoundInput, known
 from fedgap.learning.engine import Engine
 from fedgap.learning.masks import ranks
 from fedgap.learning.models import Layout, build
@@ -137,3 +137,74 @@ def test_clients_of_one_mask_share_a_model(poison):
         assert torch.equal(out.finite.cpu(), expected.finite)
         assert torch.equal(out.accepted.cpu(), expected.accepted)
         assert torch.equal(known(given, out).cpu(), known(given, expected))
+
+
+def with_steps(given, steps):
+    """The round with ``steps`` batches of each client, every one other samples of its first."""
+    inputs = torch.stack([given.inputs.roll(step, 0) for step in range(steps)], 1)
+    labels = torch.stack([given.labels.roll(step, 0) for step in range(steps)], 1)
+    return replace(given, inputs=inputs, labels=labels), torch.full((len(given.weights),), 0.01)
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 2e-4), ("bfloat16", 5e-2)])
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("local", [LocalTraining(3), LocalTraining(3, momentum=0.9, proximal=0.5, clip_norm=5.0)])
+def test_local_steps_equal_the_plain_loop(name, precision, tolerance, local):
+    module, given = round_of(name)
+    given, rates = with_steps(given, 3)
+    double = replace(given, weights=given.weights.double(), buffers=given.buffers.double(),
+                     inputs=given.inputs.double())
+    if precision == "bfloat16":
+        expected = reference.updates(module, given, local, rates, bfloat16=True)
+    else:
+        expected = reference.updates(module.double(), double, local, rates.double())
+    engine = Engine(module.float(), device="cuda", precision=precision)
+    for _ in range(3):  # at once, recorded, replayed
+        out = engine.updates(double if precision == "float64" else given, local, rates, per_client=True)
+        assert distance(out.gradient, expected.gradient) <= tolerance
+        assert distance(out.client_gradients, expected.client_gradients) <= tolerance
+        assert distance(out.losses, expected.losses) <= tolerance
+        assert distance(out.buffers, expected.buffers) <= tolerance
+        assert torch.equal(out.accepted.cpu(), expected.accepted)
+        assert torch.equal(known(given, out).cpu(), known(given, expected))
+
+
+def test_a_replay_takes_each_rounds_rates():
+    module, given = round_of("lenet5")
+    given, rates = with_steps(given, 3)
+    engine = Engine(module, device="cuda")
+    for _ in range(3):
+        engine.updates(given, LocalTraining(3), rates)
+    out = engine.updates(given, LocalTraining(3), 10 * rates)
+    expected = reference.updates(module, given, LocalTraining(3), 10 * rates)
+    assert distance(out.gradient, expected.gradient) <= 2e-4
+    assert distance(out.gradient, reference.updates(module, given, LocalTraining(3), rates).gradient) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["lenet5", "resnet20"])
+def test_a_replay_names_who_diverges_in_a_later_step(name):
+    module, given = round_of(name)
+    given, rates = with_steps(given, 3)
+    engine = Engine(module, device="cuda", precision="tf32")
+    for _ in range(3):
+        engine.updates(given, LocalTraining(3), rates)
+    poisoned = given.inputs.clone()
+    poisoned[3, 1, 0, 0, 5, 5] = float("nan")
+    out = engine.updates(replace(given, inputs=poisoned), LocalTraining(3), rates)
+    assert out.finite.tolist() == [j != 3 for j in range(6)]
+    assert out.gradient.isfinite().all()
+
+
+def test_the_host_is_not_asked_within_the_steps():
+    module, given = round_of("lenet5", runs=1, clients=6)
+    given, rates = with_steps(given, 4)
+    given = replace(given, **{name: getattr(given, name).cuda() for name in ("weights", "ranks", "buffers", "inputs",
+                                                                           "labels")})
+    rates = rates.cuda()
+    engine = Engine(module, device="cuda", graphs=False)
+    engine.updates(given, LocalTraining(4), rates)  # plans, compiles
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        engine.updates(given, LocalTraining(4), rates)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -3,19 +3,19 @@
 import torch
 
 from fedgap.learning.global_model import GlobalModel
+from fedgap.learning.learner import Learner, ServerUpdate
 from fedgap.learning.stacked_importance import Importances
-from fedgap.learning.update import GradientStep
 
 TAYLOR = {"rule": "taylor", "current_weights": True, "remember": True}
 RANDOM = {"rule": "random", "current_weights": True, "remember": True}
 
 
-def model(*settings, weights=((4.0, -3.0, 2.0, 1.0),)):
+def model(*settings, weights=((4.0, -3.0, 2.0, 1.0),), **learner):
     settings = settings or (TAYLOR,) * len(weights)
     weights = torch.tensor(weights)
-    rates = torch.full((len(weights), 1), 0.5)
+    update = ServerUpdate([Learner(rate=0.5, rounds=9, **learner)] * len(weights), weights)
     importance = Importances(settings, range(len(weights)), weights.device)
-    return GlobalModel(weights, torch.zeros(len(weights), 0), importance, GradientStep(rates))
+    return GlobalModel(weights, torch.zeros(len(weights), 0), importance, update)
 
 
 def test_a_round_by_hand():

@@ -10,7 +10,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedgap.learning.contract import LocalTraining
 from fedgap.learning.engine.arrange import Arrangement
+from fedgap.learning.engine.forwards import Grouped
+from fedgap.learning.engine.local_steps import take_steps
 from fedgap.learning.engine.precision import arithmetic
 from fedgap.learning.engine.pruned_models import PassInput, PlainPruning, Shape
 from fedgap.learning.engine.stacked import lenet_fused, lenet_grouped
@@ -83,7 +86,7 @@ def test_masked_gradients_are_summed_by_run(run, runs, clients, each, spoilt):
     keeps = torch.tensor([layout.size - layout.size // 10 * g for g in range(models)], dtype=torch.int32)
     labels = torch.arange(models * 4 * clients).reshape(models, -1) % 10
     given = PassInput(weights, ranks(weights.abs()), weights[:, :0], torch.tensor(run, device=DEVICE), keeps.to(DEVICE),
-                      weights[:0], labels.to(DEVICE))
+                      weights[:0], labels.to(DEVICE), weights[:0, 0])
     arrangement, base = Arrangement(layout, torch.float32), draw(models, 4 * clients, 10)
     if spoilt == "a loss":
         base[0, 0, 0] = float("inf")
@@ -162,7 +165,7 @@ def test_lenet_by_our_kernels_writes_all_gradients_side_by_side():
     weights = (layout.weights(module) * torch.tensor([[1.0], [1.1]])).to(DEVICE)
     given = PassInput(weights, ranks(weights.abs()), weights[:, :0], torch.tensor(run, device=DEVICE),
                       torch.tensor([44_426, 30_000, 20_000], dtype=torch.int32, device=DEVICE), draw(3, 2, 1, 28, 28),
-                      torch.arange(6, device=DEVICE).reshape(3, 2))
+                      torch.arange(6, device=DEVICE).reshape(3, 2), weights[:0, 0])
     arrangement, shape = Arrangement(layout, torch.float32), Shape(run, 1, True)
     with arithmetic("float32", torch.device(DEVICE)):
         kernels, plain = KernelPruning(arrangement), PlainPruning(arrangement.spread, arrangement.collect)
@@ -174,6 +177,23 @@ def test_lenet_by_our_kernels_writes_all_gradients_side_by_side():
         expected = plain.sums(lenet_grouped(leaves, given.buffers, given.inputs, True), leaves, given, shape, masks)
     for mine, torchs in zip(sums, expected, strict=True):
         torch.testing.assert_close(mine, torchs, rtol=1e-3, atol=1e-6)
+
+
+def test_local_steps_by_our_kernels():
+    local = LocalTraining(2, momentum=0.9, proximal=0.5, clip_norm=1.0)
+    module, run, models = build("lenet5", input_shape=(1, 28, 28), classes=10, seed=0), (0, 0, 1), 3
+    layout = Layout.of(module)
+    weights = (layout.weights(module) * torch.tensor([[1.0], [1.1]])).to(DEVICE)
+    labels = torch.arange(models * local.steps * 2, device=DEVICE).reshape(models, local.steps, 2) % 10
+    given = PassInput(weights, ranks(weights.abs()), weights[:, :0], torch.tensor(run, device=DEVICE),
+                      torch.tensor([44_426, 30_000, 20_000], dtype=torch.int32, device=DEVICE),
+                      draw(models, local.steps, 2, 1, 28, 28), labels, torch.tensor([0.01, 0.02], device=DEVICE))
+    shape = Shape(run, 1, True, local)
+    with arithmetic("float32", torch.device(DEVICE)):
+        sums, _ = take_steps(Grouped(lenet_fused, layout, torch.float32, kernels=True), shape, given, local)
+        expected, _ = take_steps(Grouped(lenet_grouped, layout, torch.float32, kernels=False), shape, given, local)
+    for mine, torchs in zip(sums, expected, strict=True):
+        torch.testing.assert_close(mine, torchs, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("residual", [False, True])

@@ -30,7 +30,7 @@ class Coefficients:
         """The coefficients of a fleet (already reduced to the selected clients)."""
         noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
         log_snr = np.log1p(fleet.max_power_w / noise)
-        upload_s = fleet.gradient_bits * np.log(2.0) / (fleet.bandwidth_hz * log_snr)
+        upload_s = fleet.uplink_bits * np.log(2.0) / (fleet.bandwidth_hz * log_snr)
         return cls(
             compute_s=fleet.cycles / fleet.max_frequency_hz,
             upload_s=upload_s,

@@ -22,7 +22,9 @@ def case(name: str) -> tuple[Problem, dict[str, Any]]:
     return Problem.of(Scenario.load(CASES / f"{name}.json")), expected
 
 
-def random_fleet(rng: np.random.Generator, clients: int) -> Fleet:
+def random_fleet(
+    rng: np.random.Generator, clients: int, local_steps: int = 1, wire_bits: float = 32.0
+) -> Fleet:
     """Clients like the paper's CIFAR-10 column, but with unequal processors, radios and gains."""
 
     def spread(middle: float, factor: float) -> np.ndarray:
@@ -42,8 +44,10 @@ def random_fleet(rng: np.random.Generator, clients: int) -> Fleet:
         pue=same(1.0),
         capacitance=spread(1e-28, 2.0),
         gradient_bits=same(21.07e6),
+        uplink_bits=same(21.07e6 * wire_bits / 32.0),
         flops_per_sample=same(0.59e9),
         batch_size=same(32.0),
+        local_steps=same(float(local_steps)),
         max_ratio=same(0.7),
         downlink_noise_psd_w_hz=same(3.98e-21),
         server_power_w=np.array(0.5),
@@ -53,10 +57,11 @@ def random_fleet(rng: np.random.Generator, clients: int) -> Fleet:
 
 
 def random_problem(
-    rng: np.random.Generator, clients: int, rounds: int, *, aggregation: str = "mean", dense_first: bool = False
+    rng: np.random.Generator, clients: int, rounds: int, *, aggregation: str = "mean", dense_first: bool = False,
+    local_steps: int = 1, wire_bits: float = 32.0,
 ) -> Problem:
     """A problem whose budgets lie between loose and too tight: its weights make selection and pruning both matter."""
-    fleet = random_fleet(rng, clients)
+    fleet = random_fleet(rng, clients, local_steps, wire_bits)
     everybody = np.ones(clients, dtype=bool)
     full = round_cost(fleet, everybody, np.zeros(clients), fleet.max_power_w, fleet.max_frequency_hz)
     statements = {"phi": rng.uniform(5.0, 20.0, clients), "aggregation": aggregation}
@@ -73,6 +78,24 @@ def random_problem(
     typical = float(np.median(problem.statement(np.eye(clients, dtype=bool))))
     weight = 20.0 / rounds / typical**2 / (clients if aggregation == "sum" else 1)
     return replace(problem, constants=replace(constants, gamma1=weight))
+
+
+def as_fedsgd(problem: Problem) -> Problem:
+    """A problem with local steps and small uploads as one of FedSGD that costs as much.
+
+    τ steps compute as much as one step of τ times the samples. Uploads of share s of H bits are those of a model of s·H
+    bits. A server with s times the power and the bandwidth (its SNR stays) sends s·H bits in the same time and with s
+    times the joules, so the budget gives up (1 − s) of every round's broadcast.
+    """
+    fleet = problem.fleet
+    share = float(fleet.uplink_bits[0] / fleet.gradient_bits[0])
+    plain = replace(
+        fleet, batch_size=fleet.local_steps * fleet.batch_size, local_steps=np.ones(fleet.size),
+        gradient_bits=fleet.uplink_bits, server_power_w=share * fleet.server_power_w,
+        server_bandwidth_hz=share * fleet.server_bandwidth_hz,
+    )
+    saved = (1.0 - share) * problem.broadcast_j * problem.rounds
+    return replace(problem, fleet=plain, energy_j=problem.energy_j - saved)
 
 
 def pencil_problem(energy_j: float, delay_s: float, rounds: int = 1, beta: float = 1.0) -> Problem:
@@ -92,8 +115,10 @@ def pencil_problem(energy_j: float, delay_s: float, rounds: int = 1, beta: float
         pue=ones,
         capacitance=np.array([1.0, 1.0 / 3.0]),
         gradient_bits=2.0 * ones,
+        uplink_bits=2.0 * ones,
         flops_per_sample=3.0 * ones,
         batch_size=ones,
+        local_steps=ones,
         max_ratio=0.5 * ones,
         downlink_noise_psd_w_hz=ones,
         server_power_w=np.array(1.0),

@@ -5,6 +5,9 @@ from math import log, log2, sqrt
 from fedgap.config import Scenario
 from fedgap.planning import Plan
 
+WIRE_BITS = {32: 32.0, 8: 8.0 + 32.0 / 256.0, 4: 4.0 + 32.0 / 256.0}
+"""Bits of an uploaded value with its share of a block's float32 scale."""
+
 
 def theta(scenario: Scenario, plan: Plan) -> float:
     """θ of Theorem 1 for the plan's rounds."""
@@ -48,7 +51,8 @@ def energy_and_delay(scenario: Scenario, plan: Plan) -> tuple[float, float]:
         for n, client in enumerate(scenario.clients):
             bits = client.gradient_bits or scenario.model.gradient_bits
             flops = client.flops_per_sample or scenario.model.flops_per_sample
-            cycles = (client.batch_size or scenario.learning.batch_size) * flops / client.flops_per_cycle
+            samples = segment.local_steps * (client.batch_size or scenario.learning.batch_size)
+            cycles = samples * flops / client.flops_per_cycle
             heard = server.power_w * client.downlink_gain / (server.bandwidth_hz * (client.noise_psd_w_hz or noise))
             download = bits / (server.bandwidth_hz * log2(1.0 + heard))
             longest = max(longest, download)
@@ -56,7 +60,8 @@ def energy_and_delay(scenario: Scenario, plan: Plan) -> tuple[float, float]:
                 continue
             keep, power, frequency = 1.0 - segment.pruning_ratio[n], segment.power_w[n], segment.frequency_hz[n]
             snr = power * client.uplink_gain / (client.bandwidth_hz * noise)
-            upload = keep * bits / (client.bandwidth_hz * log2(1.0 + snr))
+            uploaded = keep * bits * WIRE_BITS[scenario.learning.upload_bits] / 32.0
+            upload = uploaded / (client.bandwidth_hz * log2(1.0 + snr))
             slowest = max(slowest, download + keep * cycles / frequency + upload)
             spent += power * upload + keep * client.pue * client.capacitance * frequency**2 * cycles
         joules += segment.rounds * (spent + server.power_w * longest)

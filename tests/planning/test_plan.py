@@ -9,9 +9,11 @@ import pytest
 from fedgap.config import Scenario
 from fedgap.errors import InputError
 from fedgap.planning import Plan, plan
+from fedgap.planning.problem import Problem
 from tests.oracle.scenarios import CASES
 
-ANSWER = plan(Scenario.load(CASES / "n3_r1.json"))
+SCENARIO = Scenario.load(CASES / "n3_r1.json")
+ANSWER = plan(SCENARIO)
 INFEASIBLE = plan(Scenario.load(CASES / "n10_infeasible_delay.json"))
 CONTRACT = {
     "status", "reason", "theta", "lower_bound", "gap", "bound_scope", "terms", "energy_j", "delay_s", "solve_s",
@@ -96,6 +98,8 @@ def broken(path: str, value) -> dict:
         ("segments/0/rounds", 0, "segments[0].rounds"),
         ("segments/0/rounds", 1.5, "segments[0].rounds"),
         ("segments/0/rounds", True, "segments[0].rounds"),
+        ("segments/0/local_steps", 0, "segments[0].local_steps"),
+        ("segments/0/local_steps", "auto", "segments[0].local_steps"),
         ("segments/0/clients", [], "segments[0].clients"),
         ("segments/0/clients", {}, "segments[0].clients"),
         ("segments/0/clients/1", 3, "segments[0].clients[1]"),
@@ -132,6 +136,18 @@ def test_a_bad_plan_names_its_key(path, value, named, tmp_path):
         Plan.load(file)
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_plan_of_0_1_has_one_local_step():
+    assert Plan.from_dict(broken("segments/0/local_steps", KeyError)).local_steps == 1
+    several = Plan.from_dict(broken("segments/0/local_steps", 4))
+    assert (several.segments[0].local_steps, several.local_steps) == (4, 4)
+    assert several.to_dict()["segments"][0]["local_steps"] == 4
+
+
+def test_a_plan_with_other_local_steps_is_refused():
+    with pytest.raises(InputError, match=r"segments\[0\] has local_steps 4, the scenario 1 \(learning.local_steps\)"):
+        Problem.of(SCENARIO).refuse(Plan.from_dict(broken("segments/0/local_steps", 4)))
 
 
 def test_segments_of_different_fleets_are_refused():

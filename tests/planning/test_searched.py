@@ -16,6 +16,7 @@ from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.problem import Problem
 from fedgap.planning.task import Task
 from fedgap.registry import SCHEMES
+from tests.planning.plan_cases import PRESETS
 from tests.planning.regimes import but_for, random_document, random_scenario, with_budgets
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
@@ -90,7 +91,7 @@ def city(seed: int, clients: int | None = None) -> Problem:
     size, rounds = int(rng.integers(12, 15)), int(rng.choice([20, 100, 300]))
     size = clients or size
     overrides = [
-        f"seed={seed}", f"rounds={rounds}", f"fleet.count={size}",
+        f"seed={seed}", f"rounds={rounds}", f"fleet.count={size}", *PRESETS["city"],
         f"labels.concentration={rng.choice([0.1, 0.3, 1.0])}",
         "model.gradient_bits=1421632", "model.flops_per_sample=1.69e6", "bound.aggregation=mixture",
         f"pruning.dense_first={'true' if rng.random() < 0.5 else 'false'}",

@@ -51,9 +51,10 @@ def test_a_pruned_round_of_a_trimmed_mean_is_that_of_the_clients_gradients(ready
     job, account = ready.job, rounds.accounts[0]
     before, clients = rounds.model.weights.clone(), np.flatnonzero(job.selected[1])
     ranks = rounds.model.rank(True)
-    _, inputs, labels = rounds.clients._batches.take(1)
+    batches = rounds.clients._batches.take(1)
     ratios = job.ratio[1, clients].tolist()
-    given = RoundInput(before, ranks, rounds.model.buffers, (0,) * len(clients), ratios, inputs, labels)
+    given = RoundInput(before, ranks, rounds.model.buffers, (0,) * len(clients), ratios, batches.inputs,
+                       batches.labels)
     updates = gradients(rounds.engine.module, given).client_gradients
     assert all(torch.count_nonzero(row) <= mask(ranks[0], ratios[0]).sum() for row in updates)
     middle = updates.sort(dim=0).values[1:-1].mean(dim=0)

@@ -40,10 +40,10 @@ def calls_of_a_round(jobs, dataset) -> Counter:
         rounds.step()
     compute, count = rounds.clients.compute, Operators()
 
-    def aside(round_input, **options):
+    def aside(round_input, rates, **options):
         count.__exit__(None, None, None)
         try:
-            return compute(round_input, **options)
+            return compute(round_input, rates, **options)
         finally:
             count.__enter__()
 

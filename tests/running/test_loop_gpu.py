@@ -12,9 +12,14 @@ from tests.running.plans import by_hand
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
+STRONG = ("learning.local_steps=4", "learning.server.optimiser=adam", "learning.schedule=cosine",
+          "learning.batches=balanced", "learning.upload_bits=8")
+
+
+@pytest.mark.parametrize("learner", [(), STRONG])
 @pytest.mark.parametrize("runs", [1, 5])
-def test_a_round_does_not_synchronise(small, runs):
-    experiment = small("rounds=60", "model.name=lenet5", "engine.device=cuda", "evaluate_every=1000")
+def test_a_round_does_not_synchronise(small, runs, learner):
+    experiment = small("rounds=60", "model.name=lenet5", "engine.device=cuda", "evaluate_every=1000", *learner)
     _, _, scenario = divide(experiment)
     ready = prepare(experiment, by_hand(scenario, (1, range(10), 0.0), (59, range(10), 0.3)))
     rounds = Rounds([replace(ready.job, seed=seed) for seed in range(runs)], ready.dataset)

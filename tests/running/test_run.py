@@ -26,8 +26,8 @@ from fedgap.running.train_and_resume import resume, train, write_run
 from fedgap.streams import stream_seed
 from tests.running.plans import by_hand
 
-FILES = ["checkpoint", "config.yaml", "job", "model.safetensors", "plan.json", "rounds.jsonl", "scenario.yaml",
-         "summary.json", "versions.json"]
+FILES = ["checkpoint", "config.yaml", "job", "model.safetensors", "model_card.md", "plan.json", "rounds.jsonl",
+         "scenario.yaml", "summary.json", "versions.json"]
 
 
 def results(folder: Path) -> tuple[bytes, bytes, dict]:

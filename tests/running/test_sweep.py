@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fedgap.config import Experiment
 from fedgap.errors import InputError
 from fedgap.running.sweep import SweepRun, outcome, pack, parse_grid, runs_of, sweep, unpack
 from fedgap.running.sweep_result import MEASURES, summarise
@@ -163,6 +164,15 @@ def test_a_sweep_runs_resumes_extends_and_summarises(small, tmp_path, stacked):
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())  # nothing was trained twice
     with pytest.raises(InputError, match="a sweep of another experiment"):
         sweep(small("rounds=5"), grid, out)
+
+
+def test_a_swept_mode_brings_its_own_readings_and_learner(small, tmp_path):
+    sweep(small(), {"mode": ["as_printed", "practical"]}, tmp_path / "s", workers=1)
+    printed, practical = (Experiment.load(path) for path in sorted((tmp_path / "s" / "runs").glob("*/config.yaml")))
+    assert (printed.readings["aggregation"], printed.readings["dense_first"]) == ("sum", False)
+    assert (printed.pruning.importance, printed.planning_scenario().learning.local_steps) == ("taylor", 1)
+    assert practical.readings["dense_first"]
+    assert (practical.pruning.importance, practical.planning_scenario().learning.local_steps) == ("magnitude", 8)
 
 
 def test_a_bad_value_is_named_before_anything_runs(small, tmp_path):

@@ -44,8 +44,10 @@ def fleet_of(scenario: dict[str, Any]) -> Fleet:
             )
         },
         gradient_bits=column("gradient_bits", scenario["model"]["gradient_bits"]),
+        uplink_bits=column("gradient_bits", scenario["model"]["gradient_bits"]),
         flops_per_sample=column("flops_per_sample", scenario["model"]["flops_per_sample"]),
         batch_size=column("batch_size", scenario["learning"]["batch_size"]),
+        local_steps=np.ones(len(clients)),
         max_ratio=column("max_ratio", scenario["pruning"]["max_ratio"]),
         downlink_noise_psd_w_hz=column("noise_psd_w_hz", scenario["noise_psd_w_hz"]),
         server_power_w=np.array(scenario["server"]["power_w"]),

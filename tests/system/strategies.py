@@ -27,8 +27,10 @@ EVERYDAY = {
     "pue": (1.0, 2.0),
     "capacitance": (1e-30, 1e-25),
     "gradient_bits": (1e3, 1e10),
+    "uplink_bits": (1e2, 1e10),
     "flops_per_sample": (1e3, 1e12),
     "batch_size": (1.0, 1e4),
+    "local_steps": (1.0, 1e3),
     "max_ratio": (0.01, 0.99),
     "downlink_noise_psd_w_hz": (1e-21, 1e-18),
 }
@@ -54,6 +56,7 @@ def fleets(draw: st.DrawFn, batch: tuple[int, ...] = (), extreme: bool = False, 
     fields = columns(EVERYDAY, (*batch, size)) | columns(EVERYDAY_SERVER, batch)
     fields["max_ratio"] = np.minimum(fields["max_ratio"], 0.99)
     fields["batch_size"] = np.clip(np.round(fields["batch_size"]), 1.0, 1e9)
+    fields["local_steps"] = np.clip(np.round(fields["local_steps"]), 1.0, 1e6)
     return Fleet(**fields)
 
 

@@ -118,7 +118,7 @@ def test_a_silent_client_never_finishes_but_needs_shannons_least_energy(fleet: F
     ratio, silence = np.full(fleet.size, 0.25), np.zeros(fleet.size)
     assert np.all(np.isposinf(upload_delay(fleet, ratio, silence)))
     # U₀·ln 2/h joules a bit, and the energy at a vanishing power tends to it
-    least = 0.75 * fleet.gradient_bits * fleet.uplink_noise_psd_w_hz * np.log(2.0) / fleet.uplink_gain
+    least = 0.75 * fleet.uplink_bits * fleet.uplink_noise_psd_w_hz * np.log(2.0) / fleet.uplink_gain
     np.testing.assert_allclose(upload_energy(fleet, ratio, silence), least, **close)
     whisper = 1e-13 * fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz / fleet.uplink_gain
     np.testing.assert_allclose(upload_energy(fleet, ratio, whisper), least, rtol=1e-12)

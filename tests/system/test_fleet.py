@@ -44,9 +44,11 @@ def test_taking_clients_keeps_theirs_and_the_servers_values(data: st.DataObject)
 
 @checked
 @given(fleets())
-def test_cycles_are_batch_times_operations_over_operations_a_cycle(fleet: Fleet) -> None:
+def test_cycles_are_steps_times_batch_times_operations_over_operations_a_cycle(fleet: Fleet) -> None:
     expected = [
-        batch * flops / width
-        for batch, flops, width in zip(fleet.batch_size, fleet.flops_per_sample, fleet.flops_per_cycle)
+        steps * batch * flops / width
+        for steps, batch, flops, width in zip(
+            fleet.local_steps, fleet.batch_size, fleet.flops_per_sample, fleet.flops_per_cycle
+        )
     ]
     np.testing.assert_allclose(fleet.cycles, expected, rtol=1e-14)

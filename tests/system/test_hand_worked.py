@@ -7,6 +7,7 @@ path loss of 10⁻⁵. Ours: Z = 32, ĉ = 10·c = 10⁶ Hz, ĥ = h. The client r
 The numbers below were worked with 60 digits; nothing here calls the code under test to make its own expectation.
 """
 
+from dataclasses import replace
 from decimal import Decimal, localcontext
 
 import numpy as np
@@ -45,8 +46,10 @@ CLIENT = Fleet(
     pue=column(1.0),
     capacitance=column(0.88e-27),
     gradient_bits=column(1_421_632.0),
+    uplink_bits=column(1_421_632.0),
     flops_per_sample=column(1.8e6),
     batch_size=column(32.0),
+    local_steps=column(1.0),
     max_ratio=column(0.5),
     downlink_noise_psd_w_hz=column(3.98e-21),
     server_power_w=np.array(0.5),
@@ -97,6 +100,19 @@ def test_round() -> None:
     assert cost.straggler.item() == 0
 
 
+def test_local_steps_and_small_uploads() -> None:
+    # τ = 8 takes eight times the computing: 8·0.0216 s, 8·0.002376 J. Values of 8 bits have 8 + 32/256 = 8.125 bits on
+    # the wire: 44,426·8.125 = 360,961.25 bits, 0.253 906 25 of the 32-bit upload. The download stays.
+    learner = replace(CLIENT.with_local_steps(8), uplink_bits=column(360_961.25))
+    cost = round_cost(learner, np.array([True]), RATIO, POWER, FREQUENCY)
+    assert cost.compute_s.item() == pytest.approx(0.1728, **TO_12_DIGITS)
+    assert cost.compute_j.item() == pytest.approx(0.019_008, **TO_12_DIGITS)
+    assert cost.upload_s.item() == pytest.approx(0.080_695_535_337_112_857_37, **TO_12_DIGITS)
+    assert cost.upload_j.item() == pytest.approx(0.040_347_767_668_556_428_69, **TO_12_DIGITS)
+    assert cost.download_s.item() == pytest.approx(0.047_032_617_444_519_179_576, **TO_12_DIGITS)
+    assert cost.broadcast_j.item() == pytest.approx(0.023_516_308_722_259_589_788, **TO_12_DIGITS)
+
+
 @checked
 @given(st.data())
 def test_any_round_equals_a_plain_calculation_in_decimals(data: st.DataObject) -> None:
@@ -130,8 +146,8 @@ def in_decimals(fleet: Fleet, *decision: np.ndarray) -> tuple[float, float]:
             if not chosen:
                 continue
             band, kept = of("bandwidth_hz"), 1 - ratio
-            upload = kept * of("gradient_bits") / (band * (1 + power * of("uplink_gain") / (band * noise)).ln() / ln2)
-            cycles = kept * of("batch_size") * of("flops_per_sample") / of("flops_per_cycle")
+            upload = kept * of("uplink_bits") / (band * (1 + power * of("uplink_gain") / (band * noise)).ln() / ln2)
+            cycles = kept * of("local_steps") * of("batch_size") * of("flops_per_sample") / of("flops_per_cycle")
             energy += of("pue") * of("capacitance") * frequency**2 * cycles + power * upload
             slowest = max(slowest, cycles / frequency + upload + download)
         return float(energy + broadcast), float(slowest)

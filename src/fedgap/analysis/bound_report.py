@@ -13,7 +13,7 @@ from fedgap.config import Bound, Scenario
 from fedgap.errors import InputError
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
-from fedgap.report.bound_terms import TERMS
+from fedgap.report.bound_terms import TERMS, local_steps_note
 from fedgap.report.number_format import alike, number, rounds, share
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
@@ -94,6 +94,8 @@ class BoundReport(Printable):
     """γ₂·R as measured, where it was: an estimate, not a bound."""
     measured: bool
     """Whether the scenario uses the secant."""
+    local_steps: int = 1
+    """τ, the steps of a client in a round, which θ does not cover."""
 
     def reading(self, constants: str | None = None, aggregation: str | None = None) -> BoundReading:
         """One reading, by default the scenario's."""
@@ -102,7 +104,8 @@ class BoundReport(Printable):
 
     def parts(self) -> list[RenderableType]:
         """θ by terms, where pruning's weight comes from, and the statements."""
-        return [self._readings_table(), self._weight_sentence(), self._statements_table()]
+        return [self._readings_table(), *local_steps_note(self.local_steps), self._weight_sentence(),
+                self._statements_table()]
 
     def _readings_table(self) -> Sheet:
         table = Sheet(
@@ -151,7 +154,7 @@ class BoundReport(Printable):
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
         return {
-            "rounds": self.rounds,
+            "rounds": self.rounds, "local_steps": self.local_steps,
             "reading": {"constants": self.constants, "aggregation": self.aggregation},
             "pruning_weight": {"used": self.pruning_weight, "theorem": self.theorem_weight, "secant": self.secant},
             "readings": [reading.to_dict() for reading in self.readings],
@@ -168,7 +171,8 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
     if plan is None:
         everybody = np.ones(scenario.size, dtype=np.bool_)
         segments: tuple[Segment, ...] = (
-            Segment(scenario.rounds, everybody, fleet.max_ratio, fleet.max_power_w, fleet.max_frequency_hz),
+            Segment(scenario.rounds, everybody, fleet.max_ratio, fleet.max_power_w, fleet.max_frequency_hz,
+                    local_steps=scenario.learning.local_steps),
         )
         what = f"everybody in all {rounds(scenario.rounds)}, pruned to the most"
     else:
@@ -182,6 +186,7 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
                        for aggregation in AGGREGATIONS for constants in CONSTANTS),
         statements=_statements(scenario), pruning_weight=used.pruning_weight, theorem_weight=theorem_weight(used),
         secant=used.pruning_sensitivity, measured=used.sensitivity == "secant",
+        local_steps=max(segment.local_steps for segment in segments),
     )
 
 

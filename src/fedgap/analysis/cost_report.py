@@ -36,6 +36,8 @@ class SegmentCost:
     """One round, by client and cause."""
     stragglers: Bools
     """Those who end the round: nobody takes longer, though several may tie. Shape (N,)."""
+    local_steps: int = 1
+    """τ: steps that each selected client takes in a round."""
 
     @property
     def energy_j(self) -> float:
@@ -57,7 +59,7 @@ def segment_cost(problem: Problem, segment: Segment) -> SegmentCost:
     """One segment's cost."""
     cost = problem.cost(segment)
     late = segment.selected & (cost.client_s >= (1.0 - NEAR) * cost.delay_s)
-    return SegmentCost(segment.rounds, segment.selected, cost, np.asarray(late))
+    return SegmentCost(segment.rounds, segment.selected, cost, np.asarray(late), segment.local_steps)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,15 +155,17 @@ class CostReport(Printable):
         return table
 
     def _time_table(self) -> Sheet:
+        local = any(segment.local_steps > 1 for segment in self.segments)
         table = Sheet(
-            "Where a round's time goes", "rounds", "a round takes", "download", "compute", "upload", "straggler",
-            left=("straggler",),
+            "Where a round's time goes", "rounds", *(["local steps"] if local else []), "a round takes", "download",
+            "compute", "upload", "straggler", left=("straggler",),
         )
         for segment in self.segments[:MOST_SEGMENTS]:
             cost, length = segment.by_client, segment.delay_s
             times = [float(part[segment.straggler]) for part in (cost.download_s, cost.compute_s, cost.upload_s)]
             table.add_row(
-                f"{segment.rounds:,}", si(length, "s"), *(f"{si(x, 's')} ({share(x, length)})" for x in times),
+                f"{segment.rounds:,}", *([f"{segment.local_steps:,}"] if local else []), si(length, "s"),
+                *(f"{si(x, 's')} ({share(x, length)})" for x in times),
                 self._stragglers(segment),
             )
         return table
@@ -191,8 +195,8 @@ class CostReport(Printable):
             "energy_j": self.energy_j, "delay_s": self.delay_s, "broadcast_j": self.broadcast_j,
             "budget": {"energy_j": self.energy_budget_j, "delay_s": self.delay_budget_s},
             "segments": [
-                {"rounds": segment.rounds, "delay_s": segment.delay_s, "energy_j": segment.energy_j,
-                 "straggler": self.names[segment.straggler]}
+                {"rounds": segment.rounds, "local_steps": segment.local_steps, "delay_s": segment.delay_s,
+                 "energy_j": segment.energy_j, "straggler": self.names[segment.straggler]}
                 for segment in self.segments
             ],
             "clients": [

@@ -13,7 +13,7 @@ from fedgap.analysis.plan_check import check_plan
 from fedgap.config import Scenario
 from fedgap.planning import Plan
 from fedgap.planning.problem import Problem
-from fedgap.report.bound_terms import terms_table
+from fedgap.report.bound_terms import theta_parts
 from fedgap.report.number_format import rounds, share, si, split
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
@@ -45,15 +45,17 @@ class PlanReport(Printable):
         hidden = len(self.plan.segments) - MOST_SEGMENTS
         if hidden > 0:
             shown.append(f"... and {hidden} segments more; --json has all.")
-        shown += [terms_table(self.plan.terms, self.plan.theta), self._budget_table(), self.plan.certificate]
+        shown += theta_parts(self.plan.terms, self.plan.theta, self.plan.local_steps)
+        shown += [self._budget_table(), self.plan.certificate]
         return [*shown, self.advice] if self.advice else shown
 
     def _segment_table(self, position: int) -> Sheet:
         """The clients of one segment: what each does in a round, what it costs, and what binds it."""
         segment, cost = self.plan.segments[position], self.cost.segments[position]
         unpruned = ", unpruned" if not segment.pruning_ratio[segment.selected].any() else ""
+        steps = f", {segment.local_steps} local steps" if segment.local_steps > 1 else ""
         title = (
-            f"{segment.rounds:,} of {rounds(self.plan.rounds)}{unpruned}: {int(segment.selected.sum())} of "
+            f"{segment.rounds:,} of {rounds(self.plan.rounds)}{steps}{unpruned}: {int(segment.selected.sum())} of "
             f"{segment.selected.size} clients, {si(cost.delay_s, 's')} and {si(cost.energy_j, 'J')} a round"
         )
         shown, hidden = _listed(segment.selected, cost.by_client.client_j)

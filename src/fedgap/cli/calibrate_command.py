@@ -24,6 +24,11 @@ def calibrate(
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Take gradient_bits and flops_per_sample from the model, too.")
     ] = False,
+    rate: Annotated[
+        bool | None,
+        typer.Option("--rate/--no-rate", help="Choose the learning rate by a range test on validation samples; by "
+                     "default in the mode practical.", show_default=False),
+    ] = None,
 ) -> None:
     """Measure the bound's constants on a model and its data by a short pilot, and write them into a scenario."""
     require("train", "calibrate")
@@ -40,7 +45,8 @@ def calibrate(
         divided = divide(loaded, progress=progress)
     with steps("pilots", pilots) as done:
         calibration = measure(
-            loaded, pilots=pilots, steps=length, ratio=ratio, sizes=sizes, divided=divided, done=done
+            loaded, pilots=pilots, steps=length, ratio=ratio, sizes=sizes, rate=rate, divided=divided,
+            done=done,
         )
     calibration.save(out)
     show(calibration, f"The scenario is in {out}.")

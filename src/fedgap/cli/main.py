@@ -18,6 +18,7 @@ from fedgap.cli.cost_command import bound, cost
 from fedgap.cli.deploy_command import app as deploy
 from fedgap.cli.init_command import init, schema
 from fedgap.cli.plan_command import plan
+from fedgap.cli.predict_command import export, predict
 from fedgap.cli.reproduce_command import reproduce
 from fedgap.cli.studio_command import studio
 from fedgap.cli.sweep_command import sweep
@@ -56,6 +57,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (init, schema),
     "Plan": (plan, cost, bound, compare, frontier),
     "Train": (partition, calibrate, train, resume, sweep),
+    "Use": (predict, export),
     "Look": (studio,),
     "Evidence": (reproduce,),
 }

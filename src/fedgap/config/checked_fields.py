@@ -124,6 +124,21 @@ class Number(Checked):
         return result | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
+class Planned(Number):
+    """A number that a later version will also plan by itself, where ``auto`` is written."""
+
+    def check(self, value: Any) -> float | int:
+        """The number; ``auto`` is refused."""
+        return super().check(self.refuse_auto(value))
+
+    @staticmethod
+    def refuse_auto(value: Any) -> Any:
+        """The value, unless it is ``auto``."""
+        if value == "auto":
+            raise wrong("auto is not available yet; write a number")
+        return value
+
+
 def count(reason: str, *, at_least: int = 1, limit: float = 1e9) -> Number:
     """A whole number of things."""
     return Number(at_least=at_least, limit=limit, whole=True, reason=reason)

@@ -21,6 +21,7 @@ from fedgap.config.experiment_sections import (
     ModelChoice,
     PartitionChoice,
     PruningChoice,
+    Stop,
 )
 from fedgap.config.overrides import Override, apply
 from fedgap.config.scenario import Scenario
@@ -64,11 +65,11 @@ class Experiment(Document):
     model: ModelChoice = ModelChoice()
     """The model that is trained."""
     learning: LearningChoice = LearningChoice()
-    """How the server learns from the clients' gradients."""
+    """How clients and server learn, where it differs from the scenario."""
     pruning: PruningChoice = PruningChoice()
     """How weights are ranked and what an upload is charged for."""
     mode: mode_defaults.Mode | None = None
-    """as_printed, or repaired (the default, unless the scenario has a mode): every reading that has no key here."""
+    """as_printed, repaired (the default, unless the scenario has a mode), or practical: defaults for keys left out."""
     statement: mode_defaults.Statement | None = None
     """How φ comes from label histograms."""
     aggregation: mode_defaults.Aggregation | None = None
@@ -107,6 +108,8 @@ class Experiment(Document):
     """How gradients are computed."""
     faults: FaultsChoice = FaultsChoice()
     """What goes wrong."""
+    stop: Stop = Stop()
+    """When to end a training before its rounds are done."""
 
     _base: Resolved = PrivateAttr()
     """The scenario that it names, resolved, without this experiment's choices."""
@@ -125,7 +128,10 @@ class Experiment(Document):
         except ValidationError as error:
             raise error_messages.first_error(error, document) from None
         _check_partition(experiment, document, outer)
-        experiment._base = _open_scenario(experiment.scenario, written.folder, inner)
+        base = _open_scenario(experiment.scenario, written.folder, inner)
+        if (experiment.mode or base.document.get("mode")) == "practical":
+            experiment = cls.model_validate(_practical(document, base, inner))
+        experiment._base = base
         experiment._check_scenario()
         return experiment
 
@@ -185,8 +191,11 @@ class Experiment(Document):
         return self._with_choices(document, self.readings)
 
     def _with_choices(self, document: dict[str, Any], readings: Mapping[str, Any]) -> dict[str, Any]:
-        """The document with this experiment's rounds and budgets, and with these readings."""
+        """The document with this experiment's rounds, budgets and learner, and with these readings."""
         changes: dict[str, dict[str, Any]] = {"budget": self.budget.model_dump(exclude_none=True)}
+        if isinstance(document.get("learning"), dict):
+            learner = self.learning.model_dump(mode="json", exclude_unset=True, exclude={"aggregator"})
+            changes["learning"] = mode_defaults.merged(document["learning"], learner)
         for name, (section, key) in mode_defaults.PLANNING_KEYS.items():
             if readings[name] is not None:
                 changes.setdefault(section, {})[key] = readings[name]
@@ -248,12 +257,38 @@ class Experiment(Document):
     def to_dict(self) -> dict[str, Any]:
         """The experiment as plain values, self-contained: readings resolved, and a scenario's file written out."""
         document = self.model_dump(mode="json", exclude_none=True) | self.readings
-        if self.learning == LearningChoice():
-            del document["learning"]  # files of fedgap 0.1 do not have it, and their hashes must stay
+        # Files of fedgap 0.1 do not have these, and their hashes must stay.
+        learner = self.learning.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        document["learning"] = {key: value for key, value in learner.items() if (key, value) != ("aggregator", "mean")}
+        if not self.data.validation:
+            del document["data"]["validation"]
+        for section in ("learning", "stop"):
+            if not document[section]:
+                del document[section]
         reached_into = any(o.path[0] == "scenario" and len(o.path) > 1 for o in self._overrides)
         if reached_into or self.scenario not in PRESETS["scenario"]:
             document["scenario"] = self._base.document
         return document
+
+
+def _practical(document: dict[str, Any], base: Resolved, overrides: Sequence[Override]) -> dict[str, Any]:
+    """The experiment's document with the mode ``practical`` written out, where it leaves keys out.
+
+    The experiment's mode wins over the scenario's keys, as it does in all readings, but not over keys that an override
+    ``scenario.learning.KEY=VALUE`` has put there.
+    """
+    written = base.document.get("learning")
+    of_scenario = written if isinstance(written, dict) else {}
+    if "mode" in document:
+        named = {o.path[1] for o in overrides if o.path[0] == "learning" and len(o.path) > 1}
+        of_scenario = {key: value for key, value in of_scenario.items() if key in named}
+    learner = mode_defaults.merged(
+        mode_defaults.PRACTICAL_LEARNER, {key: value for key, value in of_scenario.items() if key != "batch_size"}
+    )
+    learner = mode_defaults.merged(learner, document.get("learning", {}))
+    importance = {"importance": mode_defaults.PRACTICAL_IMPORTANCE}
+    return {"scheme": mode_defaults.PRACTICAL_SCHEME, **document, "learning": learner,
+            "pruning": {**importance, **document.get("pruning", {})}}
 
 
 def _changed(document: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -282,7 +317,7 @@ def _open_scenario(reference: str | dict[str, Any], folder: Path, overrides: Seq
 
 def _with_absolute_paths(document: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The document with the paths of files beside it made to work from any folder."""
-    for section, key in (("data", "folder"), ("data", "name"), ("partition", "file")):
+    for section, key in (("data", "folder"), ("data", "name"), ("partition", "file"), ("model", "weights")):
         written = document.get(section)
         path = written.get(key) if isinstance(written, dict) else None
         if key == "name" and not str(path).endswith(".npz"):

@@ -2,14 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from fedgap.config.checked_fields import Concentration, Named, Number, Probability, Truth, Word, count
+from fedgap.config.checked_fields import Concentration, File, Named, Number, Probability, Truth, Word, count, wrong
 from fedgap.config.document import Section
-from fedgap.config.scenario_sections import DelayBudget, EnergyBudget
+from fedgap.config.scenario_sections import DelayBudget, EnergyBudget, Learner, Rate
 from fedgap.registry import AGGREGATORS, DATA, IMPORTANCE, MODELS
 
 Samples = Annotated[int, count("a data set needs samples")]
+
+
+def _share_or_count(value: float) -> float:
+    if value > 1.0 and value != int(value):
+        raise wrong(f"must be a share below 1 or a whole number of samples; got {value:g}")
+    return value
 
 
 class Data(Section):
@@ -25,6 +31,8 @@ class Data(Section):
     """Take only this many training samples."""
     test_samples: Samples | None = None
     """Take only this many test samples."""
+    validation: Annotated[float, Number(at_least=0, limit=1e9), AfterValidator(_share_or_count)] = 0.0
+    """Training samples that are held out to choose rates and to stop by: a share below 1, or a number."""
 
 
 class PartitionChoice(Section):
@@ -55,11 +63,17 @@ class ModelChoice(Section):
     """he (normal, by fan-in), or the module's own."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of the factory."""
+    weights: File | None = None
+    """Start from the weights in this .safetensors file."""
 
 
-class LearningChoice(Section):
-    """How the server learns from the clients' gradients."""
+class LearningChoice(Learner):
+    """How clients and server learn. What is written here replaces the scenario's, key by key; ``planning_scenario``
+    has the result.
+    """
 
+    rate: Rate | None = None
+    """η, in place of the scenario's."""
     aggregator: Annotated[str, Named(AGGREGATORS)] = "mean"
     """mean (the paper's: the average of the gradients), or package.module:NAME."""
 
@@ -83,6 +97,15 @@ class BudgetChoice(Section):
     """E₀, in joule."""
     delay_s: DelayBudget | None = None
     """T₀, in seconds."""
+
+
+class Stop(Section):
+    """When to end a training before its rounds are done; judged on the validation samples."""
+
+    accuracy: Annotated[float, Number(above=0, at_most=1, reason="it is a share, such as 0.95")] | None = None
+    """The validation accuracy to stop at, leaving the rest of the budgets unspent."""
+    patience: Annotated[int, count("it counts evaluations")] | None = None
+    """Evaluations without a new best validation accuracy after which to stop."""
 
 
 class EngineChoice(Section):

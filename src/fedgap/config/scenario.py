@@ -31,6 +31,7 @@ from fedgap.errors import InputError
 from fedgap.system.fleet import Fleet
 from fedgap.theory.convergence import BoundConstants, bound_constants
 from fedgap.theory.generalization import statement
+from fedgap.upload_size import bits_per_value
 
 
 @error_messages.register
@@ -47,7 +48,7 @@ class Scenario(Document):
     budget: Budget
     """What all rounds together may spend."""
     learning: Learning
-    """Stochastic gradient descent."""
+    """How clients and server learn, and at what rate."""
     model: Model
     """What the model costs to send and to compute."""
     pruning: Pruning
@@ -111,6 +112,8 @@ class Scenario(Document):
     def to_dict(self) -> dict[str, Any]:
         """The resolved scenario as plain values: every client, every reading, no recipe and no mode."""
         document = self.model_dump(mode="json", exclude_none=True)
+        # Files of fedgap 0.1 have no learner beside the rate and the batch size, and their hashes must stay.
+        document["learning"] = self.learning.model_dump(mode="json", exclude_defaults=True)
         if self.bound.sensitivity == "theorem" and self.bound.pruning_sensitivity is None:
             # It is what would be taken anyway; left out, a sensitivity measured later counts.
             del document["bound"]["sensitivity"]
@@ -141,12 +144,15 @@ class Scenario(Document):
 
         keys = ("uplink_gain", "downlink_gain", "bandwidth_hz", "max_power_w", "max_frequency_hz", "flops_per_cycle",
                 "pue", "capacitance")
+        bits = self.learning.upload_bits
         return Fleet(
             **{key: column(key) for key in keys},
             gradient_bits=column("gradient_bits", self.model.gradient_bits),
             flops_per_sample=column("flops_per_sample", self.model.flops_per_sample),
             batch_size=column("batch_size", self.learning.batch_size),
             max_ratio=column("max_ratio", self.pruning.max_ratio),
+            local_steps=np.full(self.size, float(self.learning.local_steps)),
+            uplink_bits=column("gradient_bits", self.model.gradient_bits) * bits_per_value(bits) / 32.0,
             downlink_noise_psd_w_hz=column("noise_psd_w_hz", self.noise_psd_w_hz),
             server_power_w=np.array(self.server.power_w),
             server_bandwidth_hz=np.array(self.server.bandwidth_hz),

@@ -32,7 +32,7 @@ class Shorthand(Section):
     format: Format = 1
     """The version of the file format."""
     mode: mode_defaults.Mode | None = None
-    """Defaults for the readings left out: as_printed, or repaired."""
+    """Defaults for the keys left out: as_printed, repaired, or practical (a learner for good models)."""
     seed: Seed = 0
     """The root seed of the recipes."""
     labels: Labels | None = None
@@ -149,8 +149,10 @@ def _fill_defaults(resolved: Document) -> None:
 
 
 def _fill_readings(resolved: Document, mode: mode_defaults.Mode | None) -> None:
-    """The mode's readings for the keys left out; without a mode, only where γ₂·R comes from."""
+    """The mode's readings and learner for the keys left out; without a mode, only where γ₂·R comes from."""
     clients, bound = resolved["clients"], resolved.get("bound")
+    if mode == "practical" and isinstance(resolved.get("learning"), dict):
+        resolved["learning"] = mode_defaults.merged(mode_defaults.PRACTICAL_LEARNER, resolved["learning"])
     secant_known = isinstance(bound, dict) and "pruning_sensitivity" in bound
     readings: dict[str, Any] = {"sensitivity": "secant"} if secant_known else {}
     if mode is not None:

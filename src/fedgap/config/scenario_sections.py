@@ -1,9 +1,11 @@
 """The scenario's parts, key by key: each value with its unit, its range and the reason for it."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
 
 from fedgap.config import mode_defaults
-from fedgap.config.checked_fields import Histogram, Number, Truth, Word, clock, count
+from fedgap.config.checked_fields import Histogram, Number, Planned, Truth, Word, clock, count
 from fedgap.config.document import Section
 
 Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
@@ -29,6 +31,18 @@ ServerPower = Annotated[float, Number("W", above=0, reason="a silent server cann
 ServerBandwidth = Annotated[float, Number("Hz", above=0, reason="a server without bandwidth cannot broadcast")]
 InitialGap = Annotated[float, Number(at_least=0, reason="the loss cannot start below its minimum")]
 Smoothness = Annotated[float, Number(at_least=0, reason="a Lipschitz constant is not negative")]
+LocalSteps = Annotated[int, Planned(at_least=1, limit=1e6, whole=True, reason="a client takes at least one step")]
+UploadBits = Annotated[Literal[32, 8, 4], BeforeValidator(Planned.refuse_auto)]
+Momentum = Annotated[float, Number(at_least=0, below=1, reason="a momentum of 1 never forgets a step")]
+ProximalWeight = Annotated[float, Number(at_least=0, reason="it pulls towards the global model")]
+ClipNorm = Annotated[float, Number(above=0, reason="a gradient of norm 0 moves nothing")]
+ServerRate = Annotated[float, Number(above=0, reason="with a server rate of 0 the model never moves")]
+WarmUp = Annotated[float, Number(at_least=0, below=1, reason="it is a share of the rounds")]
+MaxRepeat = Annotated[float, Number(at_least=1, reason="a sample that is drawn is drawn at least as often as others")]
+
+SERVER_RATES = {"sgd": 1.0, "momentum": 1.0, "nesterov": 1.0, "adam": 0.01, "yogi": 0.01}
+"""Each server optimiser's default rate. Adam and Yogi move each weight by about the rate itself; the others multiply
+directions that have the clients' rate in them already."""
 
 
 class Budget(Section):
@@ -40,13 +54,63 @@ class Budget(Section):
     """T₀: time of all rounds, in seconds."""
 
 
-class Learning(Section):
-    """Stochastic gradient descent."""
+def _server_rate(checked: dict[str, Any]) -> float:
+    """The default rate of an optimiser; of one that is not known, which is an error already, any."""
+    return SERVER_RATES[checked.get("optimiser", "sgd")]
+
+
+class ServerOptimiser(Section):
+    """How the server turns the clients' mean update into a step."""
+
+    optimiser: Literal["sgd", "momentum", "nesterov", "adam", "yogi"] = "sgd"
+    """sgd (FedSGD, FedAvg), momentum (FedAvgM), nesterov, adam (FedAdam) or yogi (FedYogi)."""
+    rate: ServerRate = Field(default_factory=_server_rate)
+    """The server's rate; by default 1, and 0.01 for adam and yogi."""
+    momentum: Momentum = 0.9
+    """β of momentum and nesterov, β₁ of adam and yogi; sgd has none."""
+
+
+class ClientOptimiser(Section):
+    """What a client does in its local steps beside following the gradient."""
+
+    momentum: Momentum = 0.0
+    """Of the client's steps; it starts anew in each round."""
+    proximal: ProximalWeight = 0.0
+    """μ of FedProx: how strongly a client is held to the round's starting weights."""
+    clip_norm: ClipNorm | None = None
+    """The largest norm of a step's gradient; without it, any."""
+
+
+class Learner(Section):
+    """How clients and server learn. The defaults are the paper's FedSGD."""
+
+    local_steps: LocalSteps = 1
+    """τ: mini-batch steps that a client takes in a round."""
+    upload_bits: UploadBits = 32
+    """Bits of an uploaded value: 32, or 8 or 4 with stochastic rounding."""
+    server: ServerOptimiser = ServerOptimiser()
+    """The server's optimiser."""
+    client: ClientOptimiser = ClientOptimiser()
+    """The clients' optimiser."""
+    schedule: Literal["constant", "cosine", "warm_up", "warm_up_cosine"] = "constant"
+    """How the rate changes over the plan's rounds."""
+    warm_up: WarmUp = 0.05
+    """The share of the rounds in which the rate rises, for warm_up and warm_up_cosine."""
+    batches: Literal["as_is", "balanced", "target"] = "as_is"
+    """How a client draws labels: as its data has them, all alike, or so that the clients together match the target."""
+    max_repeat: MaxRepeat = 10.0
+    """With batches: target, how much more often than on average a sample may be drawn."""
+    weighting: Literal["equal", "samples"] = "equal"
+    """Whether clients count equally in the mean update, or by their numbers of samples."""
+
+
+class Learning(Learner):
+    """How clients and server learn, and at what rate."""
 
     rate: Rate
-    """η: the learning rate."""
+    """η: the clients' learning rate."""
     batch_size: BatchSize
-    """Z: samples a client draws each round."""
+    """Z: samples a client draws for each step."""
 
 
 class Model(Section):

@@ -1,4 +1,4 @@
-"""A node's side of the algorithm, without Flower: it keeps a copy of the model up to date and computes gradients.
+"""A node's side of the algorithm, without Flower: it keeps a copy of the model up to date and computes updates.
 
 Everything numerical is :mod:`fedgap.learning`'s, as in the simulator. A node answers three kinds of requests: ``hello``
 (are you there?), ``enrol`` (its profile) and ``round``.
@@ -24,13 +24,20 @@ from fedgap.learning import reference
 from fedgap.learning.codec import MaskMismatchError, decode, encode
 from fedgap.learning.contract import RoundInput
 from fedgap.learning.data import batch_indices, batch_keys
+from fedgap.learning.data.batches import draw_weighted_batches
+from fedgap.learning.data.label_sampling import cumulative_probabilities
 from fedgap.learning.global_model import GlobalModel
+from fedgap.learning.learner import Learner, ServerUpdate
 from fedgap.learning.masks import digest, keep_count
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
 from fedgap.learning.stacked_importance import Importances
-from fedgap.learning.update import GradientStep
+from fedgap.learning.stochastic_rounding import upload_keys
 from fedgap.streams import stream_seed
+from fedgap.upload_size import UPLOAD_BITS
+
+MOST_SAMPLES = 2**24
+"""Samples that a node computes on in a round, at most."""
 
 
 class NodeData(Protocol):
@@ -45,12 +52,16 @@ class NodeData(Protocol):
 
 @dataclass
 class _ModelCopy:
-    """The node's copy of the global model, for one run; ``key`` draws its mini-batches."""
+    """The node's copy of the global model, for one run; ``key`` draws its mini-batches, ``upload_key`` rounds its
+    uploads to ``upload_bits``."""
 
     run: str
     module: torch.nn.Module
     layout: Layout
     key: NDArray[np.uint64]
+    upload_key: int
+    upload_bits: int
+    learner: Learner
     model: GlobalModel
 
 
@@ -97,15 +108,18 @@ class Node:
             raise PacketError(f"ratio: must lie in [0, 1], not {ratio}")
         keep, model = keep_count(ratio, copy.layout.size), copy.model
         ranks = model.rank(keep < copy.layout.size)
-        inputs, labels = self._batch(copy, number, int(request.whole("batch")))
-        out = reference.gradients(copy.module, RoundInput(model.weights, ranks, model.buffers, (0,), (ratio,),
-                                                          inputs[None], labels[None]))
+        if number >= copy.learner.rounds:
+            raise PacketError(f"round: the run has {copy.learner.rounds} rounds; there is no {number}")
+        inputs, labels = self._batches(copy, number, request.whole("batch"), request.blobs.get("labels"))
+        given = RoundInput(model.weights, ranks, model.buffers, (0,), (ratio,), inputs[None], labels[None])
+        out = reference.updates(copy.module, given, copy.learner.local, model.client_rates)
         if not bool(out.finite[0]):
             return Packet({"status": "not finite", "round": number})
         assert out.client_gradients is not None
         mask = ranks[0] < keep
         nested = digest(mask).hex() == request.text("mask")
-        upload = encode(out.client_gradients[0], mask, round=number, plan=plan, nested=nested)
+        upload = encode(out.client_gradients[0], mask, round=number, plan=plan, nested=nested, bits=copy.upload_bits,
+                        key=copy.upload_key)
         blobs = {"upload": upload}
         if copy.layout.buffer_size:
             blobs["buffers"] = floats_to_bytes(out.buffers[0])
@@ -152,21 +166,39 @@ class Node:
                            seed=stream_seed(seed, "model"))
             layout = Layout.of(module)
             importance = Importances([task["importance"]], [stream_seed(seed, "selection")], torch.device("cpu"))
-            step = GradientStep(torch.tensor([[float(task["learning_rate"])]]))
-            key = batch_keys(seed, [int(task["client"])])
+            learner, bits, client = Learner(**task["learner"]), task["upload_bits"], [int(task["client"])]
+            weights = torch.zeros(1, layout.size)
+            update = ServerUpdate([learner], weights)
+            if bits not in UPLOAD_BITS:
+                raise PacketError(f"task: uploads have 32, 8 or 4 bits, not {bits}")
+            keys = batch_keys(seed, client), int(upload_keys(seed, client)[0])
         except (KeyError, TypeError, ValueError) as error:
             raise PacketError(f"task: cannot be understood ({error})") from None
-        model = GlobalModel(torch.zeros(1, layout.size), torch.zeros(1, layout.buffer_size), importance, step)
-        model.load([_read_state(state, layout)], number)
-        return _ModelCopy(run, module, layout, key, model)
+        model = GlobalModel(weights, torch.zeros(1, layout.buffer_size), importance, update)
+        model.load([_read_state(state, layout, update)], number)
+        return _ModelCopy(run, module, layout, *keys, bits, learner, model)
 
-    def _batch(self, copy: _ModelCopy, number: int, size: int) -> tuple[Tensor, Tensor]:
-        """The mini-batch of this client and round: the simulator's, if the node's samples are."""
+    def _batches(self, copy: _ModelCopy, number: int, size: int, wanted: bytes | None) -> tuple[Tensor, Tensor]:
+        """The round's τ mini-batches of this client, (τ, Z, ...): the simulator's, if the node's samples are.
+
+        ``wanted``: with which probability each label is drawn, float64; None to draw the samples alike.
+        """
         inputs, labels = self._read()
-        if not 1 <= size <= 2**20:
+        steps = copy.learner.local_steps
+        if not 1 <= size <= MOST_SAMPLES // steps:
             raise PacketError(f"batch: must be a number of samples, not {size}")
-        position = batch_indices(copy.key, np.array([number]), np.array([len(labels)]), size)[0, 0]
-        index = torch.from_numpy(position)
+        if wanted is None:
+            drawn = batch_indices(copy.key, np.array([number]), np.array([len(labels)]), size, steps)[0, 0]
+            index = torch.from_numpy(drawn)
+        else:
+            try:
+                cumulative = cumulative_probabilities(labels.numpy(), np.frombuffer(wanted, dtype="<f8"))
+            except (ValueError, IndexError) as error:
+                raise PacketError(f"labels: cannot be drawn so ({error})") from None
+            key, round_number, samples, start = (
+                torch.tensor([value]) for value in (int(copy.key[0]), number, len(labels), 0))
+            index = draw_weighted_batches(key, round_number, samples, start, torch.from_numpy(cumulative), size,
+                                          steps)[0].long()
         return inputs[index], labels[index]
 
     def _read(self) -> tuple[Tensor, Tensor]:
@@ -175,19 +207,20 @@ class Node:
         return self._samples
 
 
-def _read_state(data: bytes, layout: Layout) -> dict[str, Tensor]:
+def _read_state(data: bytes, layout: Layout, update: ServerUpdate) -> dict[str, Tensor]:
     """The server's state as :meth:`GlobalModel.load` takes it, checked."""
     try:
         tensors = load_tensors(data)
     except SafetensorError as error:
         raise PacketError(f"state: cannot be read ({error})") from None
+    optimiser = [f"optimiser.{name}" for name in update.state]
     for name, tensor in tensors.items():
         size = layout.buffer_size if name == "buffers" else layout.size
-        known = name in ("weights", "buffers") or name.startswith("importance.")
+        known = name in ("weights", "buffers", *optimiser) or name.startswith("importance.")
         if not known or tensor.shape != (size,) or tensor.dtype != torch.float32:
             raise PacketError(f"state: {name} does not fit the model")
-    if "weights" not in tensors:
-        raise PacketError("state: has no weights")
+    if missing := {"weights", *optimiser} - set(tensors):
+        raise PacketError(f"state: has no {min(missing)}")
     return {"buffers": torch.zeros(0), **{name: tensor[None] if name.startswith("importance.") else tensor
                                           for name, tensor in tensors.items()}}
 

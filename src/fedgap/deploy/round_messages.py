@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from fedgap.deploy.node import floats_from_bytes, floats_to_bytes
 from fedgap.deploy.packet import Packet, PacketError
-from fedgap.learning.aggregators import aggregate, load_aggregator
+from fedgap.learning.aggregators import aggregate, load_aggregator, mean, weighted_mean
 from fedgap.learning.codec import HEADER_BYTES, Upload, decode, encode
 from fedgap.learning.global_model import GlobalModel
 from fedgap.learning.masks import digest, keep_count
 from fedgap.learning.models.layout import Layout
 from fedgap.running.clients import Update
 from fedgap.running.job import Job
+from fedgap.upload_size import upload_bytes
 
 MARGIN_BYTES = 4096
 """What a packet may have beyond its payload: fields, names, lengths."""
@@ -74,8 +76,8 @@ class RoundMessages:
         if state or model.round == 0:
             job = self.job
             fields["task"] = {"seed": job.seed, "client": client, "model": job.model, "importance": job.importance,
-                              "learning_rate": job.learning_rate, "input_shape": job.extra["input_shape"],
-                              "classes": job.extra["classes"]}
+                              "learner": asdict(job.learner), "upload_bits": job.upload_bits,
+                              "input_shape": job.extra["input_shape"], "classes": job.extra["classes"]}
             blobs["state"] = bytes(save_tensors({name: tensor.detach().cpu().float().flatten() for name, tensor
                                                  in model.state(0).items() if name != "ranks" and tensor.numel()}))
         elif self._last is not None:
@@ -88,6 +90,9 @@ class RoundMessages:
         if settings is not None:
             fields |= {"ratio": self.ratio(model, client), "mask": digest(self.mask(model, client)).hex(),
                        "batch": int(self.job.batch_size[client]), **settings}
+            if self.job.batches != "as_is":
+                wanted = self.job.label_probabilities[self.job.schedule[model.round], client]
+                blobs["labels"] = wanted.astype("<f8").tobytes()
         return Packet(fields, blobs)
 
     def accept(self, model: GlobalModel, client: int, answer: Packet) -> AcceptedUpdate:
@@ -95,14 +100,15 @@ class RoundMessages:
         if answer.whole("round") != model.round:
             raise PacketError(f"the answer is of round {answer.whole('round')}; this is round {model.round}")
         data, layout = answer.blob("upload"), self._layout
-        upload = decode(data, size=layout.size, round=model.round, plan=self.plan, mask=self.mask(model, client))
+        upload = decode(data, size=layout.size, round=model.round, plan=self.plan, mask=self.mask(model, client),
+                        bits=self.job.upload_bits)
         kept = keep_count(self.ratio(model, client), layout.size)
         if int(upload.mask.sum()) != kept:
             raise PacketError(f"{int(upload.mask.sum())} weights are kept; the plan says {kept}")
         buffers = torch.zeros(0)
         if layout.buffer_size:
             buffers = floats_from_bytes(answer.blob("buffers"), layout.buffer_size)
-        nested = len(data) == HEADER_BYTES + 4 * kept
+        nested = len(data) == upload_bytes(kept, self.job.upload_bits)
         return AcceptedUpdate(upload, buffers, answer.number("loss"), answer.number("seconds"),
                               sum(map(len, answer.blobs.values())), not nested)
 
@@ -113,11 +119,16 @@ class RoundMessages:
             return None
         accepted = [arrived[client] for client in sorted(arrived)]  # the order of arrival must not change a float
         masks = torch.stack([update.upload.mask for update in accepted])
-        direction = aggregate(self._aggregator, torch.stack([update.upload.gradient for update in accepted]), masks)
+        updates, job = torch.stack([update.upload.gradient for update in accepted]), self.job
+        if self._aggregator is mean and (job.weighting == "samples" or job.upload_bits < 32):  # as in the simulator
+            samples = job.sizes[sorted(arrived)] if job.weighting == "samples" else np.ones(len(accepted))
+            direction = weighted_mean(updates, torch.from_numpy(samples).to(updates))
+        else:
+            direction = aggregate(self._aggregator, updates, masks)
         direction, known, buffers = direction.to(model.weights), masks.any(0), model.buffers
         if self._layout.buffer_size:
-            mean = torch.stack([update.buffers for update in accepted]).sum(0) / len(accepted)
-            buffers = mean.to(model.buffers)[None]
+            statistics = torch.stack([update.buffers for update in accepted]).sum(0) / len(accepted)
+            buffers = statistics.to(model.buffers)[None]
         self._known = int(known.sum())
         # A node whose floats differ keeps weights that the others cannot know from their own ranking.
         nested = bool(torch.equal(known, (model.ranks[0] < self._known).cpu()))

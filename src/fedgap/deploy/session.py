@@ -82,7 +82,10 @@ class Session:
         """The simulator's loop, with the nodes as its clients."""
         if job.precision == "float64":
             raise InputError("engine.precision: uploads carry float32; use float32 to deploy")
-        layout = Layout.of(build(**job.model, input_shape=self.dataset.shape, classes=self.dataset.classes, seed=0))
+        module = build(**job.model, input_shape=self.dataset.shape, classes=self.dataset.classes, seed=0)
+        if job.weights is not None and not all(p.requires_grad for p in module.parameters()):
+            raise InputError("model.weights: nodes receive the trained weights only, and this model has frozen ones")
+        layout = Layout.of(module)
         messages = RoundMessages(job, layout, run=run_id, plan=f"{plan.scenario_hash} {run_id}")
         self._names = {name: n for n, name in enumerate(job.names)}
         self._clients = NodeClients(self.transport, self.patience, plan, messages, self._news, self._greet)

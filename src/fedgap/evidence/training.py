@@ -11,6 +11,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedgap.errors import FedgapError
 from fedgap.learning.data import Dataset
+from fedgap.learning.learner import Learner
 from fedgap.learning.masks import keep_count
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
@@ -58,8 +60,18 @@ def training_key(job: Job) -> str:
         job.accounting, job.faults.to_dict(), digest(keeps[job.schedule]), digest(job.batch_size), digest(job.indices),
         digest(job.sizes), [job.importance, *ties, job.evaluate_pruned] if pruned else None,
         *([job.aggregator] if job.aggregator != "mean" else []),  # keys of stored records stay as they are
+        *_beyond_fedsgd(job),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _beyond_fedsgd(job: Job) -> list[Any]:
+    """Return how the job learns; nothing for FedSGD, so that keys of stored records stay as they are."""
+    stops = {name: value for name, value in job.stop.items() if name != "diverged"}
+    labels = hashlib.sha256(job.label_probabilities.tobytes()).hexdigest() if job.label_probabilities.size else ""
+    learns = [asdict(job.learner), labels, job.weighting, job.upload_bits, job.weights, stops]
+    fedsgd = [asdict(Learner(job.learning_rate, job.rounds)), "", "equal", 32, None, {}]
+    return [] if learns == fedsgd else learns
 
 
 def kind(job: Job) -> str:
@@ -108,7 +120,8 @@ def _train_stack(keys: list[str], jobs: list[Job], dataset: Dataset,
             read()
             left = [row for row in range(len(running)) if row not in ended]
             running = [running[row] for row in left]
-            rounds.keep(left)
+            if running:
+                rounds.keep(left)
             continue
         stopped = [account.stopped(rounds.round) for account in rounds.accounts]
         if any(stopped):

@@ -7,6 +7,7 @@ an experiment (``learning.aggregator: package.module:NAME``) or added to the ent
         return updates.median(dim=0).values
 """
 
+from functools import reduce
 from typing import Protocol
 
 import torch
@@ -33,6 +34,17 @@ class Aggregator(Protocol):
 def mean(updates: Tensor, kept: Tensor) -> Tensor:
     """(1/k)·Σ_n G̃_n, as the paper prints it: a weight that a client pruned counts as 0."""
     return updates.sum(0) / len(updates)
+
+
+def weighted_mean(updates: Tensor, weights: Tensor) -> Tensor:
+    """Σ_n w_n·u_n / Σ_n w_n of updates (k, M) with weights (k,), such as the clients' numbers of samples.
+
+    Weights of 0 leave clients out; without any other it is 0. On a CPU the terms are added one after another, so that a
+    term of 0 changes no digit.
+    """
+    terms, total = weights[:, None] * updates, weights.sum()
+    summed = terms.sum(0) if terms.is_cuda else reduce(torch.add, terms, torch.zeros_like(terms[0]))
+    return summed / torch.where(total > 0, total, 1)
 
 
 def load_aggregator(name: str) -> Aggregator:

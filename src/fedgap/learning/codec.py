@@ -1,10 +1,11 @@
 """What a client uploads: the kept values of its masked gradient, and enough to check that both sides mean the same
 mask.
 
-An upload is a header, the indices where they are needed, and the kept float32 values in ascending index order. Masks
-of a round are nested cuts of one ranking (:mod:`fedgap.learning.masks`), so the server rebuilds them and the header's
-digest suffices. Where it does not match (floats that differ between machines), or where a mask is a client's own,
-indices go along, as a bitmap or as gaps, whichever is shorter. Nothing is ever unpickled, and every field is checked.
+An upload is a header, the indices where they are needed, and the kept values in ascending index order: float32, or
+scales and whole numbers of 8 or 4 bits (:mod:`fedgap.learning.stochastic_rounding`). Masks of a round are nested cuts
+of one ranking (:mod:`fedgap.learning.masks`), so the server rebuilds them and the header's digest suffices. Where it
+does not match (floats that differ between machines), or where a mask is a client's own, indices go along, as a bitmap
+or as gaps, whichever is shorter. Nothing is ever unpickled, and every field is checked.
 """
 
 import hashlib
@@ -19,11 +20,15 @@ from torch import Tensor
 
 from fedgap.errors import FedgapError
 from fedgap.learning.masks import digest
+from fedgap.learning.stochastic_rounding import largest_number, rounded
+from fedgap.upload_size import BLOCK, UPLOAD_BITS
+from fedgap.upload_size import HEADER_BYTES as HEADER_BYTES
+from fedgap.upload_size import upload_bytes as upload_bytes
 
 _MAGIC = b"FGU1"
-_HEADER = struct.Struct("<4sBIII8s8sI")  # magic, how indices are coded, round, M, kept, plan, mask digest, checksum
-HEADER_BYTES = _HEADER.size
+_HEADER = struct.Struct("<4sBIII8s8sI")  # magic, coding, round, M, kept, plan, mask digest, checksum
 NESTED, BITMAP, GAPS = 0, 1, 2
+"""How indices are coded: the lower half of the coding byte. The upper half is the place of the bits in UPLOAD_BITS."""
 
 
 class UploadError(FedgapError):
@@ -42,36 +47,35 @@ class Upload:
     mask: Tensor
 
 
-def upload_bytes(kept: int) -> int:
-    """Bytes of an upload of ``kept`` values under a nested mask: header + 4·kept, i.e. (1 − λ)·H bits and the
-    header."""
-    return HEADER_BYTES + 4 * kept
-
-
-def encode(gradient: Tensor, mask: Tensor, *, round: int, plan: str, nested: bool = True) -> bytes:
+def encode(gradient: Tensor, mask: Tensor, *, round: int, plan: str, nested: bool = True, bits: int = 32,
+           key: int = 0) -> bytes:
     """The upload of a masked ``gradient`` (M,) whose kept entries are ``mask`` (M,).
 
-    ``plan`` is the plan's hash (any string). ``nested`` False sends the indices too.
+    ``plan`` is the plan's hash (any string). ``nested`` False sends the indices too. ``bits`` is one of
+    :data:`~fedgap.upload_size.UPLOAD_BITS`; below 32, ``key`` is the client's
+    :func:`~fedgap.learning.stochastic_rounding.upload_keys`, which decides how values are rounded.
     """
     kept = mask.detach().cpu().numpy().astype(bool)
     values = gradient.detach().cpu().to(torch.float32).numpy()[kept]
     if not np.isfinite(values).all():
         raise UploadError("the gradient is not finite")
     kind, indices = (NESTED, b"") if nested else _encode_indices(kept)
-    body: bytes = indices + values.astype("<f4").tobytes()
-    fields = (_MAGIC, kind, round, kept.size, values.size, _plan_key(plan), digest(mask))
+    coded = values.astype("<f4").tobytes() if bits == 32 else _encode_numbers(gradient, kept, key, round, bits)
+    body: bytes = indices + coded
+    coding = kind | UPLOAD_BITS.index(bits) << 4
+    fields = (_MAGIC, coding, round, kept.size, values.size, _plan_key(plan), digest(mask))
     return _HEADER.pack(*fields, _checksum(fields, body)) + body
 
 
-def decode(data: bytes, *, size: int, round: int, plan: str, mask: Tensor | None = None) -> Upload:
-    """The upload in ``data``, which must be of this model ``size`` M, ``round`` and ``plan``.
+def decode(data: bytes, *, size: int, round: int, plan: str, mask: Tensor | None = None, bits: int = 32) -> Upload:
+    """The upload in ``data``, which must be of this model ``size`` M, ``round`` and ``plan``, with values of ``bits``.
 
     ``mask`` is the server's own rebuild; it is needed for an upload without indices, and ignored for one with.
     """
     if len(data) < HEADER_BYTES:
         raise UploadError(f"an upload has at least {HEADER_BYTES} bytes; this one has {len(data)}")
     *fields, checksum = _HEADER.unpack_from(data)
-    magic, kind, its_round, its_size, kept, plan_key, mask_digest = fields
+    magic, coding, its_round, its_size, kept, plan_key, mask_digest = fields
     body = bytes(data[HEADER_BYTES:])
     if magic != _MAGIC:
         raise UploadError("this is not an upload of this version")
@@ -83,15 +87,18 @@ def decode(data: bytes, *, size: int, round: int, plan: str, mask: Tensor | None
         raise UploadError("the upload belongs to another plan")
     if its_round != round:
         raise UploadError(f"the upload is of round {its_round}; this is round {round}")
-    length = len(body) - 4 * kept
+    if coding >> 4 != UPLOAD_BITS.index(bits):
+        raise UploadError(f"the upload's values do not have {bits} bits, as was agreed")
+    length = len(body) - (upload_bytes(kept, bits) - HEADER_BYTES)
     if length < 0:
-        raise UploadError(f"{kept} values were announced, {len(body) // 4} came")
-    own = _decode_indices(kind, body[:length], size, kept, mask)
+        raise UploadError(f"{kept} values of {bits} bits were announced; {-length} bytes are missing")
+    own = _decode_indices(coding & 0xF, body[:length], size, kept, mask)
     if digest(own) != mask_digest:
         raise MaskMismatchError("the client's mask is not the one rebuilt here; ask for its indices")
     if int(own.sum()) != kept:
         raise UploadError(f"{kept} values were announced for a mask that keeps {int(own.sum())}")
-    values = np.frombuffer(body, dtype="<f4", offset=length).astype(np.float32)
+    values = (np.frombuffer(body, dtype="<f4", offset=length).astype(np.float32) if bits == 32
+              else _decode_numbers(body[length:], kept, bits))
     if not np.isfinite(values).all():
         raise UploadError("the gradient is not finite")
     gradient = torch.zeros(size)
@@ -105,6 +112,37 @@ def _plan_key(plan: str) -> bytes:
 
 def _checksum(fields: tuple[object, ...], body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(_HEADER.pack(*fields, 0)))
+
+
+def _encode_numbers(gradient: Tensor, kept: NDArray[np.bool_], key: int, round: int, bits: int) -> bytes:
+    """The blocks' scales, then the numbers; two numbers of 4 bits share a byte, the first in its lower half."""
+    numbers, scales = rounded(gradient.detach().cpu(), torch.from_numpy(kept), torch.tensor(key), round, bits)
+    coded = numbers.numpy()[kept].view(np.uint8)
+    used = scales.numpy()[:-(-coded.size // BLOCK)]
+    with np.errstate(over="ignore"):
+        if not np.isfinite(used * np.float32(largest_number(bits))).all():
+            raise UploadError(f"the gradient is too large for {bits} bits")
+    if bits == 4:
+        pairs = np.append(coded, np.uint8(0))[:coded.size + coded.size % 2].reshape(-1, 2)
+        coded = pairs[:, 0] & np.uint8(0xF) | pairs[:, 1] << np.uint8(4)
+    return bytes(used.astype("<f4").tobytes() + coded.tobytes())
+
+
+def _decode_numbers(data: bytes, kept: int, bits: int) -> NDArray[np.float32]:
+    """The values of 8 or 4 bits; every byte that no encoder writes is refused."""
+    blocks = -(-kept // BLOCK)
+    scales = np.frombuffer(data, dtype="<f4", count=blocks).astype(np.float32)
+    coded = np.frombuffer(data, dtype=np.uint8, offset=4 * blocks)
+    if bits == 4:
+        coded = np.stack([coded & np.uint8(0xF), coded >> np.uint8(4)], axis=1).reshape(-1)
+        if coded[kept:].any():
+            raise UploadError("the upload's last byte has more than the announced values")
+        coded = (coded[:kept] ^ np.uint8(8)) - np.uint8(8)  # from four bits to eight, with the sign
+    numbers = coded.view(np.int8)
+    if (numbers < -largest_number(bits)).any() or not (scales >= 0).all():
+        raise UploadError("the upload has a number or a scale out of range")
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite
+        return np.asarray(numbers.astype(np.float32) * np.repeat(scales, BLOCK)[:kept])
 
 
 def _encode_indices(kept: NDArray[np.bool_]) -> tuple[int, bytes]:

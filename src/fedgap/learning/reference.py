@@ -1,11 +1,13 @@
 """The round as the paper writes it: a plain loop over clients. Slow, and obviously right."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fedgap.learning.contract import RoundInput, RoundOutput
+from fedgap.learning.contract import CLIP_MARGIN, LocalTraining, RoundInput, RoundOutput
 from fedgap.learning.masks import mask
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models.layout import Layout
@@ -16,23 +18,49 @@ def gradients(module: nn.Module, round_input: RoundInput, *, bfloat16: bool = Fa
 
     ``module`` has that dtype too; its own weights are not used.
     """
+    one_step = replace(round_input, inputs=[batch[None] for batch in round_input.inputs],
+                       labels=[batch[None] for batch in round_input.labels])
+    rates = round_input.weights.new_zeros(len(round_input.weights))  # the one step is not taken
+    return updates(module, one_step, LocalTraining(), rates, bfloat16=bfloat16)
+
+
+def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, rates: Tensor, *,
+            bfloat16: bool = False) -> RoundOutput:
+    """A round with local steps, of each run's rate η in ``rates`` (R,); see :mod:`fedgap.learning.contract`."""
+    round_input.check_steps(local, rates)
     layout = Layout.of(module)
     device = round_input.weights.device
-    losses, finite, client_gradients, client_buffers = [], [], [], []
+    losses, finite, client_updates, client_buffers = [], [], [], []
     module.train()
     for job, run in enumerate(round_input.run):
         keep = mask(round_input.ranks[run], round_input.ratios[job])
-        pruned = (round_input.weights[run] * keep).requires_grad_()
+        start = round_input.weights[run] * keep
         buffers = {name: value.clone() for name, value in module.named_buffers()}
         buffers |= {name: value.clone() for name, value in layout.split_buffers(round_input.buffers[run]).items()}
-        with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-            logits = functional_call(module, {**layout.split(pruned), **buffers}, (round_input.inputs[job],))
-        loss = functional.cross_entropy(logits.to(pruned.dtype), round_input.labels[job])
-        (gradient,) = torch.autograd.grad(loss, pruned)
-        gradient = gradient * keep
-        losses.append(loss.detach())
-        finite.append(bool(loss.isfinite()) and bool(gradient.isfinite().all()))
-        client_gradients.append(gradient)
+        weights = start
+        step_losses: list[Tensor] = []
+        directions: list[Tensor] = []
+        for inputs, labels in zip(round_input.inputs[job], round_input.labels[job], strict=True):
+            weights = weights.detach().requires_grad_()
+            with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+                logits = functional_call(module, {**layout.split(weights), **buffers}, (inputs,))
+            loss = functional.cross_entropy(logits.to(weights.dtype), labels)
+            objective = loss
+            if local.proximal:
+                objective = loss + local.proximal / 2 * (weights - start).square().sum()
+            (gradient,) = torch.autograd.grad(objective, weights)
+            gradient = gradient * keep
+            if local.clip_norm is not None:
+                gradient = gradient * min(1.0, local.clip_norm / (float(gradient.norm()) + CLIP_MARGIN))
+            if directions and local.momentum:
+                gradient = local.momentum * directions[-1] + gradient
+            weights = weights - rates[run] * gradient
+            step_losses.append(loss.detach())
+            directions.append(gradient)
+        update = sum(directions[1:], directions[0])
+        losses.append(torch.stack(step_losses).mean())
+        finite.append(all(bool(loss.isfinite()) for loss in step_losses) and bool(update.isfinite().all()))
+        client_updates.append(update)
         client_buffers.append(layout.join_buffers(buffers).to(round_input.buffers))
 
     gradient, buffers_after = torch.zeros_like(round_input.weights), round_input.buffers.clone()
@@ -43,10 +71,10 @@ def gradients(module: nn.Module, round_input: RoundInput, *, bfloat16: bool = Fa
         accepted[run] = len(jobs)
         if jobs:
             kept[run] = max(keeps[j] for j in jobs)
-            gradient[run] = torch.stack([client_gradients[j] for j in jobs]).sum(0) / len(jobs)
+            gradient[run] = torch.stack([client_updates[j] for j in jobs]).sum(0) / len(jobs)
             buffers_after[run] = torch.stack([client_buffers[j] for j in jobs]).sum(0) / len(jobs)
     return RoundOutput(gradient, torch.stack(losses), torch.tensor(finite, device=device), accepted, buffers_after,
-                       torch.stack(client_gradients), kept)
+                       torch.stack(client_updates), kept)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 Keeping the fraction m = 1 − λ of the model at frequency f and power p costs a client m·ε joules and m·u seconds, with
 x = C/f the seconds of computing and y = b/s the seconds of uploading *per unit of model*, s = ln(1 + p·h/(c·U₀)):
 
-    u = x + y,        ε = K·C³/x² + ν·(eˢ − 1)·y,        C = Z·e/q, K = κϖ, b = H·ln2/c, ν = c·U₀/h.
+    u = x + y,        ε = K·C³/x² + ν·(eˢ − 1)·y,        C = τ·Z·e/q, K = κϖ, b = H⁺·ln2/c, ν = c·U₀/h.
 
 Let ψ(u) be the least ε for a given u. It is convex and falling, so (m, t) ↦ m·ψ(t/m), the least energy to keep m
 within t seconds, is jointly convex (a perspective): no successive approximation is needed. ψ has no closed form in u,
@@ -81,7 +81,7 @@ class ClientCurves:
     cubic: Floats
     """2·K·C³, J·s²."""
     nats: Floats
-    """b = H·ln2/c, s: the upload's seconds at s = 1."""
+    """b = H⁺·ln2/c, s: the upload's seconds at s = 1."""
     noise: Floats
     """ν = c·U₀/h, W: noise power referred to the transmitter."""
     x_min: Floats
@@ -105,7 +105,7 @@ class ClientCurves:
         cycles = fleet.cycles
         return cls(
             cubic=2.0 * fleet.pue * fleet.capacitance * cycles**3,
-            nats=fleet.gradient_bits * np.log(2.0) / fleet.bandwidth_hz,
+            nats=fleet.uplink_bits * np.log(2.0) / fleet.bandwidth_hz,
             noise=noise,
             x_min=cycles / fleet.max_frequency_hz,
             s_max=np.log1p(fleet.max_power_w / noise),

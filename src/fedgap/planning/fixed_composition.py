@@ -237,4 +237,5 @@ def _segment(task: Task, part: Part, keep: Floats, x: Floats, s: Floats) -> Segm
         pruning_ratio=np.where(chosen, ratio, 0.0),
         power_w=np.where(chosen, curves.power(s), 0.0),
         frequency_hz=np.where(chosen, curves.frequency(x), 0.0),
+        local_steps=task.problem.local_steps,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 from fedgap.files import write_json
-from fedgap.report.bound_terms import TERMS, terms_table
+from fedgap.report.bound_terms import TERMS, theta_parts
 from fedgap.report.number_format import number as text_of
 from fedgap.report.number_format import rounds as rounds_text
 from fedgap.report.printable import Printable
@@ -34,12 +34,15 @@ class Segment:
     pruning_ratio: Floats
     power_w: Floats
     frequency_hz: Floats
+    local_steps: int = field(default=1, kw_only=True)
+    """τ: mini-batch steps that each selected client takes in a round."""
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's form: one entry a client."""
         names = ("selected", "pruning_ratio", "power_w", "frequency_hz")
         clients = zip(*(getattr(self, name).tolist() for name in names), strict=True)
-        return {"rounds": self.rounds, "clients": [dict(zip(names, client, strict=True)) for client in clients]}
+        return {"rounds": self.rounds, "local_steps": self.local_steps,
+                "clients": [dict(zip(names, client, strict=True)) for client in clients]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "segment") -> "Segment":
@@ -56,9 +59,14 @@ class Segment:
 
         if not isinstance(data, Mapping):
             raise InputError(f"{where}: must be an object with rounds and clients; got {data!r}")
-        rounds, clients = data.get("rounds"), data.get("clients", [])
-        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
-            raise InputError(f"{where}.rounds: must be a whole number of at least 1; got {rounds!r}")
+
+        def whole(key: str, value: Any) -> int:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"{where}.{key}: must be a whole number of at least 1; got {value!r}")
+            return value
+
+        rounds, steps = whole("rounds", data.get("rounds")), whole("local_steps", data.get("local_steps", 1))
+        clients = data.get("clients", [])
         if not isinstance(clients, list) or not clients:
             raise InputError(f"{where}.clients: must be a list with one entry a client")
         for n, client in enumerate(clients):
@@ -75,7 +83,7 @@ class Segment:
         ):
             for n in map(int, np.flatnonzero(selected & ~good)):
                 raise InputError(f"{where}.clients[{n}].{key}: must be {what} where selected; got {values[n]:g}")
-        return cls(rounds, selected, ratio, power, frequency)
+        return cls(rounds, selected, ratio, power, frequency, local_steps=steps)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -123,6 +131,11 @@ class Plan(Printable):
         return (self.theta - self.lower_bound) / cost if cost > 0.0 else 0.0
 
     @property
+    def local_steps(self) -> int:
+        """τ: the most local steps of any of its rounds (1 where it has none)."""
+        return max((segment.local_steps for segment in self.segments), default=1)
+
+    @property
     def headline(self) -> str:
         """Scheme, status, rounds and θ in a line."""
         solved = f" ({self.solver}, {self.solve_s:.2f} s)" if self.solve_s else ""  # a plan by hand was not solved
@@ -160,7 +173,7 @@ class Plan(Printable):
             spent = f"{self.energy_j:.6g} J and {self.delay_s:.6g} s in all"
             parts.append(f"{', '.join(kinds[:MOST_KINDS])}{more}; {spent}.")
         if self.feasible and TERMS.keys() <= self.terms.keys():
-            parts.append(terms_table(self.terms, self.theta))
+            parts += theta_parts(self.terms, self.theta, self.local_steps)
         return [*parts, self.certificate] if self.feasible else parts
 
     def to_dict(self) -> dict[str, Any]:

@@ -112,6 +112,11 @@ class Problem:
         """R·γ₂: the cost of a round whose selected clients prune everything."""
         return self.rounds * self.constants.gamma2
 
+    @property
+    def local_steps(self) -> int:
+        """τ: the mini-batch steps that every client takes in a round."""
+        return int(self.fleet.local_steps.max())
+
     # --- the objective and the two totals -------------------------------------------------------------------------
 
     def objective(self, segments: Iterable[Segment]) -> Terms:
@@ -126,8 +131,10 @@ class Problem:
         return Terms(self.constants.alpha, clients, gap, pruning)
 
     def cost(self, segment: Segment) -> RoundCost:
-        """One round of a segment, by client and cause."""
-        return round_cost(self.fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz)
+        """One round of a segment with its local steps, by client and cause."""
+        other = segment.local_steps != self.local_steps
+        fleet = self.fleet.with_local_steps(segment.local_steps) if other else self.fleet
+        return round_cost(fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz)
 
     def energy(self, segments: Iterable[Segment]) -> float:
         """E: joules of all rounds."""
@@ -184,12 +191,19 @@ class Problem:
         return {check.__name__: check(segments) for check in (self.energy_budget, self.delay_budget, *ranges, *counts)}
 
     def refuse(self, plan: Plan) -> None:
-        """Reject a plan outside P1's variable ranges or with too many rounds. Budgets are not checked here."""
+        """Reject a plan outside P1's variable ranges, with too many rounds or with other local steps.
+
+        Budgets are not checked here.
+        """
         for name, check in (("pruning_ratio", self.pruning_range), ("frequency_hz", self.frequency_range),
                             ("power_w", self.power_range)):
             for position, segment in enumerate(plan.segments):
                 if check([segment]) < -1e-9:
                     raise InputError(f"plan: segments[{position}] has a {name} beyond what the scenario allows")
+        for position, segment in enumerate(plan.segments):
+            if segment.local_steps != self.local_steps:
+                raise InputError(f"plan: segments[{position}] has local_steps {segment.local_steps}, the scenario "
+                                 f"{self.local_steps} (learning.local_steps)")
         if plan.rounds > self.rounds:
             raise InputError(f"plan: has {plan.rounds} rounds, the scenario {self.rounds}")
 

@@ -16,8 +16,15 @@ TERMS = {
 """Key of a term → its name, and what it is the price of."""
 
 
-def terms_table(terms: Mapping[str, float], theta: float) -> Sheet:
-    """θ by terms, each with its share."""
+def local_steps_note(steps: int) -> list[str]:
+    """What to say beside θ of rounds with so many local steps, as a list of at most one sentence."""
+    text = (f"θ bounds the training with one gradient step per client and round; it does not cover the {steps} local "
+            "steps of these rounds.")
+    return [text] if steps > 1 else []
+
+
+def theta_parts(terms: Mapping[str, float], theta: float, local_steps: int) -> list[Sheet | str]:
+    """θ by terms, each with its share; with local steps, a sentence about them."""
     table = Sheet("The bound θ by terms", "term", "value", "share", "is the price of", left=("is the price of",))
     total = sum(terms[key] for key in TERMS)
     *values, whole = alike([*(terms[key] for key in TERMS), theta], 6)
@@ -25,4 +32,4 @@ def terms_table(terms: Mapping[str, float], theta: float) -> Sheet:
         table.add_row(name, text, share(terms[key], total), meaning)
     table.add_section()
     table.add_row("θ", whole, "", "all of it", style="bold")
-    return table
+    return [table, *local_steps_note(local_steps)]

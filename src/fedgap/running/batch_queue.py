@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgap.learning.data import draw_batches
+from fedgap.learning.data.batches import draw_weighted_batches
+from fedgap.learning.data.label_sampling import cumulative_probabilities
+from fedgap.learning.masks import keep_count
 from fedgap.running.run_accounts import RoundOutline, RunAccounts
 
 _BLOCK, _BLOCK_CPU = 2**21, 2**18  # samples drawn ahead at a time; a CPU's caches are small
@@ -19,41 +22,45 @@ _AHEAD = 256  # rounds, at most
 
 @dataclass(frozen=True, eq=False)
 class ClientTasks:
-    """The K gradients that the clients of a round compute: each run's clients that arrive, in the runs' order.
+    """The K updates that the clients of a round compute: each run's clients that arrive, in the runs' order.
 
-    ``heard`` are the runs of which any client arrives. ``table`` (4, K): key, samples D̂_n, where they begin, batch size
-    Z_n. ``sizes`` are these Z_n; ``width`` is the largest and ``even`` says that they are equal.
+    ``heard`` are the runs of which any client arrives, ``slices`` where the tasks of these begin and end. ``table``
+    (8, K): key of the batches, samples D̂_n, where they begin, batch size Z_n, key of the upload, run, weights kept,
+    where the samples' cumulative probabilities begin. ``sizes`` are the Z_n; ``width`` is the largest and ``even`` says
+    that they are equal.
     """
 
     run: tuple[int, ...]
     ratios: tuple[float, ...]
     heard: tuple[int, ...]
+    slices: tuple[slice, ...]
     table: NDArray[np.int64]
     sizes: list[int]
     width: int
     even: bool
 
-    @staticmethod
-    def of(outlines: Sequence[RoundOutline], accounts: Sequence[RunAccounts], starts: Sequence[int]) -> ClientTasks:
-        """``starts``: where each run's samples begin among those of all runs."""
-        tables: list[NDArray[np.int64]] = []
-        for outline, account, start in zip(outlines, accounts, starts, strict=True):
-            table = account.table[:, outline.arrived]
-            table[2] += start
-            tables.append(table)
-        whole = np.concatenate(tables, axis=1)
-        sizes = whole[3].tolist()
-        return ClientTasks(tuple(row for row, outline in enumerate(outlines) for _ in outline.ratios),
-                           tuple(ratio for outline in outlines for ratio in outline.ratios),
-                           tuple(row for row, outline in enumerate(outlines) if outline.ratios),
-                           whole, sizes, max(sizes, default=0), len(set(sizes)) <= 1)
+
+@dataclass(frozen=True, eq=False)
+class RoundBatches:
+    """A round's tasks with their mini-batches: one tensor each, or lists where batch sizes differ.
+
+    ``table`` (9, K) is that of the tasks and the round's number, on the device.
+    """
+
+    tasks: ClientTasks
+    inputs: Tensor | list[Tensor]
+    labels: Tensor | list[Tensor]
+    table: Tensor
 
 
 class Batches:
     """The runs' mini-batches, in blocks of rounds: a block is drawn and sent to the device at once."""
 
-    def __init__(self, accounts: Sequence[RunAccounts], inputs: Tensor, labels: Tensor) -> None:
-        self._accounts, self._inputs, self._labels = accounts, inputs, labels
+    def __init__(self, accounts: Sequence[RunAccounts], inputs: Tensor, labels: Tensor, size: int) -> None:
+        """``size``: the model's number of weights."""
+        job = accounts[0].job
+        self._accounts, self._inputs, self._labels, self._size = accounts, inputs, labels, size
+        self._steps = None if job.learner.local.is_gradient else job.local_steps
         parts: dict[int, int] = {}  # where each distinct partition begins
         self._starts, arrays, total = list[int](), [np.empty(0, dtype=np.int64)], 0
         for account in accounts:
@@ -64,38 +71,76 @@ class Batches:
                 total += len(indices)
             self._starts.append(parts[id(indices)])
         self._indices = torch.from_numpy(np.concatenate(arrays)).to(inputs.device)
+        self._cumulative_starts = [np.zeros(account.job.ratio.shape, dtype=np.int64) for account in accounts]
+        self._cumulative = None if job.batches == "as_is" else self._cumulative_probabilities()
         samples = sum(int((account.job.selected * account.job.batch_size).sum(1).max()) for account in accounts)
         block = _BLOCK_CPU if inputs.device.type == "cpu" else _BLOCK
-        self._ahead = max(1, min(_AHEAD, block // max(1, samples)))  # rounds
+        self._ahead = max(1, min(_AHEAD, block // max(1, samples * (self._steps or 1))))  # rounds
         self._faulty = any(account.faulty for account in accounts)
         self._met: dict[tuple[RoundOutline, ...], ClientTasks] = {}
         self._first, self._block = 0, list[ClientTasks]()
         self._rows: list[int] = []
-        self._index = self._batch_labels = torch.empty(0)
+        self._table = self._index = self._batch_labels = torch.empty(0)
+
+    def _cumulative_probabilities(self) -> Tensor:
+        """The cumulative probabilities of all clients' samples, one after another; equal ones are there once."""
+        labels, tables, total = self._labels.cpu().numpy(), list[NDArray[np.float64]](), 0
+        known: dict[tuple[int, int, bytes], int] = {}
+        for account, starts in zip(self._accounts, self._cumulative_starts, strict=True):
+            job = account.job
+            for segment, client in zip(*np.nonzero(job.selected), strict=True):
+                wanted = job.label_probabilities[segment, client]
+                key = id(job.indices), int(client), wanted.tobytes()
+                if key not in known:
+                    known[key], first = total, int(job.offsets[client])
+                    own = labels[job.indices[first:first + int(job.sizes[client])]]
+                    tables.append(cumulative_probabilities(own, wanted))
+                    total += len(own)
+                starts[segment, client] = known[key]
+        return torch.from_numpy(np.concatenate(tables)).to(self._inputs.device)
+
+    def _make_tasks(self, outlines: Sequence[RoundOutline]) -> ClientTasks:
+        tables: list[NDArray[np.int64]] = []
+        for row, outline in enumerate(outlines):
+            table = self._accounts[row].table[:, outline.arrived]
+            table[2] += self._starts[row]
+            keeps = np.array([keep_count(ratio, self._size) for ratio in outline.ratios], dtype=np.int64)
+            starts = self._cumulative_starts[row][outline.segment, outline.arrived]
+            tables.append(np.concatenate([table, [np.full_like(keeps, row), keeps, starts]]))
+        whole = np.concatenate(tables, axis=1)
+        sizes = whole[3].tolist()
+        ends = np.cumsum([len(outline.ratios) for outline in outlines]).tolist()
+        return ClientTasks(tuple(row for row, outline in enumerate(outlines) for _ in outline.ratios),
+                           tuple(ratio for outline in outlines for ratio in outline.ratios),
+                           tuple(row for row, outline in enumerate(outlines) if outline.ratios),
+                           tuple(slice(end - len(outline.ratios), end) for outline, end
+                                 in zip(outlines, ends, strict=True) if outline.ratios),
+                           whole, sizes, max(sizes, default=0), len(set(sizes)) <= 1)
 
     def tasks(self, outlines: tuple[RoundOutline, ...]) -> ClientTasks:
         """The clients' tasks in a round; a plan's rounds repeat unless somebody may be missing, so they are kept."""
         if self._faulty:
-            return ClientTasks.of(outlines, self._accounts, self._starts)
+            return self._make_tasks(outlines)
         if outlines not in self._met:
             if len(self._met) >= 1024:
                 self._met.clear()
-            self._met[outlines] = ClientTasks.of(outlines, self._accounts, self._starts)
+            self._met[outlines] = self._make_tasks(outlines)
         return self._met[outlines]
 
-    def take(self, number: int) -> tuple[ClientTasks, Tensor | list[Tensor], Tensor | list[Tensor]]:
-        """The tasks of round ``number`` with inputs and labels: one tensor each, or lists where batch sizes differ."""
+    def take(self, number: int) -> RoundBatches:
+        """The tasks and mini-batches of round ``number``; with local steps each task has τ mini-batches, (τ, Z)."""
         if not self._first <= number < self._first + len(self._block):
             self._draw(number)
         place = number - self._first
         tasks, rows = self._block[place], slice(self._rows[place], self._rows[place + 1])
-        index, labels = self._index[rows], self._batch_labels[rows]
+        index, labels, table = self._index[rows], self._batch_labels[rows], self._table[:, rows]
         if tasks.even:
-            if tasks.width < index.shape[1]:
-                index, labels = index[:, :tasks.width], labels[:, :tasks.width]
-            return tasks, self._inputs[index], labels
-        return (tasks, [self._inputs[row[:size]] for row, size in zip(index, tasks.sizes, strict=True)],
-                [row[:size] for row, size in zip(labels, tasks.sizes, strict=True)])
+            if tasks.width < index.shape[-1]:
+                index, labels = index[..., :tasks.width], labels[..., :tasks.width]
+            return RoundBatches(tasks, self._inputs[index], labels, table)
+        return RoundBatches(
+            tasks, [self._inputs[row[..., :size]] for row, size in zip(index, tasks.sizes, strict=True)],
+            [row[..., :size] for row, size in zip(labels, tasks.sizes, strict=True)], table)
 
     def _draw(self, number: int) -> None:
         """Draw the block of rounds from ``number`` on, as far as all runs' plans go."""
@@ -109,7 +154,12 @@ class Batches:
         device = self._inputs.device
         if device.type == "cuda":  # from pageable memory the copy would wait for the GPU's queue to empty
             given = given.pin_memory()
-        keys, sizes, starts, batch, rounds = given.to(device, non_blocking=True)
-        drawn = draw_batches(keys, rounds, sizes, batch, max(tasks.width for tasks in self._block))
-        self._index = self._indices[starts[:, None] + drawn]
+        self._table = given.to(device, non_blocking=True)
+        keys, sizes, starts, batch, *_, cumulative_starts, rounds = self._table
+        width = max(tasks.width for tasks in self._block)
+        if self._cumulative is None:
+            drawn = draw_batches(keys, rounds, sizes, batch, width, self._steps)
+        else:
+            drawn = draw_weighted_batches(keys, rounds, sizes, cumulative_starts, self._cumulative, width, self._steps)
+        self._index = self._indices[starts.reshape(-1, *[1] * (drawn.dim() - 1)) + drawn]
         self._batch_labels = self._labels[self._index]

@@ -25,6 +25,7 @@ from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 from fedgap.running.prepare import divide
+from fedgap.running.rate_search import RateSearch, find_rate
 from fedgap.streams import stream_seed
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Calibration(Printable):
     """The model's own ``gradient_bits`` and ``flops_per_sample``."""
     pilots: int
     steps: int
+    rate: RateSearch | None = None
+    """The range test for the learning rate, where one was made."""
 
     def parts(self) -> list[RenderableType]:
         """Each constant with its spread, and what to know before trusting it."""
@@ -87,7 +90,18 @@ class Calibration(Printable):
             table.add_row("", "", "", *q.spread(), f"secant at λ = {ratio:g}", style="dim")
         phi = (self.phi.min(), np.median(self.phi), self.phi.max())
         table.add_row("", "", "", *(number(float(value)) for value in phi), "φ of the clients", style="dim")
-        return [table, self._remarks()]
+        return [table, self._remarks(), *([self._rate_table(self.rate)] if self.rate else [])]
+
+    def _rate_table(self, search: RateSearch) -> Sheet:
+        """The validation loss at each rate, and the choice."""
+        table = Sheet(
+            f"Range test of the learning rate: {search.rounds} rounds each", "learning.rate", "validation loss", "",
+            left=("",), caption=f"on {search.samples:,} samples held out of the training data",
+        )
+        for rate, loss in zip(search.rates, search.losses, strict=True):
+            text = number(loss) if np.isfinite(loss) else "diverged"
+            table.add_row(f"{rate:g}", text, "taken" if rate == search.best else "")
+        return table
 
     def _remarks(self) -> str:
         model, measured, ratio = self.scenario.model, self.sizes, self.moment_ratio
@@ -112,6 +126,9 @@ class Calibration(Printable):
             for q in self.quantities
         ]
         secants = ", ".join(f"{q.quantile(0.5):.3g} at {ratio:g}" for ratio, q in self.sensitivities.items())
+        if self.rate is not None:
+            lines.append(f"learning.rate: {self.rate.best:g} has the least validation loss of {self.rate.rates[0]:g} "
+                         f"to {self.rate.rates[-1]:g} after {self.rate.rounds} rounds")
         return [
             head,
             *lines,
@@ -134,6 +151,7 @@ def calibrate(
     points: int = 6,
     ratio: float = 0.3,
     sizes: bool = False,
+    rate: bool | None = None,
     divided: tuple[Dataset, Partition, Scenario] | None = None,
     done: Callable[[], None] | None = None,
 ) -> Calibration:
@@ -145,6 +163,8 @@ def calibrate(
         its own; :param steps: of each;
     :param points: at which each measures; :param ratio: λ at which the secant is taken.
     :param sizes: whether ``gradient_bits`` and ``flops_per_sample`` are taken from the model as well.
+    :param rate: whether a range test on validation samples chooses ``learning.rate``; by default in the mode
+        ``practical``.
     :param divided: the result of ``divide`` for this experiment, where it was called before.
     :param done: called after each pilot.
     """
@@ -179,6 +199,10 @@ def calibrate(
     constants: dict[str, dict[str, float]] = {"bound": {q.key: _four_digits(q.taken) for q in quantities}}
     if sizes:
         constants["model"] = model_sizes
+    wanted = experiment.readings["mode"] == "practical" if rate is None else rate
+    search = find_rate(experiment) if wanted else None
+    if search is not None:
+        constants["learning"] = {"rate": search.best}
     counts = (parts.label_counts, dataset.label_counts()[1], parts.target_counts)
     ratio_seen = tuple(value for run in measured for value in run.moment_ratio)
     return Calibration(
@@ -190,6 +214,7 @@ def calibrate(
         sizes=model_sizes,
         pilots=pilots,
         steps=steps,
+        rate=search,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 from fedgap.files import write_bytes, write_json
+from fedgap.learning.learner import Learner
+from fedgap.learning.rate_schedules import WARM_UP_SHARE
 from fedgap.running.faults import Faults, Work
 
 
@@ -88,7 +90,30 @@ class Job:
     label_counts: NDArray[np.int64]
     target_counts: NDArray[np.int64]
     aggregator: str = "mean"
-    """How the clients' updates become one direction; runs of 0.1 have no such key."""
+    """How the clients' updates become one direction."""
+    # --- how it is learned; the defaults are FedSGD, which runs of 0.1 trained by without having these keys ---------
+    local_steps: int = 1
+    """τ."""
+    client: dict[str, Any] = field(default_factory=dict)
+    """``momentum``, ``proximal`` and ``clip_norm`` of :class:`fedgap.learning.contract.LocalTraining`."""
+    server: dict[str, Any] = field(default_factory=dict)
+    """``optimiser``, ``rate`` and ``momentum`` of the server."""
+    rate_schedule: str = "constant"
+    """One of :data:`fedgap.learning.rate_schedules.SCHEDULES`."""
+    warm_up: float = WARM_UP_SHARE
+    """The share of the rounds in which the rate rises, if the schedule has a warm-up."""
+    batches: str = "as_is"
+    """``as_is``, ``balanced`` or ``target``."""
+    label_probabilities: Floats = field(default_factory=lambda: np.empty((0, 0, 0)))
+    """With which probability a client draws each label, (G, N, C); empty unless batches are balanced or target."""
+    weighting: str = "equal"
+    """``equal``, or ``samples``: clients count in the mean by D̂_n."""
+    upload_bits: int = 32
+    """Bits of an uploaded value: 32, 8 or 4."""
+    weights: str | None = None
+    """The safetensors file with the initial weights; without one they are drawn."""
+    stop: dict[str, Any] = field(default_factory=dict)
+    """When to end early: ``accuracy`` and ``patience`` on the validation split, and ``diverged`` (bool)."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything the summary should repeat, such as the plan's θ."""
 
@@ -101,6 +126,15 @@ class Job:
     def offsets(self) -> NDArray[np.int64]:
         """Where each client's samples begin in ``indices``, (N,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+
+    @property
+    def learner(self) -> Learner:
+        """How this run learns."""
+        names = {"momentum": "client_momentum", "proximal": "proximal", "clip_norm": "clip_norm"}
+        of_server = {"optimiser": "optimiser", "rate": "server_rate", "momentum": "server_momentum"}
+        return Learner(self.learning_rate, self.rounds, self.local_steps, schedule=self.rate_schedule,
+                       warm_up=self.warm_up, **{names[key]: value for key, value in self.client.items()},
+                       **{of_server[key]: value for key, value in self.server.items()})
 
     def work(self, segment: int, upload_bits: Floats | None = None, download_bits: float | None = None) -> Work:
         """A round of ``segment`` as planned, or with uploads (N,) and a broadcast of the given numbers of bits."""
@@ -123,10 +157,13 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """Jobs of one kind can be trained together: one model, data set, device, number format, accounting and
-        aggregator."""
+        """Jobs of one kind can be trained together: one model, data set, device, number format, accounting, aggregator
+        and learner. Rates and their schedules, label probabilities, initial weights and rules for stopping may differ.
+        """
+        learner = replace(self.learner, rate=0.0, server_rate=0.0, rounds=1, schedule="constant", warm_up=0.0)
         return json.dumps([self.model, self.data_sha256, self.engine, self.device, self.precision, self.threads,
-                           self.accounting, self.checkpoint_every, self.aggregator], sort_keys=True)
+                           self.accounting, self.checkpoint_every, self.aggregator, asdict(learner),
+                           self.batches == "as_is", self.weighting, self.upload_bits], sort_keys=True)
 
     def save(self, folder: Path) -> None:
         """Write ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""

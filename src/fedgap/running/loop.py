@@ -7,6 +7,7 @@ is the case R = 1. A run's results do not depend on its company (up to floating-
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,18 @@ from fedgap.errors import InputError
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
 from fedgap.learning.global_model import GlobalModel
+from fedgap.learning.learner import ServerUpdate
 from fedgap.learning.masks import kept_fraction
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models import build
 from fedgap.learning.stacked_importance import Importances
-from fedgap.learning.update import GradientStep
 from fedgap.running.clients import Clients, Delivery
 from fedgap.running.events import Event, finite_or_none
 from fedgap.running.job import Job
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.simulated_clients import SimulatedClients
+from fedgap.running.stopping import Progress
+from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
 
 _PENDING = 16  # rounds whose losses stay on an accelerator before they are read
@@ -43,19 +46,24 @@ class Rounds:
         torch.set_num_threads(first.threads)
         modules = [build(**job.model, input_shape=dataset.shape, classes=dataset.classes,
                          seed=stream_seed(job.seed, "model")) for job in jobs]
+        for job, module in zip(jobs, modules, strict=True):
+            if job.weights is not None:
+                load_weights(module, job.weights)
         _same_frozen(modules)
         self.engine = Engine(modules[0], device=first.device, precision=first.precision)
         device, dtype, layout = self.engine.device, self.engine.dtype, self.engine.layout
         self.accounts = [RunAccounts(job, device, layout.size) for job in jobs]
+        weights = torch.stack([layout.weights(module) for module in modules]).to(device, dtype)
         self.model = GlobalModel(
-            torch.stack([layout.weights(module) for module in modules]).to(device, dtype),
+            weights,
             torch.stack([layout.buffers(module) for module in modules]).to(device, dtype),
             Importances([job.importance for job in jobs], [stream_seed(job.seed, "selection") for job in jobs], device),
-            GradientStep(torch.tensor([[job.learning_rate] for job in jobs], dtype=dtype, device=device)),
-            self.engine.rank)
-        self._train_x, self._train_y, self._test_x, self._test_y = (
-            tensor.to(device) if not tensor.is_floating_point() else tensor.to(device, dtype)
-            for tensor in (dataset.train_x, dataset.train_y, dataset.test_x, dataset.test_y))
+            ServerUpdate([job.learner for job in jobs], weights), self.engine.rank)
+        self._train_x, self._train_y = dataset.train_x.to(device, dtype), dataset.train_y.to(device)
+        self._test_x, self._test_y = dataset.test_x.to(device, dtype), dataset.test_y.to(device)
+        self._validation: tuple[Tensor, Tensor] | None = None
+        if dataset.validation_x is not None and dataset.validation_y is not None:
+            self._validation = dataset.validation_x.to(device, dtype), dataset.validation_y.to(device)
         self.clients = clients or SimulatedClients(self.accounts, self.engine, self._train_x, self._train_y)
         self._pending: list[Delivery] = []
 
@@ -66,6 +74,8 @@ class Rounds:
 
     def step(self) -> None:
         """The next round of every run."""
+        if self.round == 0:
+            self._note_first_losses()
         self.model.rank(any(account.prunes(self.round) for account in self.accounts))
         delivery = self.clients.work(self.model, self.accounts)
         if delivery.update is None:
@@ -73,7 +83,7 @@ class Rounds:
         else:
             self.model.advance(*delivery.update)
         self._pending.append(delivery)
-        self._evaluate(delivery.events)
+        self._evaluate(delivery)
 
     # --- what comes out ---------------------------------------------------------------------------------------------
 
@@ -90,24 +100,50 @@ class Rounds:
         ratios = job.ratio[segment, job.selected[segment]].tolist()
         return kept_fraction(self.model.ranks[row], ratios).to(weights)
 
-    def _evaluate(self, events: list[Event]) -> None:
+    def test_answers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """The shipped model's classes for the test samples and the true ones, each (T,) int64."""
+        logits = self.engine.logits(self.shipped(row), self.model.buffers[row], self._test_x)
+        return logits.argmax(1).cpu().numpy(), self._test_y.cpu().numpy()
+
+    def _evaluate(self, delivery: Delivery) -> None:
         due = [row for row, account in enumerate(self.accounts)
                if self.round % account.job.evaluate_every == 0 or account.stopped(self.round)]
         if not due:
             return
         weights, buffers = torch.stack([self.shipped(row) for row in due]), self.model.buffers[due]
+        events = [delivery.events[row] for row in due]
         tests = self.engine.evaluate(weights, buffers, self._test_x, self._test_y)
-        for row, test in zip(due, tests, strict=True):
-            events[row] |= {"test_loss": finite_or_none(test.loss), "test_accuracy": test.accuracy}
-        if not all(len(self.accounts[row].sample) for row in due):
-            return  # only the nodes of a deployment have the training samples
-        for row, test, training in zip(due, tests, self._on_training_samples(due, weights, buffers), strict=True):
-            events[row] |= {"training_set_loss": finite_or_none(training.loss),
-                            "generalization_gap": finite_or_none(training.loss - test.loss)}
+        for event, test in zip(events, tests, strict=True):
+            event |= {"test_loss": finite_or_none(test.loss), "test_accuracy": test.accuracy}
+        if self._validation is not None:
+            for event, held_out in zip(events, self.engine.evaluate(weights, buffers, *self._validation), strict=True):
+                event |= {"validation_loss": finite_or_none(held_out.loss), "validation_accuracy": held_out.accuracy}
+        if all(len(self.accounts[row].sample) for row in due):  # in a deployment only the nodes have these samples
+            trained = self._on_training_samples(due, weights, buffers)
+            for event, test, training in zip(events, tests, trained, strict=True):
+                event |= {"training_set_loss": finite_or_none(training.loss),
+                          "generalization_gap": finite_or_none(training.loss - test.loss)}
+        ends = np.cumsum([len(np.asarray(senders)) for senders in delivery.senders])
+        accepted = np.split(delivery.accepted.cpu().numpy(), ends[:-1])
+        for row, event in zip(due, events, strict=True):
+            self.accounts[row].judge(event, all_rejected=len(accepted[row]) > 0 and not accepted[row].any())
 
-    def _on_training_samples(self, due: list[int], weights: Tensor, buffers: Tensor) -> list[Evaluation]:
-        """Each due run's model on its own sample of the training set."""
-        samples = [self.accounts[row].sample for row in due]
+    def _note_first_losses(self) -> None:
+        """The initial models' losses, for the rule that notices divergence."""
+        rows = [row for row, account in enumerate(self.accounts) if account.divergence is not None]
+        weights, buffers = self.model.weights[rows], self.model.buffers[rows]
+        if rows and all(len(self.accounts[row].sample) for row in rows):
+            found = self._on_training_samples(rows, weights, buffers)
+        elif rows and self._validation is not None:
+            found = self.engine.evaluate(weights, buffers, *self._validation)
+        else:
+            return
+        for row, first in zip(rows, found, strict=True):
+            self.accounts[row].progress.first_loss = finite_or_none(first.loss)
+
+    def _on_training_samples(self, rows: list[int], weights: Tensor, buffers: Tensor) -> list[Evaluation]:
+        """Each of these runs' models on its own sample of the training set."""
+        samples = [self.accounts[row].sample for row in rows]
         if self.engine.device.type == "cuda" and len({len(sample) for sample in samples}) == 1:
             index = torch.stack(samples)
             return self.engine.evaluate(weights, buffers, self._train_x[index], self._train_y[index])
@@ -154,13 +190,16 @@ class Rounds:
     def state(self, row: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint of one run must hold. Nothing may be pending."""
         assert not self._pending
-        return self.model.state(row), {"round": self.round, "ledger": self.accounts[row].ledger.state()}
+        account = self.accounts[row]
+        return self.model.state(row), {"round": self.round, "ledger": account.ledger.state(),
+                                       "progress": asdict(account.progress)}
 
     def load(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
         """Restore every run's :meth:`state`; all are at the same round."""
         self.model.load([tensors for tensors, _ in states], int(states[0][1]["round"]))
         for account, (_, state) in zip(self.accounts, states, strict=True):
             account.ledger.load(state["ledger"])
+            account.progress = Progress(**state.get("progress", {}))  # a checkpoint of 0.1 has none
 
 
 def _same_frozen(modules: Sequence[nn.Module]) -> None:

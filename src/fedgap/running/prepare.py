@@ -12,8 +12,8 @@ import torch
 
 from fedgap.config import Experiment, Scenario
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.learning.aggregators import load_aggregator
-from fedgap.learning.data import Dataset, load
+from fedgap.learning.aggregators import load_aggregator, mean
+from fedgap.learning.data import Dataset, InputFormat, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
@@ -22,9 +22,12 @@ from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
+from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.round_order import interleave
+from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
 from fedgap.system import cost
+from fedgap.theory.generalization import smoothed
 
 Progress = Callable[[str, int, int], None]
 """Told of downloads: a file's name, the bytes so far, the bytes in all."""
@@ -53,7 +56,10 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
     the scenario's: Table I's where a preset has them.
     """
     wanted = experiment.partition
-    dataset = dataset or load(progress=progress, **data_arguments(experiment))
+    if dataset is None:
+        dataset = load(progress=progress, **data_arguments(experiment))
+    elif dataset.validation_y is None:
+        dataset = dataset.with_validation(experiment.data.validation, 0)
     parts = partition(dataset.train_y.numpy(), dataset.test_y.numpy(), experiment.size, dataset.classes,
                       experiment.seed, kind=wanted.kind, concentration=wanted.concentration, sizes=wanted.sizes,
                       shards=wanted.shards, file=wanted.file, target=wanted.target, target_size=wanted.target_size)
@@ -93,6 +99,8 @@ def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
                    seed=stream_seed(experiment.seed, "model"))
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise InputError(f"model: {name} has no parameters to train")
+    if experiment.model.weights is not None:
+        load_weights(module, experiment.model.weights)
     Engine(module)
     samples = dataset.train_x[:2]
     try:
@@ -121,12 +129,18 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         return np.stack([np.asarray(v) for v in values])
 
     def per_bit(values: list[Any]) -> np.ndarray:
-        """Of the upload's cost at λ = 0, which is H bits'."""
-        return rows([np.where(s.selected, v / fleet.gradient_bits, 0.0) for s, v in zip(segments, values, strict=True)])
+        """Of the upload's cost at λ = 0."""
+        return rows([np.where(s.selected, v / fleet.uplink_bits, 0.0) for s, v in zip(segments, values, strict=True)])
 
     unpruned = np.zeros(scenario.size)
     powers = [np.where(s.selected, s.power_w, fleet.max_power_w) for s in segments]
     download_s = cost.download_delay(fleet)
+    learning, weights = scenario.learning, experiment.model.weights
+    schedule = schedule_of(plan, scenario, experiment.interleave)
+    selected = rows([s.selected for s in segments])
+    target = smoothed(dataset.label_counts()[1])  # the one that is planned with
+    sampling = label_sampling(learning.batches, selected, schedule, parts.label_counts, target,
+                              samples_per_round=learning.local_steps * fleet.batch_size, max_repeat=learning.max_repeat)
     device = engine.device if engine.device != "auto" else str(check_device("auto"))
     return Job(
         seed=experiment.seed, data=data_arguments(experiment), data_sha256=dataset.digest(),
@@ -136,10 +150,10 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                     "current_weights": readings["importance_weights"] == "current"},
         energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
         accounting=experiment.pruning.accounting, faults=Faults(**faults.model_dump()),
-        aggregator=experiment.learning.aggregator, engine=engine.kind, device=device, precision=engine.precision,
-        threads=engine.threads or torch.get_num_threads(), checkpoint_every=experiment.checkpoint_every,
-        names=tuple(scenario.names), scheme=plan.scheme, schedule=schedule_of(plan, scenario, experiment.interleave),
-        selected=rows([s.selected for s in segments]),
+        aggregator=_aggregator(experiment, learning.weighting), engine=engine.kind, device=device,
+        precision=engine.precision, threads=engine.threads or torch.get_num_threads(),
+        checkpoint_every=experiment.checkpoint_every, names=tuple(scenario.names), scheme=plan.scheme,
+        schedule=schedule, selected=selected,
         ratio=rows([np.where(s.selected, s.pruning_ratio, 0.0) for s in segments]),
         compute_s=rows([c.compute_s for c in costs]), upload_s=rows([c.upload_s for c in costs]),
         compute_j=rows([c.compute_j for c in costs]), upload_j=rows([c.upload_j for c in costs]),
@@ -149,9 +163,14 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         server_power_w=scenario.server.power_w, statement=rows([problem.statement(s.selected) for s in segments]),
         batch_size=fleet.batch_size.astype(np.int64), indices=np.concatenate(parts.train), sizes=parts.sizes,
         label_counts=parts.label_counts, target_counts=parts.target_counts,
+        local_steps=learning.local_steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
+        rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
+        label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=learning.upload_bits,
+        weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
-                           "data": dataset.name, "model": experiment.model.name}})
+                           "data": dataset.name, "model": experiment.model.name, "local_steps": learning.local_steps,
+                           **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
 
 
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:
@@ -163,6 +182,23 @@ def _model_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments of ``build`` beside the data's shape and the seed."""
     model = experiment.model
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}
+
+
+def _aggregator(experiment: Experiment, weighting: str) -> str:
+    """The aggregator's name; it is loaded, so that what is wrong with it is said before anything is written."""
+    name = experiment.learning.aggregator
+    if load_aggregator(name) is not mean and weighting != "equal":
+        raise InputError(f"learning.weighting: must be equal with the aggregator {name}; {weighting} is for mean")
+    return name
+
+
+def _stopping(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
+    """When to end early; all trainings end where they diverge."""
+    wanted = experiment.stop.model_dump(exclude_none=True)
+    if wanted and dataset.validation_y is None:
+        raise InputError(f"stop.{min(wanted)}: needs samples to judge by; set some aside, for example "
+                         "data.validation=0.1")
+    return {**wanted, "diverged": True}
 
 
 def _remembers(experiment: Experiment) -> bool:

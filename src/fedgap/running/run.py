@@ -19,20 +19,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from numpy.typing import ArrayLike
 from safetensors.torch import save as save_tensors
-from torch import nn
+from torch import Tensor, nn
 
 from fedgap.errors import InputError
 from fedgap.files import remove_torn, write_bytes, write_json
 from fedgap.learning.data import Dataset, load
-from fedgap.learning.models import build
 from fedgap.report.printable import Printable
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, OnEvents, RoundLog, read_rounds
+from fedgap.running.final_evaluation import accuracy_figures
 from fedgap.running.interrupts import alone, interruptible
 from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
+from fedgap.running.model_card import model_card
+from fedgap.running.predict import Predictions, TrainedModel
 from fedgap.running.run_report import run_report
 
 if TYPE_CHECKING:
@@ -94,12 +96,22 @@ class Run(Printable):
         return result
 
     @cached_property
+    def trained(self) -> TrainedModel:
+        """The trained model and what its user must know of its inputs."""
+        if not has_run(self.folder):
+            raise InputError(f"{self.folder}: holds no run; start one with `fedgap train`")
+        return TrainedModel.load(self.folder, self.job)
+
+    @property
     def model(self) -> nn.Module:
-        """The trained model (the pruned one, where that was evaluated), in evaluation mode."""
-        settings, extra = self.job.model, self.job.extra
-        module = build(**settings, input_shape=extra["input_shape"], classes=extra["classes"], seed=0)
-        module.load_state_dict(load_file(self.folder / "model.safetensors"), strict=False)
-        return module.eval()
+        """The trained model (the pruned one, where that was evaluated), in evaluation mode. It takes standardised
+        inputs; :meth:`predict` standardises."""
+        return self.trained.module
+
+    def predict(self, samples: ArrayLike | Tensor) -> Predictions:
+        """The trained model's answers for ``samples`` as they were before any standardisation: images (n, h, w) or
+        (n, c, h, w), or vectors (n, features)."""
+        return self.trained.predict(samples)
 
 
 def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_events: OnEvents | None = None) -> list[Run]:
@@ -194,7 +206,8 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
                 raise KeyboardInterrupt
             left = [row for row in range(len(positions)) if row not in ended]
             positions = [positions[row] for row in left]
-            rounds.keep(left)
+            if left:
+                rounds.keep(left)
             continue
         rounds.step()
         if rounds.ready():
@@ -206,7 +219,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
 
 
 def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
-    """``model.safetensors``, then ``summary.json``, whose presence says that the run has ended."""
+    """``model.safetensors`` and ``model_card.md``, then ``summary.json``, whose presence says that the run ended."""
     account, layout = rounds.accounts[row], rounds.engine.layout
     weights, buffers = rounds.shipped(row), rounds.model.buffers[row]
     frozen = {name: p for name, p in rounds.engine.module.named_parameters() if not p.requires_grad}
@@ -216,7 +229,7 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     history, ledger, job = run.history, account.ledger, account.job
     last = next((event for event in reversed(history) if "test_accuracy" in event), {})
     best = max((event["test_accuracy"] for event in history if "test_accuracy" in event), default=None)
-    write_json(run.folder / "summary.json", {
+    summary = {
         "format": 1, "ended": account.stopped(rounds.round), "scheme": job.scheme, "seed": job.seed,
         "rounds": rounds.round, "rounds_planned": job.rounds,
         "test_accuracy": last.get("test_accuracy"), "best_test_accuracy": best, "test_loss": last.get("test_loss"),
@@ -226,7 +239,12 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
         "energy_left_j": job.energy_budget_j - ledger.energy_j, "delay_left_s": job.delay_budget_s - ledger.delay_s,
         "accounting": job.accounting, "uploaded_bits": ledger.uploaded_bits,
         "kept_weights": int(torch.count_nonzero(rounds.kept(row))), "weights": layout.size,
-        "clients": ledger.by_client(), **job.extra.get("summary", {}), "wall_s": round(wall_s, 3)})
+        "clients": ledger.by_client(), **job.extra.get("summary", {}), "wall_s": round(wall_s, 3)}
+    if "preprocessing" in summary:  # the job of a run that fedgap 0.1 began does not have it
+        summary |= accuracy_figures(job, *rounds.test_answers(row))
+        versions = json.loads((run.folder / "versions.json").read_bytes())
+        write_bytes(run.folder / "model_card.md", model_card(run.folder, job, summary, versions).encode())
+    write_json(run.folder / "summary.json", summary)
 
 
 def write_versions(folders: list[Path], rounds: Rounds) -> None:

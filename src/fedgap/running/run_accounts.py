@@ -9,14 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedgap.learning.codec import upload_bytes
 from fedgap.learning.data import batch_keys
 from fedgap.learning.masks import keep_count, prunes
+from fedgap.learning.stochastic_rounding import upload_keys
 from fedgap.running.events import Event, round_event
 from fedgap.running.faults import Attendance, attend
 from fedgap.running.job import Job
 from fedgap.running.ledger import Charge, Ledger
+from fedgap.running.stopping import DivergenceRule, Progress, StoppingRule
 from fedgap.streams import stream
+from fedgap.upload_size import bits_per_value, upload_bytes
 
 TRAINING_SAMPLE = 2000
 """Training samples on which the generalization gap's training loss is taken, at most."""
@@ -29,6 +31,7 @@ class RoundOutline:
 
     arrived: NDArray[np.int64]
     """The clients whose updates arrive."""
+    segment: int
     ratios: tuple[float, ...]
     """Their pruning ratios."""
     charge: Charge
@@ -40,25 +43,30 @@ class RunAccounts:
     """A run's job and ledger, and what a round of each segment is and costs."""
 
     def __init__(self, job: Job, device: torch.device, size: int) -> None:
-        self.job, self.ledger = job, Ledger(job)
+        self.job, self.ledger, self.progress = job, Ledger(job), Progress()
+        self._rules = StoppingRule(job.stop.get("accuracy"), patience=job.stop.get("patience"))
+        self.divergence = DivergenceRule(job.extra["classes"]) if job.stop.get("diverged") else None
         sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:TRAINING_SAMPLE]
         self.sample = torch.from_numpy(job.indices[np.sort(sample)]).to(device)
         """The training samples on which the model is evaluated; none where the nodes of a deployment have them."""
         segments = range(len(job.selected))
         if job.accounting == "measured":
-            self.bits = np.array([[8.0 * upload_bytes(keep_count(ratio, size)) for ratio in row] for row in job.ratio])
+            self.bits = np.array([[8.0 * upload_bytes(keep_count(ratio, size), job.upload_bits) for ratio in row]
+                                  for row in job.ratio])
             self.work = [job.work(g, self.bits[g], 32.0 * size) for g in segments]
             self.broadcast_j = job.broadcast_j(32.0 * size)
         else:
-            self.bits = (1.0 - job.ratio) * job.gradient_bits
+            self.bits = (1.0 - job.ratio) * job.gradient_bits * (bits_per_value(job.upload_bits) / 32.0)
             self.work = [job.work(g) for g in segments]
             self.broadcast_j = job.broadcast_j()
         self.planned = [(work.energy_j + self.broadcast_j, work.delay_s) for work in self.work]
-        self.table = np.stack([np.zeros_like(job.sizes), job.sizes, job.offsets, job.batch_size])
-        """For each client the key of its mini-batches (if it is ever selected), D̂_n, where its samples begin, Z_n:
-        (4, N)."""
+        no_key = np.zeros_like(job.sizes)
+        self.table = np.stack([no_key, job.sizes, job.offsets, job.batch_size, no_key])
+        """For each client the key of its mini-batches (if it is ever selected), D̂_n, where its samples begin, Z_n, and
+        the key of its uploads: (5, N)."""
         ever = np.flatnonzero(job.selected.any(axis=0))
         self.table[0, ever] = batch_keys(job.seed, ever.tolist()).view(np.int64)
+        self.table[4, ever] = upload_keys(job.seed, ever.tolist()).view(np.int64)
         self._schedule, self.faulty = job.schedule.tolist(), job.faults.any
         self._prunes = [prunes(job.ratio[g, job.selected[g]].tolist(), size) for g in segments]
         self._outlines: dict[int, RoundOutline] = {}  # by segment; with faults by round, until it is booked
@@ -67,7 +75,7 @@ class RunAccounts:
         """"" while the run continues, else why it ends before round ``round_number``."""
         if round_number >= len(self._schedule):
             return "all rounds are done"
-        return self.ledger.affords(*self.planned[self._schedule[round_number]])
+        return self.progress.ended or self.ledger.affords(*self.planned[self._schedule[round_number]])
 
     def segment(self, round_number: int) -> int:
         """The plan's segment of a round."""
@@ -91,7 +99,7 @@ class RunAccounts:
         bits = float(self.bits[segment, attendance.arrived].sum())
         charge = Charge.of(attendance, self.broadcast_j, bits)
         arrived = np.flatnonzero(attendance.arrived)
-        return RoundOutline(arrived, tuple(self.job.ratio[segment, arrived].tolist()), charge,
+        return RoundOutline(arrived, segment, tuple(self.job.ratio[segment, arrived].tolist()), charge,
                             round_event(self.job, segment, charge))
 
     def book(self, round_number: int, outline: RoundOutline) -> Event:
@@ -101,6 +109,13 @@ class RunAccounts:
             self._outlines.pop(round_number, None)
         return outline.event | {"round": round_number, "energy_total_j": self.ledger.energy_j,
                                 "delay_total_s": self.ledger.delay_s}
+
+    def judge(self, event: Event, all_rejected: bool) -> None:
+        """Let the rules for stopping see a round that was evaluated; ``all_rejected``: none of its updates counted."""
+        learner = self.job.learner
+        rate, key = ((learner.server_rate, "scenario.learning.server.rate") if learner.server.adaptive else
+                     (learner.rate, "scenario.learning.rate"))
+        self.progress.judge(self._rules, self.divergence, event, all_rejected=all_rejected, rate=rate, key=key)
 
     def reject(self, event: Event, clients: Sequence[int]) -> None:
         """Note the clients whose updates of a round were not accepted, if any."""

@@ -1,22 +1,20 @@
-"""Simulated clients: their gradients are computed in this process, those of all runs together."""
+"""Simulated clients: their updates are computed in this process, those of all runs together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 
 import torch
 from torch import Tensor
 
 from fedgap.learning import reference
-from fedgap.learning.aggregators import aggregate, load_aggregator, mean
-from fedgap.learning.codec import decode, encode, upload_bytes
+from fedgap.learning.aggregators import aggregate, load_aggregator, mean, weighted_mean
 from fedgap.learning.contract import RoundInput, RoundOutput, known
 from fedgap.learning.engine import Engine
 from fedgap.learning.global_model import GlobalModel
-from fedgap.learning.masks import mask
-from fedgap.running.batch_queue import Batches
+from fedgap.learning.stochastic_rounding import arriving
+from fedgap.running.batch_queue import Batches, RoundBatches
 from fedgap.running.clients import Delivery, Update
 from fedgap.running.run_accounts import RunAccounts
 
@@ -25,59 +23,58 @@ class SimulatedClients:
     """The clients of runs of one kind (``Job.kind``), which train on ``inputs`` and ``labels``."""
 
     def __init__(self, accounts: Sequence[RunAccounts], engine: Engine, inputs: Tensor, labels: Tensor) -> None:
-        job = accounts[0].job
+        self._job = job = accounts[0].job
         self._engine, self._inputs, self._labels = engine, inputs, labels
-        self._aggregator, self._measured = load_aggregator(job.aggregator), job.accounting == "measured"
-        self._batches = Batches(accounts, inputs, labels)
-        self.compute = engine.gradients if job.engine == "stacked" else self._one_by_one
+        self._aggregator, self._local = load_aggregator(job.aggregator), job.learner.local
+        # Otherwise the engine's sums are the mean already.
+        self._by_client = (self._aggregator is not mean or job.accounting == "measured" or job.upload_bits < 32
+                           or job.weighting != "equal")
+        self.keep(accounts)
 
     def keep(self, accounts: Sequence[RunAccounts]) -> None:
         """Continue with these runs only."""
-        self._batches = Batches(accounts, self._inputs, self._labels)
+        self._batches = Batches(accounts, self._inputs, self._labels, self._engine.layout.size)
 
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery:
         """Book a round with every run and compute its update."""
-        tasks, inputs, labels = self._batches.take(model.round)
+        batches = self._batches.take(model.round)
         outlines = [account.outline(model.round) for account in accounts]
         events = [account.book(model.round, outline) for account, outline in zip(accounts, outlines, strict=True)]
-        senders = [outline.arrived for outline in outlines]
+        senders, tasks = [outline.arrived for outline in outlines], batches.tasks
         if not tasks.run:  # everybody vanished
             nothing = model.weights.new_zeros(0)
             return Delivery(events, senders, nothing, nothing.bool(), None)
-        round_input = RoundInput(model.weights, model.ranks, model.buffers, tasks.run, tasks.ratios, inputs, labels)
-        if self._aggregator is mean and not self._measured:
-            output = self.compute(round_input)  # the engine's sums are the mean already
-        else:
-            output = self._by_client(round_input, model.round, accounts)
+        round_input = RoundInput(model.weights, model.ranks, model.buffers, tasks.run, tasks.ratios, batches.inputs,
+                                 batches.labels)
+        output = self.compute(round_input, model.client_rates, per_client=self._by_client)
+        if self._by_client:
+            output = replace(output, gradient=self._aggregated(round_input, output, model.round, batches))
         update = Update(output.gradient, known(round_input, output), output.buffers, tasks.heard)
         return Delivery(events, senders, output.losses, output.finite, update)
 
-    def _one_by_one(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
-        return reference.gradients(self._engine.module, round_input)
+    def compute(self, round_input: RoundInput, rates: Tensor, *, per_client: bool = False) -> RoundOutput:
+        """The clients' updates, by the engine or one after another."""
+        local, module = self._local, self._engine.module
+        if self._job.engine == "stacked":
+            return (self._engine.gradients(round_input, per_client=per_client) if local.is_gradient else
+                    self._engine.updates(round_input, local, rates, per_client=per_client))
+        return (reference.gradients(module, round_input) if local.is_gradient else
+                reference.updates(module, round_input, local, rates))
 
-    def _by_client(self, round_input: RoundInput, round: int, accounts: Sequence[RunAccounts]) -> RoundOutput:
-        """The round's gradients one by one, through the codec where uploads are measured, then aggregated."""
-        output = self.compute(round_input, per_client=True)
+    def _aggregated(self, round_input: RoundInput, output: RoundOutput, round: int, batches: RoundBatches) -> Tensor:
+        """The runs' directions (R, M), from the clients' updates as they arrive after their upload."""
         assert output.client_gradients is not None
+        _, samples, _, _, keys, runs, keeps, _, _ = batches.table
+        job, finite, tasks = self._job, output.finite, batches.tasks
+        masks = round_input.ranks[runs] < keeps[:, None]
+        updates = torch.where(finite[:, None], output.client_gradients, 0)
+        if job.accounting == "measured" or job.upload_bits < 32:  # uploads carry float32 at most
+            updates = arriving(updates.float(), masks, keys, round, job.upload_bits).to(updates)
+        weights = finite.to(updates) if job.weighting == "equal" else samples.to(updates) * finite
         direction = torch.zeros_like(round_input.weights)
-        delivered: dict[int, list[tuple[Tensor, Tensor]]] = {}
-        for task, (row, ratio) in enumerate(zip(round_input.run, round_input.ratios, strict=True)):
-            if output.finite[task]:
-                update, kept = output.client_gradients[task], mask(round_input.ranks[row], ratio)
-                if self._measured:
-                    update = _upload(update, kept, round, accounts[row].job.extra["scenario_hash"]).to(direction)
-                delivered.setdefault(row, []).append((update, kept))
-        for row, pairs in delivered.items():
-            updates, masks = zip(*pairs, strict=True)
-            if self._aggregator is mean:  # added one after the other: another order would give other last digits
-                direction[row] = reduce(torch.add, updates, direction[row]) / len(updates)
-            else:
-                direction[row] = aggregate(self._aggregator, torch.stack(updates), torch.stack(masks))
-        return replace(output, gradient=direction, client_gradients=None)
-
-
-def _upload(update: Tensor, kept: Tensor, round: int, plan: str) -> Tensor:
-    """What arrives of a masked update (M,) that a client encodes and the server decodes."""
-    data = encode(update, kept, round=round, plan=plan)
-    assert len(data) == upload_bytes(int(kept.sum()))  # what the ledger charged
-    return decode(data, size=len(kept), round=round, plan=plan, mask=kept).gradient
+        for row, rows in zip(tasks.heard, tasks.slices, strict=True):
+            if self._aggregator is mean:
+                direction[row] = weighted_mean(updates[rows], weights[rows])
+            elif bool(finite[rows].any()):
+                direction[row] = aggregate(self._aggregator, updates[rows][finite[rows]], masks[rows][finite[rows]])
+        return direction

@@ -178,8 +178,9 @@ def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray:
     if base.engine.device != "cuda":  # probed once here, and not again by every worker
         for precision in {base.engine.precision, *(run.values.get("engine.precision", "float32") for run in waiting)}:
             probe(precision)
-    portable = base.to_dict(), str(base.folder.resolve())
-    tasks = [(portable, run) for run in waiting]
+    # The overrides come first: a resolved document has its mode's readings, which another mode could not change.
+    folder = str(base.folder.resolve())
+    tasks = [((run.experiment(base).to_dict(), folder), run) for run in waiting]
     if ray is None:
         for (_, run), ended in in_processes(_train_here, tasks, workers):
             yield run, outcome(run) or _died(ended)
@@ -203,7 +204,7 @@ def _train_here(task: tuple[Portable, SweepRun]) -> None:
         if has_run(run.folder):
             resume(run.folder)
         else:
-            train(run.experiment(Experiment.from_dict(document, folder=folder)), run.folder)
+            train(Experiment.from_dict(document, folder=folder), run.folder)
     except FedgapError as error:
         _fail(run, error)
 

@@ -56,7 +56,7 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
 
 
 _WRITTEN = ("config.yaml", "scenario.yaml", "plan.json", "rounds.jsonl", "summary.json", "versions.json",
-            "model.safetensors", "job", "checkpoint")
+            "model.safetensors", "model_card.md", "job", "checkpoint")
 
 
 def free_folder(out: str | Path | None, experiment: Experiment) -> Path:

@@ -1,6 +1,7 @@
 """Delay and energy of a round (Section II-C): the only place where these formulas stand.
 
-λ is ``ratio`` (fraction removed), f is ``frequency_hz``, p is ``power_w``, a is ``selected``; all (..., N).
+λ is ``ratio`` (fraction removed), f is ``frequency_hz``, p is ``power_w``, a is ``selected``; all (..., N). τ is the
+fleet's ``local_steps`` and H⁺ its ``uplink_bits``; the paper's are τ = 1 and H⁺ = H.
 """
 
 from dataclasses import dataclass
@@ -13,20 +14,20 @@ from fedgap.system.fleet import Fleet
 
 
 def computation_delay(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
-    """τ_n = (1 − λ_n)·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
+    """τ_n = (1 − λ_n)·τ·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray((1.0 - ratio) * fleet.cycles / frequency_hz)
 
 
 def upload_delay(fleet: Fleet, ratio: Floats, power_w: Floats) -> Floats:
-    """(1 − λ_n)·H_n/r_n(p_n), in s; infinite at p_n = 0."""
+    """(1 − λ_n)·H⁺_n/r_n(p_n), in s; infinite at p_n = 0."""
     rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, fleet.uplink_noise_psd_w_hz[..., None])
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray((1.0 - ratio) * fleet.gradient_bits / rate)
+        return np.asarray((1.0 - ratio) * fleet.uplink_bits / rate)
 
 
 def download_delay(fleet: Fleet) -> Floats:
-    """H_n/r̂_n, in s: the global gradient is never pruned, so no decision moves it."""
+    """H_n/r̂_n, in s: the global gradient is sent whole, so no decision moves it."""
     rate = downlink_rate(
         fleet.server_power_w[..., None],
         fleet.downlink_gain,
@@ -37,12 +38,12 @@ def download_delay(fleet: Fleet) -> Floats:
 
 
 def computation_energy(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
-    """Ẽ_n = (1 − λ_n)·κ_n·ϖ_n·f_n²·Z_n·e_n/q_n, in J."""
+    """Ẽ_n = (1 − λ_n)·κ_n·ϖ_n·f_n²·τ·Z_n·e_n/q_n, in J."""
     return np.asarray((1.0 - ratio) * fleet.pue * fleet.capacitance * frequency_hz**2 * fleet.cycles)
 
 
 def upload_energy(fleet: Fleet, ratio: Floats, power_w: Floats) -> Floats:
-    """Ê_n = (1 − λ_n)·p_n·H_n/r_n(p_n), in J; its limit (1 − λ_n)·H_n·ln2·U₀/h_n at p_n = 0.
+    """Ê_n = (1 − λ_n)·p_n·H⁺_n/r_n(p_n), in J; its limit (1 − λ_n)·H⁺_n·ln2·U₀/h_n at p_n = 0.
 
     The limit is positive: even an infinitely slow upload needs Shannon's least energy per bit.
     """
@@ -55,7 +56,7 @@ def _energy_of_upload(fleet: Fleet, ratio: Floats, power_w: Floats, delay_s: Flo
     if not endless.any():
         return power_w * delay_s
     least = np.log(2.0) * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
-    limit = (1.0 - ratio) * fleet.gradient_bits * least
+    limit = (1.0 - ratio) * fleet.uplink_bits * least
     return np.where(endless, limit, power_w * np.where(endless, 0.0, delay_s))
 
 

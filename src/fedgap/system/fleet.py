@@ -1,6 +1,6 @@
 """The clients and the server as arrays: what the cost formulas read."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -34,11 +34,15 @@ class Fleet:
     capacitance: Floats
     """ϖ_n: effective switched capacitance, in farad."""
     gradient_bits: Floats
-    """H_n: size of the unpruned gradient."""
+    """H_n: size of the unpruned gradient, which the server broadcasts."""
+    uplink_bits: Floats
+    """Size of an unpruned upload: H_n, or less where uploaded values have fewer bits than broadcast ones."""
     flops_per_sample: Floats
     """e_n: operations for one sample's full gradient."""
     batch_size: Floats
-    """Z_n: samples per round."""
+    """Z_n: samples per step."""
+    local_steps: Floats
+    """τ: mini-batch steps per round; 1 in the paper."""
     max_ratio: Floats
     """λ^max of the client."""
     downlink_noise_psd_w_hz: Floats
@@ -57,13 +61,17 @@ class Fleet:
 
     @property
     def cycles(self) -> Floats:
-        """C_n = Z_n·e_n/q_n: clock cycles for one unpruned round, shape (..., N)."""
-        return self.batch_size * self.flops_per_sample / self.flops_per_cycle
+        """C_n = τ·Z_n·e_n/q_n: clock cycles for one unpruned round, shape (..., N)."""
+        return self.local_steps * (self.batch_size * self.flops_per_sample / self.flops_per_cycle)
 
     @classmethod
     def stack(cls, fleets: list[Self]) -> Self:
         """Several fleets of equal size as one, with a new leading dimension."""
         return cls(**{f.name: np.stack([getattr(fleet, f.name) for fleet in fleets]) for f in fields(cls)})
+
+    def with_local_steps(self, steps: int) -> Self:
+        """The fleet whose clients take so many local steps a round."""
+        return replace(self, local_steps=np.full_like(self.local_steps, float(steps)))
 
     def take(self, clients: Ints | Bools) -> Self:
         """The fleet reduced to some of its clients (an index or boolean array over the last axis)."""

@@ -1,8 +1,8 @@
-"""Mini-batches that depend on (seed, client, round) only, drawn for many clients and rounds in one call.
+"""Mini-batches that depend on (seed, client, round, local step) only, drawn for many clients and rounds in one call.
 
-Every client has a 64-bit key from the stream ``batches``; its i-th random number of round s is a hash of (key, s, i)
-(the finaliser of SplitMix64, a counter-based generator). No state is carried from round to round, so that a resumed
-run, a stacked run and a real device draw the same samples in whatever order they work.
+Their random numbers are hashes (:mod:`fedgap.learning.hashed_random`). :func:`draw_batches` draws a client's samples
+alike (``as_is``); :func:`draw_weighted_batches` draws each with a probability of its own, which
+:mod:`fedgap.learning.data.label_sampling` computes from the labels (``balanced``, ``target``).
 """
 
 from __future__ import annotations
@@ -13,80 +13,69 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedgap.streams import stream_seed
-
-_ROUND, _DRAW = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD1B54A32D192ED03)
-_MIX = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+from fedgap.learning.hashed_random import client_keys, hashes, uniform
 
 
 def batch_keys(seed: int, clients: int | Sequence[int]) -> np.ndarray:
-    """The clients' keys, (N,) uint64: of clients 0..N-1, or of those named."""
-    members = range(clients) if isinstance(clients, int) else clients
-    return np.array([stream_seed(seed, "batches", n) for n in members], dtype=np.uint64)
+    """The clients' keys, (N,) uint64: of clients 0..N-1, or of those listed."""
+    return client_keys(seed, "batches", clients)
 
 
-def batch_indices(keys: np.ndarray, rounds: np.ndarray, sizes: np.ndarray, batch: int) -> np.ndarray:
-    """Positions in 0..D̂_n-1 of the mini-batches Z_n^(s), shape (R, N, Z) int64.
+def batch_indices(keys: np.ndarray, rounds: np.ndarray, sizes: np.ndarray, batch: int,
+                  local_steps: int | None = None) -> np.ndarray:
+    """Positions in 0..D̂_n-1 of the mini-batches Z_n^(s), shape (R, N, Z) int64; with ``local_steps``, (R, N, τ, Z).
 
-    ``keys`` (N,), ``rounds`` (R,) round numbers s, ``sizes`` (N,) samples D̂_n of each client, ``batch`` Z. A batch is
-    drawn uniformly without replacement (Floyd's algorithm, vectorised); a client of fewer than Z samples draws with
-    replacement.
+    ``keys`` (N,), ``rounds`` (R,) round numbers s, ``sizes`` (N,) samples D̂_n of each client, ``batch`` Z. The
+    positions are those of :func:`draw_batches`.
     """
-    uniform = _uniform(keys, rounds, batch)  # (R, N, Z)
-    sizes = np.asarray(sizes, dtype=np.int64)
-    chosen = np.full(uniform.shape, -1, dtype=np.int64)
-    for i in range(batch):
-        last = np.where(sizes >= batch, sizes - batch + i, sizes - 1)  # (N,)
-        drawn = (uniform[..., i] * (last + 1)).astype(np.int64)
-        repeated = (chosen[..., :i] == drawn[..., None]).any(-1) & (sizes >= batch)
-        chosen[..., i] = np.where(repeated, last, drawn)
-    return chosen
+    shape = len(rounds), len(keys)
+    pairs = (keys.view(np.int64), np.asarray(rounds)[:, None], sizes, batch)
+    key, number, size, wanted = (torch.from_numpy(np.broadcast_to(values, shape).astype(np.int64).ravel())
+                                 for values in pairs)
+    drawn = draw_batches(key, number, size, wanted, batch, local_steps)
+    return drawn.numpy().astype(np.int64).reshape(*shape, *drawn.shape[1:])
 
 
-def _uniform(keys: np.ndarray, rounds: np.ndarray, draws: int) -> np.ndarray:
-    """Uniform numbers in [0, 1) with 53 bits, shape (R, N, draws)."""
-    with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
-        z = _mix(keys[None, :] + _ROUND * (np.asarray(rounds, dtype=np.uint64)[:, None] + np.uint64(1)))
-        z = _mix(z[..., None] + _DRAW * np.arange(1, draws + 1, dtype=np.uint64))
-    return (z >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _mix(z: np.ndarray) -> np.ndarray:
-    z = (z ^ (z >> np.uint64(30))) * _MIX[0]
-    z = (z ^ (z >> np.uint64(27))) * _MIX[1]
-    return np.asarray(z ^ (z >> np.uint64(31)))
-
-
-def draw_batches(keys: Tensor, rounds: Tensor, sizes: Tensor, batch: Tensor, width: int) -> Tensor:
-    """The same mini-batches for P pairs of a client and a round, on the tensors' device: positions (P, width) int32.
+def draw_batches(keys: Tensor, rounds: Tensor, sizes: Tensor, batch: Tensor, width: int,
+                 local_steps: int | None = None) -> Tensor:
+    """Mini-batches for P pairs of a client and a round, on the tensors' device: positions (P, width) int32.
 
     All tensors are (P,) int64; ``keys`` hold the bits of :func:`batch_keys`. A row's first ``batch`` positions are its
-    mini-batch, what follows is some position of the client's.
+    mini-batch, what follows is some position of the client's. A batch is drawn uniformly without replacement (Floyd's
+    algorithm, vectorised); a client of fewer than ``batch`` samples draws with replacement. With ``local_steps`` τ the
+    result is (P, τ, width): τ independent mini-batches, of which the first is the one drawn without ``local_steps``.
     """
-    step = torch.arange(width, device=keys.device)[:, None]
-    hashed = _mix_bits(_mix_bits(keys + _signed(_ROUND) * (rounds + 1)) + _signed(_DRAW) * (step + 1))
+    if local_steps is not None:
+        keys, rounds, sizes, batch = (values.repeat_interleave(local_steps) for values in (keys, rounds, sizes, batch))
+    steps = 0 if local_steps is None else torch.arange(local_steps, device=keys.device).repeat(len(keys) // local_steps)
+    place = torch.arange(width, device=keys.device)[:, None]
     enough = sizes >= batch
-    last = torch.where(enough, sizes - batch + step, sizes - 1).clamp(max=sizes - 1)  # (width, P): columns are memory
-    drawn = (_shift(hashed, 11).double() * 2.0**-53 * (last + 1)).int()
+    last = torch.where(enough, sizes - batch + place, sizes - 1).clamp(max=sizes - 1)  # (width, P): columns are memory
+    drawn = (uniform(hashes(keys, rounds, steps, place)) * (last + 1)).int()
     last, chosen = last.int(), drawn.clone()
     wanted = torch.where(enough, drawn, -1)  # with replacement nothing counts as repeated
     for i in range(1, width):
         torch.where((chosen[:i] == wanted[i]).any(0), last[i], drawn[i], out=chosen[i])
-    return chosen.t()
+    return chosen.t() if local_steps is None else chosen.t().reshape(-1, local_steps, width)
 
 
-def _mix_bits(z: Tensor) -> Tensor:
-    """:func:`_mix` of int64 tensors, whose products wrap as those of uint64 do."""
-    z = (z ^ _shift(z, 30)) * _signed(_MIX[0])
-    z = (z ^ _shift(z, 27)) * _signed(_MIX[1])
-    return z ^ _shift(z, 31)
+def draw_weighted_batches(keys: Tensor, rounds: Tensor, sizes: Tensor, starts: Tensor, cumulative: Tensor, width: int,
+                          local_steps: int | None = None) -> Tensor:
+    """Mini-batches whose samples have the given probabilities: positions (P, width) int32, or (P, τ, width).
 
-
-def _shift(z: Tensor, bits: int) -> Tensor:
-    """The shift of unsigned numbers: zeros come in from the left."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(value: np.uint64) -> int:
-    """The int64 of the same bits."""
-    return int(value.astype(np.int64))
+    ``keys``, ``rounds`` and ``sizes`` as in :func:`draw_batches`. ``cumulative`` (S,) float64 holds the clients'
+    :func:`~fedgap.learning.data.label_sampling.cumulative_probabilities` one after another, and ``starts`` (P,) int64
+    says where those of each row begin. Samples are drawn independently, with replacement. A row's first positions do
+    not depend on ``width``, so that clients with smaller batches take the first ones.
+    """
+    steps = torch.arange(local_steps or 1, device=keys.device)[:, None]
+    place = torch.arange(width, device=keys.device)
+    number = uniform(hashes(keys[:, None, None], rounds[:, None, None], steps, place))  # (P, τ, width)
+    first = starts[:, None, None].expand_as(number)
+    low, high = first, first + sizes[:, None, None] - 1
+    for _ in range(len(cumulative).bit_length()):  # find the first cumulative probability above the number
+        middle = (low + high) >> 1
+        above = cumulative[middle] > number
+        low, high = torch.where(above, low, middle + 1), torch.where(above, middle, high)
+    drawn = (low - first).int()
+    return drawn[:, 0] if local_steps is None else drawn

@@ -15,6 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fedgap.errors import InputError
+from fedgap.learning.data.validation import validation_indices
+
+_ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+_VALIDATION_ARRAYS = ("validation_x", "validation_y")
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Preprocessing:
         The result equals what :func:`from_arrays` makes of the same samples, bit for bit. ``key`` names the samples in
         an error message.
         """
-        x = _inputs(samples, key)
+        x = model_inputs(samples, key)
         if x.shape[1] != len(self.mean):
             raise InputError(f"data: {key} has {x.shape[1]} channels or features; {len(self.mean)} are expected")
         return self.standardised(x)
@@ -55,6 +59,7 @@ class Dataset:
     ``train_y`` (n,) int64 are the classes, in 0..classes-1; ``test_x`` and ``test_y`` likewise, preprocessed with the
     statistics of the *training* samples. ``class_names[z]`` is what people call class z (by default its number).
     ``preprocessing`` turns new samples into inputs; it is None where nobody knows it (data saved by fedgap 0.1).
+    ``validation_x`` and ``validation_y`` are the samples that :meth:`with_validation` set aside, else None.
     """
 
     name: str
@@ -65,6 +70,8 @@ class Dataset:
     classes: int
     class_names: tuple[str, ...] = ()
     preprocessing: Preprocessing | None = None
+    validation_x: Tensor | None = None
+    validation_y: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not self.class_names:
@@ -107,6 +114,28 @@ class Dataset:
         test_x, test_y = pick(self.test_x, self.test_y, test_samples, "test_samples")
         return replace(self, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
 
+    def with_validation(self, wanted: float, seed: int) -> Dataset:
+        """The data set with some training samples set aside to choose by: rates, when to stop, which model.
+
+        ``wanted`` is a share of the training samples (below 1) or their number; 0 leaves the data set as it is. Every
+        class gives its share, and keeps at least one training sample. Which samples are taken depends on the labels
+        and the ``seed`` only. The preprocessing stays that of all training samples.
+        """
+        if not wanted:
+            return self
+        if self.validation_y is not None:
+            raise InputError(f"data.validation: {self.name} has a validation split already; leave the key out")
+        chosen = torch.from_numpy(validation_indices(self.train_y.numpy(), wanted, seed))
+        kept = torch.ones(len(self.train_y), dtype=torch.bool)
+        kept[chosen] = False
+        return replace(self, train_x=self.train_x[kept], train_y=self.train_y[kept],
+                       validation_x=self.train_x[chosen], validation_y=self.train_y[chosen])
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """All samples and labels, by the names that files give them."""
+        tensors = {key: getattr(self, key) for key in (*_ARRAYS, *_VALIDATION_ARRAYS)}
+        return {key: tensor for key, tensor in tensors.items() if tensor is not None}
+
     def digest(self) -> str:
         """SHA-256 of all tensors: a resumed run checks that it still sees the same data."""
         return self._digest
@@ -114,7 +143,7 @@ class Dataset:
     @cached_property
     def _digest(self) -> str:
         total = hashlib.sha256()
-        for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
+        for tensor in self._tensors().values():
             total.update(str(tuple(tensor.shape)).encode())
             total.update(tensor.contiguous().numpy().data)
         return total.hexdigest()
@@ -122,21 +151,22 @@ class Dataset:
     def save(self, path: Path) -> None:
         """Writes the data set as one ``.npz`` file that :func:`Dataset.open` reads back bit for bit."""
         known = self.preprocessing
-        statistics: dict[str, Any] = {"mean": known.mean, "deviation": known.deviation} if known else {}
-        np.savez_compressed(path, name=self.name, classes=self.classes, class_names=self.class_names,
-                            train_x=self.train_x.numpy(), train_y=self.train_y.numpy(), test_x=self.test_x.numpy(),
-                            test_y=self.test_y.numpy(), **statistics)
+        arrays: dict[str, Any] = {key: tensor.numpy() for key, tensor in self._tensors().items()}
+        if known:
+            arrays |= {"mean": known.mean, "deviation": known.deviation}
+        np.savez_compressed(path, name=self.name, classes=self.classes, class_names=self.class_names, **arrays)
 
     @staticmethod
     def open(path: Path) -> Dataset:
         """Reads what :meth:`save` wrote, as it is (no second standardisation)."""
         with np.load(path, allow_pickle=False) as file:
-            train_x, train_y, test_x, test_y = (torch.from_numpy(file[key]) for key in
-                                                ("train_x", "train_y", "test_x", "test_y"))
+            train_x, train_y, test_x, test_y = (torch.from_numpy(file[key]) for key in _ARRAYS)
+            validation = [torch.from_numpy(file[key]) for key in _VALIDATION_ARRAYS if key in file]
             names = tuple(file["class_names"].tolist()) if "class_names" in file else ()
             known = (Preprocessing(tuple(file["mean"].tolist()), tuple(file["deviation"].tolist()))
                      if "mean" in file else None)
-            return Dataset(str(file["name"]), train_x, train_y, test_x, test_y, int(file["classes"]), names, known)
+            return Dataset(str(file["name"]), train_x, train_y, test_x, test_y, int(file["classes"]), names, known,
+                           *validation)
 
 
 def from_arrays(train_x: ArrayLike | Tensor, train_y: ArrayLike | Tensor, test_x: ArrayLike | Tensor,
@@ -150,7 +180,7 @@ def from_arrays(train_x: ArrayLike | Tensor, train_y: ArrayLike | Tensor, test_x
     then these names, or numbers that count them from 0). ``standardise`` subtracts each channel's training mean and
     divides by its training standard deviation.
     """
-    train, test = _inputs(train_x, "train_x"), _inputs(test_x, "test_x")
+    train, test = model_inputs(train_x, "train_x"), model_inputs(test_x, "test_x")
     if train.shape[1:] != test.shape[1:]:
         raise InputError(f"data: a training sample has shape {tuple(train.shape[1:])} and a test sample "
                          f"{tuple(test.shape[1:])}; they must be equal")
@@ -193,7 +223,8 @@ def _read_all(items: torch.utils.data.Dataset[Any], part: str) -> tuple[Tensor, 
     return torch.stack(samples) if samples else torch.empty(0, 1), labels
 
 
-def _inputs(values: ArrayLike | Tensor, key: str) -> Tensor:
+def model_inputs(values: ArrayLike | Tensor, key: str) -> Tensor:
+    """Samples (n, c, h, w) or (n, features) float32, not yet standardised; images (n, h, w) get their channel."""
     x = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float32))
     if x.dim() == 3:
         x = x.unsqueeze(1)

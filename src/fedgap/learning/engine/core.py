@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.modules.dropout import _DropoutNd
 
 from fedgap.errors import InputError
-from fedgap.learning.contract import RoundInput, RoundOutput
+from fedgap.learning.contract import LocalTraining, RoundInput, RoundOutput
 from fedgap.learning.engine.cpu_probe import check_cpu_precision
 from fedgap.learning.engine.forwards import Forward, Generic
 from fedgap.learning.engine.graphs import RecordedRanks, Recorder
@@ -20,7 +20,7 @@ from fedgap.learning.engine.passes import PassOutput, compute, compute_round, fi
 from fedgap.learning.engine.precision import PRECISIONS, arithmetic, compute_dtype, storage_dtype
 from fedgap.learning.engine.pruned_models import PassInput, Shape
 from fedgap.learning.engine.schedule import Chunk, schedule
-from fedgap.learning.engine.stacked import stack_of
+from fedgap.learning.engine.stacked import local_stack_of, stack_of
 from fedgap.learning.masks import ranks
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models.layout import Layout
@@ -82,6 +82,7 @@ class Engine:
         self.module = copy.deepcopy(module).to(self.device, self.dtype)
         self.layout = Layout.of(self.module)
         self.memory_bytes = memory_bytes or _default_memory(self.device)
+        self._auto = strategy == "auto"
         self._forward = self._choose(strategy)
         self._stacks = self.device.type == "cuda" and not isinstance(self._forward, Generic)
         if self._stacks:
@@ -89,6 +90,8 @@ class Engine:
         on_gpu = self.device.type == "cuda"
         self._recorder = Recorder() if graphs and on_gpu and self._forward.at_once else None
         self._recorded_ranks = RecordedRanks() if graphs and on_gpu else None
+        self._local_forward: Forward | None = None  # chosen when images are known
+        self._no_rates = torch.empty(0, dtype=self.dtype, device=self.device)
         self._fusable: bool | None = False if self.layout.buffer_size else None
         self._sample_bytes = 0
         self._plans: dict[object, list[_Planned]] = {}
@@ -109,6 +112,13 @@ class Engine:
             raise InputError(f"strategy: {strategy!r} is not known; it is one of {', '.join(STRATEGIES)}")
         return Generic(self.module, self.layout, dtype, vectorised=strategy == "vmap")
 
+    def _choose_for_steps(self, image: torch.Size) -> Forward:
+        """How local steps on images of this shape are computed."""
+        if not self._auto:
+            return self._forward
+        dtype = compute_dtype(self.precision)
+        return local_stack_of(self.module, self.layout, dtype, self.device, image) or self._forward
+
     # --- a round ----------------------------------------------------------------------------------------------------
 
     def rank(self, scores: Tensor) -> Tensor:
@@ -118,22 +128,37 @@ class Engine:
         return self._recorded_ranks(scores)
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
-        """One round. ``per_client`` asks for ``client_gradients`` too (K·M values, and no sharing of passes)."""
+        """A round of FedSGD. ``per_client`` asks for ``client_gradients`` too: K·M values, and no shared passes."""
+        return self._round(round_input, per_client, None, self._no_rates)
+
+    def updates(self, round_input: RoundInput, local: LocalTraining, rates: Tensor, *,
+                per_client: bool = False) -> RoundOutput:
+        """A round with local steps, of each run's rate η in ``rates`` (R,); see :mod:`fedgap.learning.contract`.
+
+        One step without clipping is a round of FedSGD, computed by :meth:`gradients`.
+        """
+        round_input.check_steps(local, rates)
+        if local.is_gradient:
+            return self.gradients(round_input.first_step(), per_client=per_client)
+        return self._round(round_input, per_client, local, self._here(rates))
+
+    def _round(self, round_input: RoundInput, per_client: bool, local: LocalTraining | None,
+               rates: Tensor) -> RoundOutput:
         weights, buffers = self._here(round_input.weights).contiguous(), self._here(round_input.buffers)
         ranks = round_input.ranks.to(self.device).contiguous()  # kernels read rows
-        plan = self._plan(round_input, per_client)
+        plan = self._plan(round_input, per_client, local)
         if len(plan) == 1 and plan[0].shape.clients == 1:  # whoever is not finite has a row of its own: no second look
-            out = self._pass(compute_round, plan[0], round_input, weights, ranks, buffers)
+            out = self._pass(compute_round, plan[0], round_input, weights, ranks, buffers, rates)
             back = plan[0].back
             losses, finite = out.losses[:, 0], out.finite
             if back is not None:
                 losses, finite = losses[back], finite[back]
             each = (out.gradients.clone() if back is None else out.gradients[back]) if per_client else None
             return RoundOutput(out.gradient, losses, finite, out.accepted, out.buffers, each, out.kept)
-        return self._divided(plan, round_input, weights, ranks, buffers, per_client)
+        return self._divided(plan, round_input, weights, ranks, buffers, rates, per_client)
 
     def _divided(self, plan: list[_Planned], round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
-                 per_client: bool) -> RoundOutput:
+                 rates: Tensor, per_client: bool) -> RoundOutput:
         """A round of several passes, or of passes that clients share."""
         jobs, runs = len(round_input.run), len(weights)
         losses = torch.zeros(jobs, dtype=self.dtype, device=self.device)
@@ -146,10 +171,10 @@ class Engine:
         while pending:
             planned = pending.pop()
             clients = planned.shape.clients
-            out = self._pass(compute, planned, round_input, weights, ranks, buffers)
+            out = self._pass(compute, planned, round_input, weights, ranks, buffers, rates)
             if clients > 1 and not bool(out.finite.all()):
                 # Who was it?
-                pending += [self._planned(Chunk(((job,),)), round_input, False) for job in planned.chunk.jobs]
+                pending += [self._planned(Chunk(((job,),)), round_input, False, None) for job in planned.chunk.jobs]
                 continue
             total = total._replace(gradient=total.gradient + out.gradient, buffers=total.buffers + out.buffers,
                                    accepted=total.accepted + out.accepted, kept=torch.maximum(total.kept, out.kept))
@@ -160,48 +185,54 @@ class Engine:
         mean = finish(total, buffers)
         return RoundOutput(mean.gradient, losses, finite, mean.accepted, mean.buffers, each, mean.kept)
 
-    def _plan(self, round_input: RoundInput, per_client: bool) -> list[_Planned]:
+    def _plan(self, round_input: RoundInput, per_client: bool, local: LocalTraining | None) -> list[_Planned]:
         """The round's chunks; a plan's rounds repeat, so they are kept."""
         labels = round_input.labels
-        sizes = ((labels.shape[1],) * len(labels) if isinstance(labels, Tensor) else
-                 tuple(len(own) for own in labels))
-        key = (tuple(round_input.run), tuple(round_input.ratios), sizes, per_client)
+        sizes = ((labels.shape[-1],) * len(labels) if isinstance(labels, Tensor) else
+                 tuple(batch.shape[-1] for batch in labels))
+        key = (tuple(round_input.run), tuple(round_input.ratios), sizes, per_client, local)
         if key not in self._plans:
             if len(self._plans) >= 256:
                 self._plans.clear()
+            batch = round_input.inputs[0] if local is None else round_input.inputs[0][0]
             if not self._sample_bytes:
-                self._sample_bytes = self._measure(round_input)
-            if self._fusable is None:
-                self._fusable = _samples_are_independent(self.module, round_input.inputs[0])
+                self._sample_bytes = self._measure(batch, round_input.buffers)
+            if local is not None and self._local_forward is None:
+                self._local_forward = self._choose_for_steps(batch.shape[1:])
+            if local is None and self._fusable is None:
+                self._fusable = _samples_are_independent(self.module, batch)
             on_gpu = self.device.type == "cuda"
-            model_bytes = 5 * self.layout.size * self.dtype.itemsize  # mask, pruned weights, gradient in three forms
+            # Mask, pruned weights, gradient in three forms; with local steps also update, momentum, starting weights.
+            model_bytes = (5 if local is None else 8) * self.layout.size * self.dtype.itemsize
             samples = max(1, self.memory_bytes // self._sample_bytes)
             models = max(1, self.memory_bytes // model_bytes) if self._forward.at_once else 1
             if on_gpu:  # kernels count in 32 bits
-                samples = min(samples, _SAMPLES, addressable(round_input.inputs[0].shape[1:]))
+                samples = min(samples, _SAMPLES, addressable(batch.shape[1:]))
                 models = max(1, min(models, _MODELS, (2**31 - 1) // self.layout.size))
             chunks = schedule(
                 round_input.run, round_input.keeps, sizes, uniform=on_gpu,
-                fuse=self._fusable and not per_client and not (on_gpu and len(sizes) <= _ALONE), samples=samples,
-                models=models)
-            self._plans[key] = [self._planned(chunk, round_input, per_client) for chunk in chunks]
+                fuse=bool(self._fusable) and local is None and not per_client and not (on_gpu and len(sizes) <= _ALONE),
+                samples=samples, models=models)
+            self._plans[key] = [self._planned(chunk, round_input, per_client, local) for chunk in chunks]
         return self._plans[key]
 
-    def _planned(self, chunk: Chunk, round_input: RoundInput, each: bool) -> _Planned:
+    def _planned(self, chunk: Chunk, round_input: RoundInput, each: bool, local: LocalTraining | None) -> _Planned:
         firsts, keeps = [group[0] for group in chunk.groups], round_input.keeps
         run = [round_input.run[job] for job in firsts]
         jobs = torch.tensor(chunk.jobs, device=self.device)
-        return _Planned(chunk, Shape(tuple(run), len(chunk.groups[0]), each), torch.tensor(run, device=self.device),
+        shape = Shape(tuple(run), len(chunk.groups[0]), each, local)
+        return _Planned(chunk, shape, torch.tensor(run, device=self.device),
                         torch.tensor([keeps[job] for job in firsts], dtype=torch.int32, device=self.device), jobs,
                         None if chunk.jobs == list(range(len(chunk.jobs))) else jobs.argsort())
 
     def _pass(self, what: Callable[[Forward, Shape, PassInput], PassOutput], planned: _Planned,
-              round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor) -> PassOutput:
+              round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor, rates: Tensor) -> PassOutput:
         jobs, models = planned.chunk.jobs, len(planned.chunk.groups)
         inputs = self._here(_take(round_input.inputs, jobs))
         labels = _take(round_input.labels, jobs).to(self.device)
-        given = PassInput(weights, ranks, buffers, planned.run, planned.keeps,
-                          inputs.reshape(models, -1, *inputs.shape[2:]), labels.reshape(models, -1))
+        if planned.shape.local is None:
+            inputs, labels = inputs.reshape(models, -1, *inputs.shape[2:]), labels.reshape(models, -1)
+        given = PassInput(weights, ranks, buffers, planned.run, planned.keeps, inputs, labels, rates)
         function = partial(self._compute, what, planned.shape)
         if self._recorder is None:
             return function(given)
@@ -210,20 +241,22 @@ class Engine:
     def _compute(self, what: Callable[[Forward, Shape, PassInput], PassOutput], shape: Shape,
                  given: PassInput) -> PassOutput:
         with arithmetic(self.precision, self.device):
-            return what(self._forward, shape, given)
+            forward = self._forward if shape.local is None else self._local_forward
+            assert forward is not None
+            return what(forward, shape, given)
 
-    def _measure(self, round_input: RoundInput) -> int:
+    def _measure(self, batch: Tensor, buffers: Tensor) -> int:
         """Bytes that the backward pass keeps for one sample, twice: the gradients of activations need room too."""
         try:
-            kept = self._kept_bytes(round_input)
+            kept = self._kept_bytes(batch, buffers)
         except RuntimeError:
             if not (isinstance(self._forward, Generic) and self._forward.at_once):
                 raise
             self._forward, self._recorder = self._choose("loop"), None  # a module that vmap cannot vectorise
-            kept = self._kept_bytes(round_input)
+            kept = self._kept_bytes(batch, buffers)
         return 2 * kept
 
-    def _kept_bytes(self, round_input: RoundInput) -> int:
+    def _kept_bytes(self, batch: Tensor, buffers: Tensor) -> int:
         kept = 0
 
         def pack(tensor: Tensor) -> Tensor:
@@ -231,9 +264,9 @@ class Engine:
             kept += tensor.numel() * tensor.element_size()
             return tensor
 
-        samples = self._here(round_input.inputs[0][:2])[None]
+        samples = self._here(batch[:2])[None]
         parameters = self._forward.spread(torch.zeros(1, self.layout.size, dtype=self.dtype, device=self.device))
-        buffers = self._here(round_input.buffers[:1]).clone()
+        buffers = self._here(buffers[:1]).clone()
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
             self._forward(parameters, buffers, samples, True)
         own = sum(p.numel() * p.element_size() for p in parameters.values())
@@ -261,13 +294,26 @@ class Engine:
             for x, y in zip(*(torch.split(part, batch, dim=1) for part in sets)):
                 x, y = self._here(x), y.to(self.device)
                 x, y = x.expand(models, *x.shape[1:]), y.expand(models, -1)
-                with arithmetic(self.precision, self.device):
-                    logits = self._forward(parameters, buffers[rows], x, False).to(self.dtype)
+                logits = self._logits(parameters, buffers[rows], x)
                 losses = functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
                 totals[rows, 0] += losses.reshape(models, -1).sum(1, dtype=torch.float64)
                 totals[rows, 1] += (logits.argmax(2) == y).sum(1)
         samples = labels.shape[-1]
         return [Evaluation(loss / samples, right / samples, samples) for loss, right in totals.tolist()]
+
+    @torch.no_grad()
+    def logits(self, weights: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
+        """Logits (T, classes) of one model, weights (M,) and buffers (B,), in evaluation mode for inputs (T, *shape).
+
+        On the CPU they are the numbers that :meth:`evaluate` counts, bit for bit.
+        """
+        parameters, buffers = self._forward.spread(self._here(weights)[None]), self._here(buffers)[None]
+        batches = torch.split(inputs, self._batch(1, len(inputs), None))
+        return torch.cat([self._logits(parameters, buffers, self._here(batch)[None])[0] for batch in batches])
+
+    def _logits(self, parameters: dict[str, Tensor], buffers: Tensor, inputs: Tensor) -> Tensor:
+        with arithmetic(self.precision, self.device):
+            return self._forward(parameters, buffers, inputs, False).to(self.dtype)
 
     def _batch(self, models: int, samples: int, asked: int | None) -> int:
         """Samples of each of so many models in a pass: on a GPU as many as keep it busy, in passes of equal size, since

@@ -1,4 +1,4 @@
-"""The arithmetic of one pass: pruned weights, losses, masked gradients, sums over clients."""
+"""The arithmetic of one pass: pruned weights, losses, masked gradients or updates, sums over clients."""
 
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fedgap.learning.engine.forwards import Forward
+from fedgap.learning.engine.local_steps import take_steps
 from fedgap.learning.engine.pruned_models import PassInput, Shape, finite_rows, sum_by_run
 
 
@@ -22,13 +23,16 @@ class PassOutput(NamedTuple):
 
 
 def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
-    """One pass."""
-    leaves, of = forward.pruning.leaves(given, shape)
-    own_buffers = given.buffers.index_select(0, given.run)
-    logits = forward(leaves, own_buffers, given.inputs, True)
-    sums = forward.pruning.sums(logits, leaves, given, shape, of)
+    """One pass: a gradient of each model, or all its local steps."""
+    if shape.local is None:
+        leaves, of = forward.pruning.leaves(given, shape)
+        client_buffers = given.buffers.index_select(0, given.run)
+        logits = forward(leaves, client_buffers, given.inputs, True)
+        sums = forward.pruning.sums(logits, leaves, given, shape, of)
+    else:
+        sums, client_buffers = take_steps(forward, shape, given, shape.local)
     with torch.no_grad():
-        buffers = sum_by_run(finite_rows(own_buffers, sums.finite), shape.run, len(given.weights))
+        buffers = sum_by_run(finite_rows(client_buffers, sums.finite), shape.run, len(given.weights))
         return PassOutput(buffers=buffers, **sums._asdict())
 
 

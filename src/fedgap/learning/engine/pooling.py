@@ -28,6 +28,13 @@ def window_kernels(weight: Tensor) -> Tensor:
     return spread.reshape(g, o, c, 4, 4, 9).permute(0, 3, 1, 2, 4, 5).reshape(g, 4 * o, 4 * c, 3, 3)
 
 
+def kernel_gradient(to_windows: Tensor, shape: torch.Size) -> Tensor:
+    """The gradient of :func:`window_kernels` by its kernels of ``shape`` (G, O, C, 5, 5)."""
+    g, o, c = shape[:3]
+    spread = to_windows.reshape(g, 4, o, c, 4, 9).permute(0, 2, 3, 1, 4, 5).reshape(g, o * c, 144)
+    return (spread @ _spread(to_windows.dtype).T).reshape(shape)
+
+
 @lru_cache
 def _spread(dtype: torch.dtype) -> Tensor:
     """The 0/1 matrix (25, 4·4·9) that puts tap (k, l) of window position (y, x) at row y + k, column x + l."""
@@ -57,28 +64,38 @@ def convolve_and_pool(x: Tensor, weight: Tensor, models: int) -> Tensor:
 
 
 class _FirstMaximum(torch.autograd.Function):
-    """max over dimension 1 of (N, 4, ...), the gradient going to the first of equals.
-
-    ``threshold_backward(g, d, 0)`` is g where d > 0 and 0 elsewhere, in one vectorised pass.
-    """
+    """max over dimension 1 of (N, 4, ...), the gradient going to the first of equals."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        a, b, c, d = x.unbind(1)
-        upper, lower = torch.maximum(a, b), torch.maximum(c, d)
-        ctx.save_for_backward(x, upper, lower)
-        return torch.maximum(upper, lower)
+        result, *halves = first_maximum(x)
+        ctx.save_for_backward(x, *halves)
+        return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        x, upper, lower = ctx.saved_tensors
-        a, b, c, d = x.unbind(1)
-        where_positive = torch.ops.aten.threshold_backward
-        below = where_positive(gradient, lower - upper, 0.0)
-        above = gradient - below
-        result = torch.empty_like(x)
-        for first, second, from_both, difference in ((0, 1, above, b - a), (2, 3, below, d - c)):
-            to_second = where_positive(from_both, difference, 0.0)
-            result[:, second] = to_second
-            torch.sub(from_both, to_second, out=result[:, first])
-        return result
+        return first_maximum_backward(gradient, *ctx.saved_tensors)
+
+
+def first_maximum(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The maximum over dimension 1 of (N, 4, ...), and those of the first two entries and of the last two."""
+    a, b, c, d = x.unbind(1)
+    upper, lower = torch.maximum(a, b), torch.maximum(c, d)
+    return torch.maximum(upper, lower), upper, lower
+
+
+def first_maximum_backward(gradient: Tensor, x: Tensor, upper: Tensor, lower: Tensor) -> Tensor:
+    """The gradient by x of :func:`first_maximum`, all of it at the first of equals.
+
+    ``threshold_backward(g, d, 0)`` is g where d > 0 and 0 elsewhere, in one vectorised pass.
+    """
+    a, b, c, d = x.unbind(1)
+    where_positive = torch.ops.aten.threshold_backward
+    below = where_positive(gradient, lower - upper, 0.0)
+    above = gradient - below
+    result = torch.empty_like(x)
+    for first, second, from_both, difference in ((0, 1, above, b - a), (2, 3, below, d - c)):
+        to_second = where_positive(from_both, difference, 0.0)
+        result[:, second] = to_second
+        torch.sub(from_both, to_second, out=result[:, first])
+    return result

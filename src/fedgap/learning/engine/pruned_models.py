@@ -9,22 +9,27 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedgap.learning.contract import LocalTraining
+
 
 @dataclass(frozen=True)
 class Shape:
     """What a pass's kernels depend on besides its tensors: each model's run, ascending (a run's models are found by
-    counting those of the runs before), the clients a model, and whether each model's gradient is asked for."""
+    counting those of the runs before), the clients a model, whether each model's gradient is asked for, and the local
+    steps, if any; then a model has one client."""
 
     run: tuple[int, ...]
     clients: int
     each: bool = False
+    local: LocalTraining | None = None
 
 
 class PassInput(NamedTuple):
     """The tensors of a pass of G models with n clients each.
 
     ``weights``, ``ranks`` (R, M), ``buffers`` (R, B); ``run`` (G,) and ``keeps`` (G,), each model's run and count of
-    kept parameters; ``inputs`` (G, n·Z, *shape) and ``labels`` (G, n·Z).
+    kept parameters; ``inputs`` (G, n·Z, *shape) and ``labels`` (G, n·Z). With local steps ``inputs`` are
+    (G, τ, Z, *shape), ``labels`` (G, τ, Z) and ``rates`` (R,) each run's rate of its clients' steps; else (0,).
     """
 
     weights: Tensor
@@ -34,6 +39,7 @@ class PassInput(NamedTuple):
     keeps: Tensor
     inputs: Tensor
     labels: Tensor
+    rates: Tensor
 
 
 class Sums(NamedTuple):
@@ -64,39 +70,58 @@ class PruningSteps(Protocol):
         A model's gradient is the sum over its clients of the gradient of the client's mean loss.
         """
 
+    def spread(self, weights: Tensor) -> dict[str, Tensor]:
+        """The parameters by name, to be differentiated by, of models with own weights (G, M); may be views of them."""
+
+    def gradients(self, logits: Tensor, leaves: dict[str, Tensor], labels: Tensor,
+                  clients: int) -> tuple[Tensor, Tensor]:
+        """The clients' mean losses (G, n), and each model's gradient (G, M) of their sum, unmasked, in new memory."""
+
 
 class PlainPruning:
     """By torch's own operations, around a stack's ``spread`` and ``collect``."""
 
     def __init__(self, spread: Callable[[Tensor], dict[str, Tensor]],
                  collect: Callable[[Sequence[Tensor]], Tensor]) -> None:
-        self._spread, self._collect = spread, collect
+        self.spread, self._collect = spread, collect
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
-        """See :class:`PruningSteps`; the other thing are the masks (G, M)."""
-        # As numbers: a CPU multiplies them faster than truth values.
-        masks = (_rows(given.ranks, given, shape) < given.keeps[:, None]).to(given.weights.dtype)
-        return self._spread(_rows(given.weights, given, shape) * masks), masks
+        """See :class:`Pruning`; the other thing are the masks (G, M)."""
+        masks = masks_of(given, shape)
+        return self.spread(rows_of(given.weights, given, shape) * masks), masks
 
     def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
-        """See :class:`PruningSteps`."""
-        logits = logits.to(given.weights.dtype)
-        losses = functional.cross_entropy(logits.flatten(0, 1), given.labels.flatten(), reduction="none")
-        losses = losses.reshape(len(shape.run), shape.clients, -1).mean(-1)
+        """See :class:`Pruning`."""
+        losses, gradients = self.gradients(logits, leaves, given.labels, shape.clients)
+        with torch.no_grad():
+            return sums_of(gradients.mul_(of), losses, given, shape)
+
+    def gradients(self, logits: Tensor, leaves: dict[str, Tensor], labels: Tensor,
+                  clients: int) -> tuple[Tensor, Tensor]:
+        """See :class:`Pruning`."""
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+        losses = losses.reshape(len(logits), clients, -1).mean(-1)
         by_leaf = torch.autograd.grad(losses.sum(), list(leaves.values()), materialize_grads=True, allow_unused=True)
         with torch.no_grad():
-            return self._sums(by_leaf, losses.detach(), given, shape, of)
+            return losses.detach(), self._collect(by_leaf)
 
-    def _sums(self, by_leaf: Sequence[Tensor], losses: Tensor, given: PassInput, shape: Shape, masks: Tensor) -> Sums:
-        gradients = self._collect(by_leaf).mul_(masks)
-        finite = gradients.abs().amax(1).isfinite() & losses.isfinite().all(1)
-        accepted, runs = finite_rows(gradients, finite), len(given.weights)
-        clients = torch.zeros(runs, dtype=torch.int64, device=finite.device)
-        clients = clients.index_add(0, given.run, finite.long(), alpha=shape.clients)
-        kept = torch.zeros(runs, dtype=torch.int32, device=finite.device)
-        kept = kept.scatter_reduce(0, given.run, given.keeps * finite, "amax")
-        return Sums(sum_by_run(accepted, shape.run, runs), clients, kept, losses, finite,
-                    gradients if shape.each else gradients.new_empty(0, gradients.shape[1]))
+
+def masks_of(given: PassInput, shape: Shape) -> Tensor:
+    """Each model's mask (G, M), as numbers: a CPU multiplies them faster than truth values."""
+    return (rows_of(given.ranks, given, shape) < given.keeps[:, None]).to(given.weights.dtype)
+
+
+def sums_of(gradients: Tensor, losses: Tensor, given: PassInput, shape: Shape) -> Sums:
+    """Sums over finite models of masked gradients (G, M) with losses (G, n)."""
+    finite = gradients.abs().amax(1).isfinite() & losses.isfinite().all(1)
+    accepted, runs = finite_rows(gradients, finite), len(given.weights)
+    clients = torch.zeros(runs, dtype=torch.int64, device=finite.device)
+    clients = clients.index_add(0, given.run, finite.long(), alpha=shape.clients)
+    kept = torch.zeros(runs, dtype=torch.int32, device=finite.device)
+    kept = kept.scatter_reduce(0, given.run, given.keeps * finite, "amax")
+    return Sums(sum_by_run(accepted, shape.run, runs), clients, kept, losses, finite,
+                gradients if shape.each else gradients.new_empty(0, gradients.shape[1]))
 
 
 def finite_rows(values: Tensor, finite: Tensor) -> Tensor:
@@ -118,7 +143,7 @@ def sum_by_run(values: Tensor, run: tuple[int, ...], runs: int) -> Tensor:
     return total
 
 
-def _rows(values: Tensor, given: PassInput, shape: Shape) -> Tensor:
+def rows_of(values: Tensor, given: PassInput, shape: Shape) -> Tensor:
     """Each model's row of (R, M); of one run, one row that broadcasts."""
     if len(set(shape.run)) == 1:
         return values[shape.run[0] : shape.run[0] + 1]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedgap.learning.engine.arrange import home
+from fedgap.learning.engine.batch_last import fits, lenet_batch_last
 from fedgap.learning.engine.forwards import ByModel, Forward, Grouped
 from fedgap.learning.engine.pooling import convolve_and_pool
 from fedgap.learning.engine.residual import ResidualStack
@@ -19,6 +20,17 @@ from fedgap.learning.models.mlp import MLP
 from fedgap.learning.models.resnet import ResNet
 
 Tensors = Mapping[str, Tensor]
+
+
+def local_stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device,
+                   image: torch.Size) -> Forward | None:
+    """A stack for local steps on images (C, H, W), where there is a faster one for them than :func:`stack_of`'s.
+
+    Gradients of FedSGD keep theirs, so that results stay what they were, bit for bit.
+    """
+    if type(module) is LeNet5 and device.type == "cpu" and dtype is not torch.bfloat16 and fits(*image[1:]):
+        return ByModel(lenet_batch_last, layout, dtype)
+    return None
 
 
 def stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device) -> Forward | None:

@@ -93,7 +93,7 @@ class Repeated:
 
         def segment(rounds: int, ratio: Floats) -> Segment:
             columns = (np.where(point.selected, c, 0.0) for c in (ratio, point.power_w, point.frequency_hz))
-            return Segment(rounds, point.selected, *columns)
+            return Segment(rounds, point.selected, *columns, local_steps=self.problem.local_steps)
 
         first = [segment(self.dense_rounds, np.zeros(self.problem.size))] if self.dense_rounds else []
         rest = [segment(self.pruned_rounds, point.ratio)] if self.pruned_rounds else []

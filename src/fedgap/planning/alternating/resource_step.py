@@ -23,7 +23,7 @@ def upload_energy_slope(fleet: Fleet, power_w: Floats) -> Floats:
     """
     noise = fleet.uplink_noise_psd_w_hz[..., None]
     rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, noise)
-    bits, received = fleet.gradient_bits, power_w * fleet.uplink_gain
+    bits, received = fleet.uplink_bits, power_w * fleet.uplink_gain
     fall = bits * received * fleet.bandwidth_hz
     return np.asarray(bits / rate - fall / (rate**2 * (fleet.bandwidth_hz * noise + received) * np.log(2.0)))
 
@@ -117,7 +117,7 @@ class ResourceStep:
         compute_s = fleet.cycles / fleet.max_frequency_hz
         compute_j = fleet.pue * fleet.capacitance * fleet.cycles * fleet.max_frequency_hz**2
         # Seconds at one nat a symbol where the power is free, at p^max where it is not.
-        upload_s = fleet.gradient_bits * np.log(2.0) / (fleet.bandwidth_hz * log_snr)
+        upload_s = fleet.uplink_bits * np.log(2.0) / (fleet.bandwidth_hz * log_snr)
         upload_s = upload_s * (log_snr if repeated.scheme.power else 1.0)
         numbers = {
             "compute_j": rounds * compute_j / budget,

@@ -211,6 +211,8 @@ function drawTerms() {
 function drawGap() {
   $("gap-text").textContent = plan.lower_bound === null ? (certified ? "No bound is certified here." : "The certificate is pending.")
     : `No plan is better than θ = ${number(plan.lower_bound, 6)}; this one is within ${percent(Math.max(0, plan.gap), 3)} of it.`;
+  const steps = Math.max(1, ...(plan.segments ?? []).map((segment) => segment.local_steps ?? 1));
+  if (steps > 1) $("gap-text").textContent += ` θ bounds the training with one gradient step per client and round; it does not cover the ${steps} local steps of these rounds.`;
 }
 
 function drawTable() {

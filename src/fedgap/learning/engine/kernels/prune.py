@@ -144,15 +144,25 @@ class KernelPruning:
             size, split, models, MODELS=triton.next_power_of_2(models), **_TILE)
         return Leaves(self.arrangement, matrices, vectors, models), bad
 
+    def spread(self, weights: Tensor) -> Leaves:
+        """See :class:`Pruning`."""
+        models = len(weights)
+        index, _ = self.arrangement.index(models, weights.device)
+        layered, split = weights.reshape(-1).index_select(0, index), models * self.arrangement.matrix_size
+        return Leaves(self.arrangement, layered[:split].to(self.arrangement.dtype), layered[split:], models)
+
+    def gradients(self, logits: Tensor, leaves: dict[str, Tensor], labels: Tensor,
+                  clients: int) -> tuple[Tensor, Tensor]:
+        """See :class:`Pruning`."""
+        losses, matrices, vectors = _backward(logits, leaves, labels, clients)
+        _, inverse = self.arrangement.index(len(logits), logits.device)
+        return losses, torch.cat([matrices.to(vectors.dtype), vectors]).index_select(0, inverse).view(len(logits), -1)
+
     def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
-        """See :class:`PruningSteps`."""
-        losses, towards = cross_entropy(logits.detach(), given.labels, shape.clients)
-        by_leaf = torch.autograd.grad(logits, list(leaves.values()), towards, materialize_grads=True,
-                                      allow_unused=True)
+        """See :class:`Pruning`."""
+        losses, matrices, vectors = _backward(logits, leaves, given.labels, shape.clients)
         models, (runs, size) = len(shape.run), given.weights.shape
         device = given.weights.device
-        assert isinstance(leaves, Leaves)
-        matrices, vectors = leaves.flat(by_leaf)
         total = torch.empty(runs, size, device=device)
         each = torch.empty(models if shape.each else 0, size, device=device)
         accepted = torch.empty(runs, dtype=torch.int64, device=device)
@@ -165,3 +175,12 @@ class KernelPruning:
         _settle[grid](*common, losses, total, accepted, kept, finite.view(torch.uint8), size, matrices.numel(), models,
                       shape.clients, MODELS=block, BLOCK=_TILE["BLOCK"])
         return Sums(total, accepted, kept, losses, finite, each)
+
+
+def _backward(logits: Tensor, leaves: dict[str, Tensor], labels: Tensor,
+              clients: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The clients' mean losses (G, n), and the gradients of matrices and of vectors in arranged memory."""
+    assert isinstance(leaves, Leaves)
+    losses, towards = cross_entropy(logits.detach(), labels, clients)
+    by_leaf = torch.autograd.grad(logits, list(leaves.values()), towards, materialize_grads=True, allow_unused=True)
+    return losses, *leaves.flat(by_leaf)

@@ -1,0 +1,45 @@
+"""Which training samples are set aside for validation, so that nothing is ever chosen by the test set."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgap.errors import InputError
+from fedgap.streams import stream
+
+
+def validation_indices(labels: NDArray[np.int64], wanted: float, seed: int) -> NDArray[np.int64]:
+    """Positions of the training samples to set aside, ascending, drawn class by class from the stream ``validation``.
+
+    :param labels: classes of the training samples, shape (n,).
+    :param wanted: a share of them (above 0, below 1) or their number (1 and more).
+    """
+    counts = np.bincount(labels)
+    most = int(np.maximum(counts - 1, 0).sum())
+    if not (0 < wanted < 1 or (wanted >= 1 and float(wanted).is_integer())):
+        raise InputError(f"data.validation: must be a share between 0 and 1, or a whole number of samples; got "
+                         f"{wanted:g}")
+    number = round(wanted * len(labels)) if wanted < 1 else int(wanted)
+    if not 1 <= number <= most:
+        raise InputError(f"data.validation: {number} of {len(labels)} training samples cannot be set aside; between 1 "
+                         f"and {most} can, so that every class keeps one to train with")
+    draw = stream(seed, "validation")
+    taken = [draw.permutation(np.flatnonzero(labels == z))[:count]
+             for z, count in enumerate(_shares(counts, number))]
+    return np.sort(np.concatenate(taken))
+
+
+def _shares(counts: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+    """``number`` samples divided among the classes in proportion to ``counts``, each class keeping one.
+
+    Every class gets the whole part of its exact share, and the rest goes to the largest fractions.
+    """
+    room = np.maximum(counts - 1, 0)
+    exact = number * counts / counts.sum()
+    shares: NDArray[np.int64] = np.minimum(np.floor(exact).astype(np.int64), room)
+    order = np.argsort(shares - exact, kind="stable")  # largest fraction first, then the smaller class number
+    while missing := number - int(shares.sum()):
+        open_classes = [z for z in order if shares[z] < room[z]][:missing]
+        shares[open_classes] += 1
+    return shares

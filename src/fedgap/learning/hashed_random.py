@@ -1,0 +1,68 @@
+"""Random numbers that are a hash of (client's key, round, local step, counter), equal on every device.
+
+Every client has a 64-bit key from a named stream (:mod:`fedgap.streams`); the i-th number of a round is a hash of the
+key, the round and i (the finaliser of SplitMix64, a counter-based generator). No state is carried from round to round,
+so that a resumed run, a stacked run and a real device draw the same numbers in whatever order they work. Tensors are
+int64; their products wrap modulo 2^64 as those of unsigned numbers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedgap.streams import stream_seed
+
+
+def _signed(bits: int) -> int:
+    """The 64-bit signed number of the same bits."""
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+_ROUND, _STEP, _COUNTER = map(_signed, (0x9E3779B97F4A7C15, 0xA0761D6478BD642F, 0xD1B54A32D192ED03))
+_MIX = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
+
+
+def client_keys(seed: int, stream: str, clients: int | Sequence[int]) -> np.ndarray:
+    """The clients' keys in a named stream, (N,) uint64: of clients 0..N-1, or of those listed."""
+    members = range(clients) if isinstance(clients, int) else clients
+    return np.array([stream_seed(seed, stream, n) for n in members], dtype=np.uint64)
+
+
+def hashes(keys: Tensor, rounds: Tensor | int, steps: Tensor | int, counters: Tensor) -> Tensor:
+    """64 random bits for each (key, round, local step, counter), int64; the arguments are broadcast."""
+    start = _mixed(keys + _product(_ROUND, rounds + 1) + _product(_STEP, steps))
+    return _mixed(start + _COUNTER * (counters + 1))
+
+
+def uniform(bits: Tensor) -> Tensor:
+    """Numbers in [0, 1), float64 with 53 random bits."""
+    return _shifted(bits, 11).double() * 2.0**-53
+
+
+def uniform_pairs(bits: Tensor) -> Tensor:
+    """Numbers in [0, 1), float32 with 24 random bits: (..., 2·n) from ``bits`` (..., n), two from each.
+
+    The upper three bytes of the lower half give the first number of a pair, those of the upper half the second.
+    """
+    return ((bits.view(torch.int32) >> 8) & 0xFFFFFF).float().mul_(2.0**-24)
+
+
+def _product(factor: int, value: Tensor | int) -> Tensor | int:
+    """The product modulo 2^64, as a signed number."""
+    return _signed(factor * value % 2**64) if isinstance(value, int) else factor * value
+
+
+def _mixed(z: Tensor) -> Tensor:
+    """The finaliser of SplitMix64; ``z`` is overwritten."""
+    z.bitwise_xor_(_shifted(z, 30)).mul_(_MIX[0])
+    z.bitwise_xor_(_shifted(z, 27)).mul_(_MIX[1])
+    return z.bitwise_xor_(_shifted(z, 31))
+
+
+def _shifted(z: Tensor, bits: int) -> Tensor:
+    """The right shift of unsigned numbers: zeros come in from the left."""
+    return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)

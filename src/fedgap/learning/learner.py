@@ -1,0 +1,96 @@
+"""How a run learns: what its clients do in a round, and how the server moves the weights by the clients' mean update.
+
+A :class:`Learner` is plain numbers, so that a run's folder keeps it and a deployed node receives it. The simulator, the
+server and every node make the same :class:`ServerUpdate` of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedgap.learning.contract import LocalTraining
+from fedgap.learning.rate_schedules import SCHEDULES, WARM_UP_SHARE, factor
+from fedgap.learning.server_optimisers import ServerOptimiser, server_optimiser
+
+_MOST_ROUNDS = 10**7
+
+
+@dataclass(frozen=True)
+class Learner:
+    """One run's learner; the default is plain FedSGD.
+
+    ``rate`` η of the clients' steps and ``server_rate`` η_s; ``rounds`` that the plan has; the fields of
+    :class:`~fedgap.learning.contract.LocalTraining`; the name and momentum of the server's optimiser; ``schedule``, one
+    of :data:`~fedgap.learning.rate_schedules.SCHEDULES`, and ``warm_up``, the share of the rounds in which the rate
+    rises if the schedule has a warm-up.
+    """
+
+    rate: float
+    rounds: int
+    local_steps: int = 1
+    client_momentum: float = 0.0
+    proximal: float = 0.0
+    clip_norm: float | None = None
+    optimiser: str = "sgd"
+    server_rate: float = 1.0
+    server_momentum: float = 0.9
+    schedule: str = "constant"
+    warm_up: float = WARM_UP_SHARE
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule {self.schedule!r} is not known; it is one of {', '.join(SCHEDULES)}")
+        if not 1 <= self.rounds <= _MOST_ROUNDS:
+            raise ValueError(f"a run has 1 to {_MOST_ROUNDS} rounds, not {self.rounds}")
+
+    @property
+    def local(self) -> LocalTraining:
+        """What a client does in a round."""
+        return LocalTraining(self.local_steps, self.client_momentum, self.proximal, self.clip_norm)
+
+    @property
+    def server(self) -> ServerOptimiser:
+        """The server's optimiser."""
+        return server_optimiser(self.optimiser, self.server_momentum)
+
+    def rates(self) -> Tensor:
+        """The clients' and the server's rate in each round, shape (rounds, 2) float64."""
+        server, (warms_up, cosine) = self.server, SCHEDULES[self.schedule]
+        warm_up = self.warm_up if warms_up else 0.0
+        factors = (factor(s, self.rounds, cosine=cosine, warm_up=warm_up) for s in range(self.rounds))
+        return torch.tensor([server.scheduled(self.rate, self.server_rate, f) for f in factors], dtype=torch.float64)
+
+
+class ServerUpdate:
+    """The server's optimiser of R runs with its state. The learners may differ in their rates and schedules only."""
+
+    def __init__(self, learners: Sequence[Learner], weights: Tensor) -> None:
+        """``weights`` (R, M) before the first round."""
+        self.steps, self._optimiser = learners[0].local_steps, learners[0].server
+        tables = [learner.rates() for learner in learners]
+        longest = max(len(table) for table in tables)
+        padded = [torch.cat([table, table[-1:].expand(longest - len(table), 2)]) for table in tables]
+        self._rates = torch.stack(padded, dim=1).to(weights)  # (rounds, R, 2)
+        self.state = self._optimiser.init(weights)
+
+    def client_rates(self, round: int) -> Tensor:
+        """η of each run in a round, (R,)."""
+        return self._rates[round, :, 0]
+
+    def apply(self, weights: Tensor, direction: Tensor, known: Tensor, round: int) -> Tensor:
+        """The weights (R, M) after a round whose mean update ū is ``direction`` (R, M).
+
+        ``known`` (R, M) is True where at least one accepted client kept the weight.
+        """
+        rates = self._rates[round, :, :, None]
+        weights, self.state = self._optimiser.step(weights, rates[:, 0] * direction, known, rates[:, 1], self.state)
+        return weights
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Continue with these runs only."""
+        self._rates = self._rates[:, rows]
+        self.state = {name: tensor[rows] for name, tensor in self.state.items()}

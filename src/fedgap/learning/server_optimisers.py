@@ -1,0 +1,148 @@
+"""How the server turns a round's mean update into a step of the global weights.
+
+The direction of a round is η·ū, the clients' rate times the mean of their updates (:mod:`fedgap.learning.contract`):
+how far the clients' models moved on average. In the papers on federated optimisation it is called the negative
+pseudo-gradient, −Δ. With the server's rate η_s, element by element:
+
+    sgd        ω ← ω − η_s·d                                                FedSGD, FedAvg
+    momentum   v ← β·v + d;  ω ← ω − η_s·v                                  FedAvgM (Hsu et al. 2019)
+    nesterov   v ← β·v + d;  ω ← ω − η_s·(d + β·v)                          as torch.optim.SGD(nesterov=True)
+    adam       m ← β·m + (1 − β)·d;  v ← β₂·v + (1 − β₂)·d²                 FedAdam (Reddi et al. 2021)
+    yogi       m as in adam;  v ← v − (1 − β₂)·d²·sign(v − d²)              FedYogi (Reddi et al. 2021)
+               both: ω ← ω − η_s·m/(√v + ε)
+
+State starts at 0. Adam and Yogi do not correct the bias of that start, as in the paper.
+
+A weight that no accepted client kept in a round (``kept`` False) does not move in that round, and its state stays as
+it was: nothing was learned of it, so its momentum neither decays nor pushes. A server may therefore broadcast the step
+it made for the kept weights only.
+
+Optimisers are immutable. State is a dictionary of tensors (R, M), one row for each run, so that runs are selected,
+stacked, saved and restored row by row, under the names in :attr:`ServerOptimiser.state_names`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+State = dict[str, Tensor]
+"""Tensors (R, M) by name."""
+
+
+@dataclass(frozen=True)
+class ServerOptimiser:
+    """Plain SGD, and what the others share.
+
+    ``default_rate``: sgd and the momentum methods take directions that already have the clients' rate, so 1. Adam and
+    Yogi divide the direction by its typical size, so that the rate itself is about what a weight moves in a round:
+    0.01, the middle of what Reddi et al. found best in their tasks (10⁻²·⁵ to 10⁻¹·⁵).
+
+    ``adaptive``: whether a step's length does not follow the direction's. A schedule of rates then has to multiply the
+    server's rate; else it multiplies the clients', and the step follows. See :meth:`scheduled`.
+    """
+
+    state_names: ClassVar[tuple[str, ...]] = ()
+    default_rate: ClassVar[float] = 1.0
+    adaptive: ClassVar[bool] = False
+
+    def init(self, weights: Tensor) -> State:
+        """The state before the first round, for weights (R, M)."""
+        return {name: torch.zeros_like(weights) for name in self.state_names}
+
+    def update(self, direction: Tensor, kept: Tensor, rate: float | Tensor, state: Mapping[str, Tensor],
+               ) -> tuple[Tensor, State]:
+        """What is subtracted from the weights, and the next state.
+
+        ``direction`` d (R, M), 0 where not ``kept`` (R, M) bool; ``rate`` η_s, a number or one for each run (R, 1).
+        """
+        return rate * direction, {}
+
+    def step(self, weights: Tensor, direction: Tensor, kept: Tensor, rate: float | Tensor,
+             state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+        """The next weights and state; see :meth:`update`."""
+        update, after = self.update(direction, kept, rate, state)
+        return weights - update, after
+
+    def scheduled(self, client_rate: float, server_rate: float, factor: float) -> tuple[float, float]:
+        """The clients' and the server's rate in a round whose schedule gives ``factor``."""
+        return (client_rate, factor * server_rate) if self.adaptive else (factor * client_rate, server_rate)
+
+
+@dataclass(frozen=True)
+class Momentum(ServerOptimiser):
+    """Heavy-ball momentum."""
+
+    momentum: float = 0.9
+    state_names: ClassVar[tuple[str, ...]] = ("velocity",)
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.momentum < 1.0:
+            raise ValueError(f"momentum lies in [0, 1), not {self.momentum}")
+
+    def update(self, direction: Tensor, kept: Tensor, rate: float | Tensor, state: Mapping[str, Tensor],
+               ) -> tuple[Tensor, State]:
+        """See :class:`ServerOptimiser`."""
+        velocity = torch.where(kept, self.momentum * state["velocity"] + direction, state["velocity"])
+        return torch.where(kept, rate * self._ahead(velocity, direction), 0.0), {"velocity": velocity}
+
+    def _ahead(self, velocity: Tensor, direction: Tensor) -> Tensor:
+        return velocity
+
+
+@dataclass(frozen=True)
+class Nesterov(Momentum):
+    """Momentum that looks one step ahead."""
+
+    def _ahead(self, velocity: Tensor, direction: Tensor) -> Tensor:
+        return direction + self.momentum * velocity
+
+
+@dataclass(frozen=True)
+class Adam(Momentum):
+    """Steps of about equal length for all weights. ``momentum`` is β₁, ``second_momentum`` β₂.
+
+    ``epsilon`` is the paper's degree of adaptivity (τ there): weights whose directions are typically smaller than it
+    move in proportion to them.
+    """
+
+    second_momentum: float = 0.99
+    epsilon: float = 1e-3
+    state_names: ClassVar[tuple[str, ...]] = ("first_moment", "second_moment")
+    default_rate: ClassVar[float] = 0.01
+    adaptive: ClassVar[bool] = True
+
+    def update(self, direction: Tensor, kept: Tensor, rate: float | Tensor, state: Mapping[str, Tensor],
+               ) -> tuple[Tensor, State]:
+        """See :class:`ServerOptimiser`."""
+        before = state["first_moment"], state["second_moment"]
+        first = torch.where(kept, self.momentum * before[0] + (1.0 - self.momentum) * direction, before[0])
+        second = torch.where(kept, self._second_moment(before[1], direction.square()), before[1])
+        update = torch.where(kept, rate * first / (second.sqrt() + self.epsilon), 0.0)
+        return update, {"first_moment": first, "second_moment": second}
+
+    def _second_moment(self, before: Tensor, square: Tensor) -> Tensor:
+        return self.second_momentum * before + (1.0 - self.second_momentum) * square
+
+
+@dataclass(frozen=True)
+class Yogi(Adam):
+    """Adam whose second moment changes by no more than a share of d², so that it forgets slowly."""
+
+    def _second_moment(self, before: Tensor, square: Tensor) -> Tensor:
+        return before - (1.0 - self.second_momentum) * square * (before - square).sign()
+
+
+OPTIMISERS: dict[str, type[ServerOptimiser]] = {
+    "sgd": ServerOptimiser, "momentum": Momentum, "nesterov": Nesterov, "adam": Adam, "yogi": Yogi}
+"""By the name an experiment gives in ``learning.server.optimiser``."""
+
+
+def server_optimiser(name: str, momentum: float = 0.9) -> ServerOptimiser:
+    """The optimiser ``name`` of :data:`OPTIMISERS`; ``momentum`` is its β, or β₁, where it has one."""
+    if name not in OPTIMISERS:
+        raise ValueError(f"server optimiser {name!r} is not known; it is one of {', '.join(OPTIMISERS)}")
+    kind = OPTIMISERS[name]
+    return kind(momentum=momentum) if issubclass(kind, Momentum) else kind()

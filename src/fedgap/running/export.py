@@ -1,0 +1,92 @@
+"""A run's model as one file for programs without fedgap: TorchScript or ONNX, standardisation included."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from fedgap.errors import InputError
+from fedgap.files import write_bytes
+from fedgap.learning.data import InputFormat
+from fedgap.running.predict import TrainedModel
+
+Format = Literal["torchscript", "onnx"]
+_ONNX_PACKAGES = ("onnx", "onnxscript")
+"""What torch needs beside itself to write ONNX."""
+
+
+class RawModel(nn.Module):
+    """From samples as a person has them, (n, c, h, w) or (n, features) of any number format, to probabilities.
+
+    Images of one channel may also come as (n, h, w). The result is (n, classes) float32.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, module: nn.Module, inputs: InputFormat) -> None:
+        super().__init__()
+        self.module, self._shape = module, inputs.shape
+        known, broadcast = inputs.preprocessing, (1, -1, *[1] * (len(inputs.shape) - 1))
+        for name, values in (("mean", known.mean if known else (0.0,)),
+                             ("deviation", known.deviation if known else (1.0,))):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32).reshape(broadcast))
+
+    def forward(self, samples: Tensor) -> Tensor:
+        """Probabilities (n, classes)."""
+        if len(self._shape) == 3 and self._shape[0] == 1:
+            samples = samples.reshape(-1, *self._shape)
+        logits: Tensor = self.module((samples.to(torch.float32) - self.mean) / self.deviation)
+        return logits.softmax(1)
+
+
+def export(model: TrainedModel, out: str | Path, file_format: Format = "torchscript") -> Path:
+    """Writes the model to ``out``. A TorchScript file holds the classes' names as the extra file ``class_names.json``.
+
+    TorchScript is compared with the model on another number of samples before it is written.
+    """
+    out, raw = Path(out), RawModel(copy.deepcopy(model.module), model.inputs).eval().requires_grad_(False)
+    if file_format not in get_args(Format):
+        raise InputError(f"--format: {file_format!r} is not known; it is one of {', '.join(get_args(Format))}")
+    if not out.parent.is_dir():
+        raise InputError(f"--out: the folder {out.parent} does not exist")
+    draw = torch.Generator().manual_seed(0)
+    two, three = (torch.randn(n, *model.inputs.shape, generator=draw) for n in (2, 3))
+    name = model.job.model["name"]
+    try:
+        if file_format == "onnx":
+            _write_onnx(raw, two, out)
+        else:
+            _write_torchscript(raw, two, three, out, model.inputs.class_names)
+    except InputError:
+        raise
+    except Exception as error:  # whatever torch says about a user's module
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"model: {name} cannot be exported as {file_format} ({reason})") from error
+    return out
+
+
+def _write_torchscript(raw: RawModel, example: Tensor, other: Tensor, out: Path, names: tuple[str, ...]) -> None:
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that torch.jit is deprecated; the comparison below is what counts
+        traced = torch.jit.trace(raw, example)  # type: ignore[no-untyped-call]
+        if not torch.allclose(traced(other), raw(other), rtol=1e-4, atol=1e-6):
+            raise ValueError("its computation depends on the number of samples")
+        torch.jit.save(traced, file, _extra_files={"class_names.json": json.dumps(names)})
+    write_bytes(out, file.getvalue())
+
+
+def _write_onnx(raw: RawModel, example: Tensor, out: Path) -> None:
+    if absent := [package for package in _ONNX_PACKAGES if find_spec(package) is None]:
+        raise InputError(f"--format: onnx needs the package {' and '.join(absent)}; pip install {' '.join(absent)}")
+    torch.onnx.export(raw, (example,), str(out), input_names=["samples"], output_names=["probabilities"],
+                      dynamic_shapes=({0: torch.export.Dim("n")},), dynamo=True)

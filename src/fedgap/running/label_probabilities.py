@@ -1,0 +1,53 @@
+"""With which probability each client of a plan draws each label: ``as_is``, ``balanced``, or matched to the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedgap.learning.data.label_sampling import balanced_probabilities
+from fedgap.theory.label_matching import label_divergence, match_labels
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSampling:
+    """``probabilities`` (G, N, C), 0 for clients that are not selected; empty for batches that are drawn as they are.
+
+    ``summary`` has the mean over the plan's rounds of KL(m‖t) in nats, where m is the selected clients' mean label
+    distribution and t the target: of their data (``label_divergence``) and as they draw (``drawn_label_divergence``).
+    """
+
+    probabilities: Array = field(default_factory=lambda: np.empty((0, 0, 0)))
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def label_sampling(batches: str, selected: NDArray[np.bool_], schedule: Counts, label_counts: Counts, target: Array, *,
+                   samples_per_round: Array, max_repeat: float) -> LabelSampling:
+    """The label probabilities of a plan.
+
+    :param batches: ``as_is``, ``balanced`` or ``target``; :param selected: of each segment, (G, N);
+    :param schedule: the segment of each round, (R,); :param label_counts: of each client, (N, C);
+    :param target: the target distribution, (C,), positive; :param samples_per_round: τ·Z_n, (N,);
+    :param max_repeat: see :func:`fedgap.theory.label_matching.largest_probabilities`.
+    """
+    if batches == "as_is":
+        return LabelSampling()
+    rounds = np.bincount(schedule, minlength=len(selected))
+    draws = (rounds @ selected) * samples_per_round
+    probabilities = np.zeros((len(selected), *label_counts.shape))
+    divergences = np.zeros((len(selected), 2))
+    for segment, chosen in enumerate(selected):
+        counts = label_counts[chosen]
+        drawn = (balanced_probabilities(counts) if batches == "balanced" else
+                 match_labels(counts, target, max_repeat=max_repeat, draws=draws[chosen]).probabilities)
+        probabilities[segment, chosen] = drawn
+        natural = counts / counts.sum(axis=1, keepdims=True)
+        divergences[segment] = [float(label_divergence(labels.mean(axis=0), target)) for labels in (natural, drawn)]
+    before, after = rounds @ divergences / rounds.sum()
+    return LabelSampling(probabilities, {"label_divergence": float(before), "drawn_label_divergence": float(after)})

@@ -1,0 +1,108 @@
+"""When to end a training before its rounds are done: the target is reached, nothing improves, or it diverges.
+
+The rules are pure: they see what was measured so far and carry no state, so that a resumed run decides alike. The
+accuracies are those of the validation split, never of the test set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedgap.errors import InputError
+
+
+@dataclass(frozen=True)
+class StoppingRule:
+    """Ends a training that is good enough, or no longer improves, and leaves the rest of the budgets unspent."""
+
+    accuracy: float | None = None
+    """The validation accuracy to stop at; None to ignore."""
+    target_evaluations: int = 1
+    """So many evaluations in a row must reach the target."""
+    patience: int | None = None
+    """Evaluations without a new best accuracy after which to stop; None to ignore."""
+
+    def __post_init__(self) -> None:
+        if self.accuracy is not None and not 0.0 < self.accuracy <= 1.0:
+            raise InputError("stop.accuracy: must be a share above 0 and at most 1, such as 0.95; got "
+                             f"{self.accuracy:g}")
+        for key in ("target_evaluations", "patience"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise InputError(f"stop.{key}: must be at least 1; got {value}")
+
+    def reason(self, accuracies: Sequence[float]) -> str:
+        """Why to stop after these validation accuracies, in the order of their evaluations; "" to continue."""
+        target, needed = self.accuracy, self.target_evaluations
+        if target is not None and len(accuracies) >= needed and min(accuracies[-needed:]) >= target:
+            return f"the validation accuracy {accuracies[-1]:.2%} reached the target of {target:.2%}"
+        if self.patience is not None and accuracies:
+            waited = len(accuracies) - 1 - accuracies.index(max(accuracies))  # the first of equals is the new best
+            if waited >= self.patience:
+                return (f"the validation accuracy did not improve on {max(accuracies):.2%} in {waited} "
+                        f"evaluation{'s' * (waited > 1)}")
+        return ""
+
+
+@dataclass(frozen=True)
+class DivergenceRule:
+    """Ends a training whose loss is not finite, or stays far above the loss that it began with."""
+
+    classes: int
+    factor: float = 3.0
+    """Far above: so many times the first loss. Momentum and large rates overshoot for a while by less than this."""
+    evaluations: int = 3
+    """In a row."""
+
+    def reason(self, first_loss: float, losses: Sequence[float | None], rate: float,
+               key: str = "scenario.learning.rate") -> str:
+        """Why to stop, and what to change; "" to continue.
+
+        :param first_loss: of the first round's mini-batches, at the initial weights.
+        :param losses: on training or validation samples, one per evaluation so far; None where not finite.
+        :param rate: the learning rate, whose ``key`` is named with a smaller value to try.
+        """
+        advice = f"try a smaller rate, for example {key}={rate / 3:.2g} instead of {rate:g}"
+        if losses and not _finite(losses[-1]):
+            return f"training diverged: the loss is no longer finite; {advice}"
+        # A loss of ln(classes) is that of guessing: a model that began better may return there without having diverged.
+        limit = self.factor * max(first_loss, math.log(self.classes))
+        last = [loss for loss in losses[-self.evaluations:] if loss is not None]
+        if len(last) == self.evaluations and min(last) > limit:
+            shown = ", ".join(f"{loss:.3g}" for loss in last)
+            return (f"training diverged: the loss was {shown} at the last {self.evaluations} evaluations, and "
+                    f"{first_loss:.3g} in the first round; {advice}")
+        return ""
+
+
+def _finite(loss: float | None) -> bool:
+    return loss is not None and math.isfinite(loss)
+
+
+@dataclass
+class Progress:
+    """A run's evaluations, as far as the rules need them, and their verdict; a checkpoint holds it."""
+
+    first_loss: float | None = None
+    """Of the initial weights, where anybody looked."""
+    accuracies: list[float] = field(default_factory=list)
+    losses: list[float | None] = field(default_factory=list)
+    ended: str = ""
+    """Why the training ended early; "" while it continues."""
+
+    def judge(self, rules: StoppingRule, divergence: DivergenceRule | None, event: dict[str, Any], *,
+              all_rejected: bool, rate: float, key: str) -> None:
+        """Take in a round's evaluation and decide.
+
+        ``all_rejected``: updates came, and none of them was finite. ``rate`` and its ``key``: what may be too large.
+        """
+        if "validation_accuracy" in event:
+            self.accuracies.append(event["validation_accuracy"])
+            self.ended = rules.reason(self.accuracies)
+        if divergence is not None and self.first_loss is not None:
+            loss = event.get("training_set_loss", event.get("validation_loss"))
+            self.losses.append(None if all_rejected else loss)
+            self.ended = divergence.reason(self.first_loss, self.losses, rate, key) or self.ended
