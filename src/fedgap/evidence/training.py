@@ -11,6 +11,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from fedgap.errors import FedgapError
 from fedgap.learning.data import Dataset
+from fedgap.learning.learner import Learner
 from fedgap.learning.masks import keep_count
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
@@ -58,8 +60,17 @@ def training_key(job: Job) -> str:
         job.accounting, job.faults.to_dict(), digest(keeps[job.schedule]), digest(job.batch_size), digest(job.indices),
         digest(job.sizes), [job.importance, *ties, job.evaluate_pruned] if pruned else None,
         *([job.aggregator] if job.aggregator != "mean" else []),  # keys of stored records stay as they are
+        *_learner(job),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _learner(job: Job) -> list[Any]:
+    """Return what distinguishes the job's learner from plain FedSGD, which has nothing here."""
+    settings = [asdict(job.learner), job.batches, job.weighting, job.upload_bits, job.weights]
+    plain = [asdict(Learner(job.learning_rate, job.rounds)), "as_is", "equal", 32, None]
+    probabilities = hashlib.sha256(np.ascontiguousarray(job.label_probabilities).tobytes()).hexdigest()[:16]
+    return [] if settings == plain else [*settings, probabilities]
 
 
 def kind(job: Job) -> str:
@@ -69,8 +80,7 @@ def kind(job: Job) -> str:
     separately (two mixed stacks of twelve took two and three times as long as the others).
     """
     alternates = np.count_nonzero(np.diff(job.schedule)) > 1
-    return json.dumps([job.model, job.data_sha256, job.engine, job.device, job.precision, job.threads, job.importance,
-                       job.accounting, digest(job.schedule) if alternates else ""], sort_keys=True)
+    return json.dumps([job.kind, job.importance, digest(job.schedule) if alternates else ""])
 
 
 def stacks(jobs: Mapping[str, Job], at_once: int) -> list[list[str]]:
