@@ -16,7 +16,8 @@ _IN_THE_WHEEL = Path(__file__).with_name("figures")
 FOLDER = _IN_THE_WHEEL if _IN_THE_WHEEL.is_dir() else Path(__file__).parents[3] / "experiments"
 """One folder per figure with its definition and results: ``experiments`` in a clone, copied into the wheel by
 ``setup.py``."""
-FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured")
+FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured",
+           "learner")
 """What ``fedgap reproduce`` can make."""
 PRESETS = ("quick", "paper")
 KINDS = ("partitions", "loss", "accuracy")

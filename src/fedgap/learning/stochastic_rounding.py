@@ -61,7 +61,8 @@ def _rounded(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int)
     block = (masks.cumsum(-1) - 1).clamp_(min=0) >> _BLOCK_SHIFT  # of each kept value; some block where pruned
     values = torch.where(masks, values.float(), 0.0)
     scales = torch.zeros(*values.shape[:-1], -(-size // BLOCK), device=values.device)
-    scales = scales.scatter_reduce_(-1, block, values.abs(), "amax").div_(largest)
+    scales = scales.scatter_reduce_(-1, block, values.abs(), "amax")
+    scales /= torch.full_like(scales, largest)  # by a plain number a GPU would multiply by its inverse, which is inexact
     scale = scales.gather(-1, block)
     multiple = torch.where(scale > 0, values / scale, 0.0).clamp_(-largest, largest)
     lower = multiple.floor()

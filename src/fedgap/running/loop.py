@@ -185,7 +185,8 @@ class Rounds:
         assert not self._pending
         self.accounts = [self.accounts[row] for row in rows]
         self.model.keep(rows)
-        self.clients.keep(self.accounts)
+        if rows:  # nobody computes for no run
+            self.clients.keep(self.accounts)
 
     def state(self, row: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a checkpoint of one run must hold. Nothing may be pending."""
