@@ -8,11 +8,13 @@ are its arguments, and its answer stands between the marks. Data that does not e
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from fedgap.evidence.results import by_seed
 from fedgap.evidence.store import Store
@@ -21,6 +23,7 @@ from tools import EXPERIMENTS, ROOT, benchmark_numbers
 from tools.benchmark_numbers import ABSENT, data, short
 from tools.claim_verdicts import number
 from tools.guide import DEFAULT, MEASURED, NO_LABELS
+from tools.savings import AXES, spent_at, written
 from tools.scheme_claims import on_average
 
 MARK = re.compile(r"(<!-- n: ([^>]+?) -->)(.*?)(<!-- / -->)", re.DOTALL)
@@ -84,6 +87,36 @@ def measured(panel: str, value: str, other: str) -> str:
     return interval([100.0 * (first[seed] - second[seed]) for seed in seeds]).signed()
 
 
+def _learner_rows(panel: str, sigma: str) -> dict[int, dict[str, Any]]:
+    """The runs of a panel of ``experiments/learner`` at one σ, by seed; panels are numbered from 0."""
+    rows = data("experiments/learner/results.json")["panels"][int(panel)]["rows"]
+    return {row["seed"]: row for row in rows if row["value"] == float(sigma) and row["accuracy"] is not None}
+
+
+def learner(panel: str, sigma: str) -> str:
+    """A learner's accuracy in per cent over seeds."""
+    mean = interval([100.0 * row["accuracy"] for row in _learner_rows(panel, sigma).values()])
+    return f"{mean.mean:.2f} ± {mean.half:.2f}"
+
+
+def learner_gain(panel: str, other: str, sigma: str) -> str:
+    """One learner's accuracy minus another's in points, paired over seeds."""
+    first, second = _learner_rows(panel, sigma), _learner_rows(other, sigma)
+    return interval([100.0 * (first[seed]["accuracy"] - second[seed]["accuracy"])
+                     for seed in sorted(first.keys() & second.keys())]).signed()
+
+
+def learner_share(panel: str, paper: str, sigma: str, axis: str) -> str:
+    """The seconds or joules until the paper's final accuracy, as a share of what the paper's learner spends on it."""
+    first, second, store = _learner_rows(panel, sigma), _learner_rows(paper, sigma), Store(EXPERIMENTS / "runs.jsonl")
+    logarithms = []
+    for seed in sorted(first.keys() & second.keys()):
+        share = spent_at(first[seed], store[first[seed]["run"]], second[seed]["accuracy"])
+        if share is not None:
+            logarithms.append(math.log(share * first[seed][AXES[axis]] / second[seed][AXES[axis]]))
+    return written(interval(logarithms))
+
+
 def statement(sigma: str, what: str) -> str:
     """The median over Fig. 3's clients and seeds: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
     rows = [row for row in data("experiments/fig3/results.json")["rows"] if row["sigma"] == float(sigma)]
@@ -134,6 +167,7 @@ def trained(data_set: str, mode: str = "") -> str:
 
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
+    learner, learner_gain, learner_share,
     guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 

@@ -20,7 +20,7 @@ FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogene
            "learner")
 """What ``fedgap reproduce`` can make."""
 PRESETS = ("quick", "paper")
-KINDS = ("partitions", "loss", "accuracy")
+KINDS = ("partitions", "loss", "accuracy", "learners")
 _VARIED = {"delay_s": "budget.delay_s={!r}", "energy_j": "budget.energy_j={!r}",
            "sigma": "partition.concentration={!r}", "rounds": "rounds={:.0f}"}
 

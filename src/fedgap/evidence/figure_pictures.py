@@ -23,6 +23,8 @@ MARKS = dict(zip(SCHEMES.built_in, "osD^vXP", strict=True))
 DASHES: dict[str, Any] = dict(zip(SCHEMES.built_in, ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (2, 1)), (0, (1, 1)),
                                             (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1, 1, 1))), strict=True))
 MODES = {"repaired": "repaired", "as_printed": "as printed"}
+SIGMA_STYLES = {5.0: ("#0072B2", "o"), 1.0: ("#009E73", "^"), 0.3: ("#D55E00", "s"), 0.1: ("#CC79A7", "D")}
+"""Colour and mark of each σ in a figure of learners."""
 
 
 def draw_figure(results: Mapping[str, Any], path: Path) -> None:
@@ -30,7 +32,7 @@ def draw_figure(results: Mapping[str, Any], path: Path) -> None:
     if results["kind"] == "partitions":
         _draw_partitions(results, path)
     elif any(panel.get("rows") for panel in results.get("panels", [])):
-        _draw_schemes(results, path)
+        (_draw_learners if results["kind"] == "learners" else _draw_schemes)(results, path)
 
 
 def _draw_partitions(results: Mapping[str, Any], path: Path) -> None:
@@ -42,6 +44,35 @@ def _draw_partitions(results: Mapping[str, Any], path: Path) -> None:
         panels = [(f"{results['panel']}, σ = {row['sigma']:g}, seed {row['seed']}", np.array(row["label_counts"]),
                    np.array(row["phi"][mode])) for row in rows]
         draw_partitions(panels, path if mode == "repaired" else path.with_stem(f"{path.stem}-{mode}"))
+
+
+def _draw_learners(results: Mapping[str, Any], path: Path) -> None:
+    """One line per learner, one axis per data set (the panels' titles begin with it), one mark per σ."""
+    by_data: dict[str, list[Mapping[str, Any]]] = {}
+    for panel in results["panels"]:
+        if panel.get("rows"):
+            by_data.setdefault(panel["title"].partition(",")[0], []).append(panel)
+    lines = [len(panels) for panels in by_data.values()]
+    figure = new_figure(8.0, 0.36 * sum(lines) + 1.3 * len(lines))
+    axes = figure.subplots(len(lines), 1, squeeze=False, height_ratios=lines)[:, 0]
+    for ax, (data, panels) in zip(axes, by_data.items(), strict=True):
+        for place, panel in enumerate(panels):
+            for sigma, (colour, mark) in SIGMA_STYLES.items():
+                accuracies = [100 * row["accuracy"] for row in panel["rows"]
+                              if row["value"] == sigma and row["accuracy"] is not None]
+                if accuracies:
+                    mean = interval(accuracies)
+                    ax.errorbar(mean.mean, place, xerr=mean.half, color=colour, marker=mark, markersize=5, capsize=2.5)
+        ax.set_yticks(range(len(panels)), [panel["title"].partition(", ")[2] or panel["title"] for panel in panels])
+        ax.set(ylim=(len(panels) - 0.5, -0.5), title=data, xlabel="test accuracy, %")
+        ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right"]].set_visible(False)
+    handles = [axes[0].plot([], [], color=colour, marker=mark, linestyle="", label=f"σ = {sigma:g}")[0]
+               for sigma, (colour, mark) in SIGMA_STYLES.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9,
+                  title="means over seeds with 95 % intervals", title_fontsize=9)
+    save_figure(figure, path)
 
 
 def _draw_schemes(results: Mapping[str, Any], path: Path) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # reading results needs no torch
     from fedgap.evidence.store import Store
     from fedgap.running.job import Job
 
-MEASURES = {"accuracy": "accuracy", "loss": "training_loss"}
+MEASURES = {"accuracy": "accuracy", "learners": "accuracy", "loss": "training_loss"}
 """The measure that each kind of figure compares."""
 _CURVE_POINTS = 41
 

@@ -62,7 +62,7 @@ def _rounded(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int)
     values = torch.where(masks, values.float(), 0.0)
     scales = torch.zeros(*values.shape[:-1], -(-size // BLOCK), device=values.device)
     scales = scales.scatter_reduce_(-1, block, values.abs(), "amax")
-    scales /= torch.full_like(scales, largest)  # by a plain number a GPU would multiply by its inverse, which is inexact
+    scales /= torch.full_like(scales, largest)  # a GPU divides by a plain number inexactly, as times its inverse
     scale = scales.gather(-1, block)
     multiple = torch.where(scale > 0, values / scale, 0.0).clamp_(-largest, largest)
     lower = multiple.floor()
