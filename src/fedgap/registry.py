@@ -37,7 +37,7 @@ def import_object(reference: str, key: str) -> Any:
                          "is it installed, or in this folder?") from error
 
 
-def call_extension(key: str, name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def call_extension(key: str, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     """Call users' code; whatever it raises becomes an :class:`InputError` that begins with ``key``."""
     try:
         return function(*arguments, **named)

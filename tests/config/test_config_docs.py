@@ -29,7 +29,7 @@ def words(page: Path) -> set[str]:
     "model",
     [
         *(sections.Budget, sections.Learning, sections.Model, sections.Pruning, sections.Bound, sections.Server),
-        *(sections.Client, sections.ServerOptimiser, sections.ClientOptimiser),
+        *(sections.Client, sections.ServerChoice, sections.ClientChoice),
         *(recipes.Rayleigh, recipes.City, recipes.Tier, recipes.Labels),
     ],
 )

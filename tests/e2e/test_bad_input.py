@@ -251,7 +251,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
         "clients[2].label_counts: has 3 classes where 2 are expected",
     ),
     ([("target_counts", [5, 0.5])], "target_counts: must hold whole numbers from 0 on; got 0.5 for class 1"),
-    ([("mode", "as_is")], "mode: must be one of as_printed, repaired; got 'as_is'"),
+    ([("mode", "as_is")], "mode: must be one of as_printed, repaired, practical; got 'as_is'"),
     ([("seed", -1)], "seed: must be at least 0 (a seed is not negative); got -1"),
     ([("fleet", FLEET)], "fleet: a scenario has either clients or fleet, not both"),
     (

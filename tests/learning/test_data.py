@@ -209,7 +209,7 @@ def test_own_arrays_torch_data_sets_npz_files_and_functions_are_one(tmp_path, mo
     assert load("my_data_module:make").digest() == arrays.digest()
     with pytest.raises(InputError, match="gives int"):
         load("my_data_module:bad")
-    with pytest.raises(InputError, match=r"my_data_module:worse' failed \(KeyError: 'no such shelf'\)"):
+    with pytest.raises(InputError, match=r"my_data_module:worse failed \(KeyError: 'no such shelf'\)"):
         load("my_data_module:worse")
     (tmp_path / "my_broken_module.py").write_text("def f(:\n")
     with pytest.raises(InputError, match="cannot be imported"):

@@ -44,7 +44,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         yield running
 
 
-OPERATIONS = {"GET": ("/api/presets", "/api/schemes", "/api/runs", "/api/runs/{name}", "/api/runs/{name}/rounds",
+OPERATIONS = {"GET": ("/api/presets", "/api/names", "/api/runs", "/api/runs/{name}", "/api/runs/{name}/rounds",
                       "/api/runs/{name}/events", "/api/seeds"),
               "POST": ("/api/scenario", "/api/scenario/upload", "/api/scenario/yaml", "/api/scenario/csv", "/api/plan",
                        "/api/runs", "/api/runs/{name}/stop", "/api/runs/{name}/resume")}  # fmt: skip

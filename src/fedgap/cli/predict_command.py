@@ -12,8 +12,6 @@ from fedgap.cli.arguments import AsJson
 from fedgap.cli.terminal import show
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from fedgap.report.uncut_table import Sheet
     from fedgap.running.predict import Predictions
 
@@ -53,7 +51,7 @@ def predict(
     show(_table(predictions, labels), *remarks, *([] if out is None else [f"Written: {out}"]))
 
 
-def _table(predictions: Predictions, labels: NDArray[Any] | None) -> Sheet:
+def _table(predictions: Predictions, labels: Any) -> Sheet:
     from fedgap.report.uncut_table import Sheet
 
     count = len(predictions)

@@ -124,7 +124,7 @@ class Number(Checked):
         return result | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
-class Planned(Number):
+class NotYetPlanned(Number):
     """A number that a later version will also plan by itself, where ``auto`` is written."""
 
     def check(self, value: Any) -> float | int:

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from fedgap.config.checked_fields import Concentration, File, Named, Number, Probability, Truth, Word, count, wrong
 from fedgap.config.document import Section
-from fedgap.config.scenario_sections import DelayBudget, EnergyBudget, Learner, Rate
+from fedgap.config.scenario_sections import DelayBudget, EnergyBudget, LearnerKeys, Rate
 from fedgap.registry import AGGREGATORS, DATA, IMPORTANCE, MODELS
 
 Samples = Annotated[int, count("a data set needs samples")]
@@ -67,7 +67,7 @@ class ModelChoice(Section):
     """Start from the weights in this .safetensors file."""
 
 
-class LearningChoice(Learner):
+class LearningChoice(LearnerKeys):
     """How clients and server learn. What is written here replaces the scenario's, key by key; ``planning_scenario``
     has the result.
     """

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from fedgap.config import mode_defaults
-from fedgap.config.checked_fields import Histogram, Number, Planned, Truth, Word, clock, count
+from fedgap.config.checked_fields import Histogram, NotYetPlanned, Number, Truth, Word, clock, count
 from fedgap.config.document import Section
 
 Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
@@ -31,8 +31,8 @@ ServerPower = Annotated[float, Number("W", above=0, reason="a silent server cann
 ServerBandwidth = Annotated[float, Number("Hz", above=0, reason="a server without bandwidth cannot broadcast")]
 InitialGap = Annotated[float, Number(at_least=0, reason="the loss cannot start below its minimum")]
 Smoothness = Annotated[float, Number(at_least=0, reason="a Lipschitz constant is not negative")]
-LocalSteps = Annotated[int, Planned(at_least=1, limit=1e6, whole=True, reason="a client takes at least one step")]
-UploadBits = Annotated[Literal[32, 8, 4], BeforeValidator(Planned.refuse_auto)]
+LocalSteps = Annotated[int, NotYetPlanned(at_least=1, limit=1e6, whole=True, reason="a client takes at least one step")]
+UploadBits = Annotated[Literal[32, 8, 4], BeforeValidator(NotYetPlanned.refuse_auto)]
 Momentum = Annotated[float, Number(at_least=0, below=1, reason="a momentum of 1 never forgets a step")]
 ProximalWeight = Annotated[float, Number(at_least=0, reason="it pulls towards the global model")]
 ClipNorm = Annotated[float, Number(above=0, reason="a gradient of norm 0 moves nothing")]
@@ -59,7 +59,7 @@ def _server_rate(checked: dict[str, Any]) -> float:
     return SERVER_RATES[checked.get("optimiser", "sgd")]
 
 
-class ServerOptimiser(Section):
+class ServerChoice(Section):
     """How the server turns the clients' mean update into a step."""
 
     optimiser: Literal["sgd", "momentum", "nesterov", "adam", "yogi"] = "sgd"
@@ -70,7 +70,7 @@ class ServerOptimiser(Section):
     """β of momentum and nesterov, β₁ of adam and yogi; sgd has none."""
 
 
-class ClientOptimiser(Section):
+class ClientChoice(Section):
     """What a client does in its local steps beside following the gradient."""
 
     momentum: Momentum = 0.0
@@ -81,16 +81,16 @@ class ClientOptimiser(Section):
     """The largest norm of a step's gradient; without it, any."""
 
 
-class Learner(Section):
+class LearnerKeys(Section):
     """How clients and server learn. The defaults are the paper's FedSGD."""
 
     local_steps: LocalSteps = 1
     """τ: mini-batch steps that a client takes in a round."""
     upload_bits: UploadBits = 32
     """Bits of an uploaded value: 32, or 8 or 4 with stochastic rounding."""
-    server: ServerOptimiser = ServerOptimiser()
+    server: ServerChoice = ServerChoice()
     """The server's optimiser."""
-    client: ClientOptimiser = ClientOptimiser()
+    client: ClientChoice = ClientChoice()
     """The clients' optimiser."""
     schedule: Literal["constant", "cosine", "warm_up", "warm_up_cosine"] = "constant"
     """How the rate changes over the plan's rounds."""
@@ -104,7 +104,7 @@ class Learner(Section):
     """Whether clients count equally in the mean update, or by their numbers of samples."""
 
 
-class Learning(Learner):
+class Learning(LearnerKeys):
     """How clients and server learn, and at what rate."""
 
     rate: Rate

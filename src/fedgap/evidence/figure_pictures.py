@@ -25,6 +25,8 @@ DASHES: dict[str, Any] = dict(zip(SCHEMES.built_in, ("-", (0, (5, 1.5)), (0, (4,
 MODES = {"repaired": "repaired", "as_printed": "as printed"}
 SIGMA_STYLES = {5.0: ("#0072B2", "o"), 1.0: ("#009E73", "^"), 0.3: ("#D55E00", "s"), 0.1: ("#CC79A7", "D")}
 """Colour and mark of each σ in a figure of learners."""
+LEAST_ERROR = 1.0
+"""The least error, in per cent, that an interval reaches down to in a figure of learners."""
 
 
 def draw_figure(results: Mapping[str, Any], path: Path) -> None:
@@ -48,6 +50,8 @@ def _draw_partitions(results: Mapping[str, Any], path: Path) -> None:
 
 def _draw_learners(results: Mapping[str, Any], path: Path) -> None:
     """One line per learner, one axis per data set (the panels' titles begin with it), one mark per σ."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     by_data: dict[str, list[Mapping[str, Any]]] = {}
     for panel in results["panels"]:
         if panel.get("rows"):
@@ -57,14 +61,20 @@ def _draw_learners(results: Mapping[str, Any], path: Path) -> None:
     axes = figure.subplots(len(lines), 1, squeeze=False, height_ratios=lines)[:, 0]
     for ax, (data, panels) in zip(axes, by_data.items(), strict=True):
         for place, panel in enumerate(panels):
-            for sigma, (colour, mark) in SIGMA_STYLES.items():
+            for position, (sigma, (colour, mark)) in enumerate(SIGMA_STYLES.items()):
                 accuracies = [100 * row["accuracy"] for row in panel["rows"]
                               if row["value"] == sigma and row["accuracy"] is not None]
                 if accuracies:
                     mean = interval(accuracies)
-                    ax.errorbar(mean.mean, place, xerr=mean.half, color=colour, marker=mark, markersize=5, capsize=2.5)
+                    error, half = 100.0 - mean.mean, mean.half or 0.0
+                    reach = [[min(half, error - LEAST_ERROR)], [half]]  # a logarithmic axis has no zero
+                    ax.errorbar(error, place + 0.16 * (position - 1.5), xerr=reach, color=colour, marker=mark,
+                                markersize=5, capsize=2.5)
         ax.set_yticks(range(len(panels)), [panel["title"].partition(", ")[2] or panel["title"] for panel in panels])
-        ax.set(ylim=(len(panels) - 0.5, -0.5), title=data, xlabel="test accuracy, %")
+        ax.set(ylim=(len(panels) - 0.5, -0.5), title=data, xlabel="test error, %", xscale="log")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.xaxis.set_major_formatter("{x:g}")
+        ax.xaxis.set_minor_formatter(NullFormatter())
         ax.grid(axis="x", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
