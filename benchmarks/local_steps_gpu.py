@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from engine_gpu import by_turns
 from fedgap.learning import reference
 from fedgap.learning.contract import LocalTraining, RoundInput
 from fedgap.learning.engine import Engine
@@ -40,21 +41,7 @@ OPTIONS = LocalTraining(momentum=0.9, proximal=0.1, clip_norm=10.0)
 
 def milliseconds_by_turns(functions: list[Callable[[], object]], calls: int, repeats: int) -> list[float]:
     """The median over ``repeats`` blocks of each function, in ms a call; the functions take turns."""
-    for function in functions:
-        for _ in range(4):  # at once, recorded, replayed
-            function()
-    torch.cuda.synchronize()
-    blocks: list[list[float]] = [[] for _ in functions]
-    for _ in range(repeats):
-        for function, own in zip(functions, blocks, strict=True):
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            for _ in range(calls):
-                function()
-            stop.record()
-            torch.cuda.synchronize()
-            own.append(start.elapsed_time(stop) / calls)
-    return [statistics.median(own) for own in blocks]
+    return [statistics.median(block) for block in by_turns(functions, calls, repeats, warm=4)]
 
 
 def case(name: str, steps: int, *, runs: int = 1, clients: int = CLIENTS, batch: int = BATCH, sets: int = 2,
