@@ -172,7 +172,8 @@ def test_local_steps_in_bfloat16_are_as_exact_as_the_plain_loops(name, precision
     """No fixed tolerance fits. A bfloat16 number has 8 bits, so that each of the three gradients is wrong by some 2^-8;
     where that turns a ReLU or chooses another maximum of a pool, the next gradient is another one, by more than that.
     The yardstick is therefore the plain loop in bfloat16: whatever its distance from the loop in float64, the engine,
-    which rounds in other places, may have twice that, and a rounding."""
+    which rounds in other places, may have half as much again, and a rounding. Measured on an H200: up to 0.096 and
+    0.098 (LeNet-5), and never more than 1.2 times the loop's."""
     module, given, rates, exact, _ = three_steps(name, local)
     plain = reference.updates(module, given, local, rates, bfloat16=True)
     engine = Engine(module, device="cuda", precision=precision)
@@ -181,8 +182,8 @@ def test_local_steps_in_bfloat16_are_as_exact_as_the_plain_loops(name, precision
         for part in COMPARED:
             truth = getattr(exact, part)
             error, yardstick = distance(getattr(out, part), truth), distance(getattr(plain, part), truth)
-            assert error <= 2 * yardstick + 2**-8, part
-            assert yardstick < 0.1, part  # far below what a missing step would make
+            assert error <= 1.5 * yardstick + 2**-8, part
+            assert yardstick < 0.2, part  # a step that is missing would make about a third
         assert torch.equal(out.accepted.cpu(), exact.accepted)
         assert torch.equal(known(given, out).cpu(), known(given, exact))
 
