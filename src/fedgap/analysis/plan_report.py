@@ -54,7 +54,7 @@ class PlanReport(Printable):
         segment, cost = self.plan.segments[position], self.cost.segments[position]
         unpruned = ", unpruned" if not segment.pruning_ratio[segment.selected].any() else ""
         steps = f", {segment.local_steps} local steps" if segment.local_steps > 1 else ""
-        steps += f", {segment.upload_bits}-bit uploads" if segment.upload_bits < 32 else ""
+        steps += f", {segment.upload_bits}-bit uploads" if segment.upload_bits in (8, 4) else ""
         title = (
             f"{segment.rounds:,} of {rounds(self.plan.rounds)}{steps}{unpruned}: {int(segment.selected.sum())} of "
             f"{segment.selected.size} clients, {si(cost.delay_s, 's')} and {si(cost.energy_j, 'J')} a round"

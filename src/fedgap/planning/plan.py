@@ -38,14 +38,15 @@ class Segment:
     frequency_hz: Floats
     local_steps: int = field(default=1, kw_only=True)
     """τ: mini-batch steps that each selected client takes in a round."""
-    upload_bits: int = field(default=32, kw_only=True)
-    """Bits of an uploaded value."""
+    upload_bits: int | None = field(default=None, kw_only=True)
+    """Bits of an uploaded value; None for the scenario's."""
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's form: one entry a client."""
         names = ("selected", "pruning_ratio", "power_w", "frequency_hz")
         clients = zip(*(getattr(self, name).tolist() for name in names), strict=True)
-        return {"rounds": self.rounds, "local_steps": self.local_steps, "upload_bits": self.upload_bits,
+        bits = {} if self.upload_bits is None else {"upload_bits": self.upload_bits}
+        return {"rounds": self.rounds, "local_steps": self.local_steps, **bits,
                 "clients": [dict(zip(names, client, strict=True)) for client in clients]}
 
     @classmethod
@@ -70,8 +71,8 @@ class Segment:
             return value
 
         rounds, steps = whole("rounds", data.get("rounds")), whole("local_steps", data.get("local_steps", 1))
-        bits = data.get("upload_bits", 32)
-        if bits not in UPLOAD_BITS:
+        bits = data.get("upload_bits")
+        if bits is not None and bits not in UPLOAD_BITS:
             raise InputError(f"{where}.upload_bits: must be one of {', '.join(map(str, UPLOAD_BITS))}; got {bits!r}")
         clients = data.get("clients", [])
         if not isinstance(clients, list) or not clients:
@@ -150,9 +151,9 @@ class Plan(Printable):
         return max((segment.local_steps for segment in self.segments), default=1)
 
     @property
-    def upload_bits(self) -> int:
-        """The most bits of an uploaded value in any of its rounds (32 where it has none)."""
-        return max((segment.upload_bits for segment in self.segments), default=32)
+    def upload_bits(self) -> int | None:
+        """Bits of an uploaded value, the same in all rounds; None for the scenario's."""
+        return self.segments[0].upload_bits if self.segments else None
 
     @property
     def headline(self) -> str:

@@ -80,14 +80,12 @@ class Problem:
         constants = BoundConstants(old.alpha * scale, old.beta * scale, old.gamma1 * scale, old.gamma2 * scale, rounds)
         return replace(self, rounds=rounds, constants=constants)
 
-    def with_learner(self, local_steps: int, upload_bits: int) -> "Problem":
-        """The same problem with other local steps and upload bits."""
-        fleet = self._fleet_of(local_steps, upload_bits)
-        return replace(self, fleet=fleet, upload_bits=upload_bits)
-
-    def _fleet_of(self, local_steps: int, upload_bits: int) -> Fleet:
+    def with_learner(self, local_steps: int, upload_bits: int | None) -> "Problem":
+        """The same problem with other local steps and upload bits; None keeps the bits."""
+        bits = upload_bits or self.upload_bits
         fleet = self.fleet if local_steps == self.local_steps else self.fleet.with_local_steps(local_steps)
-        return fleet if upload_bits == self.upload_bits else fleet.with_upload_bits(upload_bits)
+        fleet = fleet if bits == self.upload_bits else fleet.with_upload_bits(bits)
+        return replace(self, fleet=fleet, upload_bits=bits)
 
     def without_generalization(self) -> "Problem":
         """The same problem with γ₁ = 0."""
@@ -144,7 +142,7 @@ class Problem:
 
     def cost(self, segment: Segment) -> RoundCost:
         """One round of a segment with its local steps and upload bits, by client and cause."""
-        fleet = self._fleet_of(segment.local_steps, segment.upload_bits)
+        fleet = self.with_learner(segment.local_steps, segment.upload_bits).fleet
         return round_cost(fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz)
 
     def energy(self, segments: Iterable[Segment]) -> float:
@@ -216,7 +214,7 @@ class Problem:
             if learning is not None and getattr(learning, key) == "auto":
                 continue
             for position, segment in enumerate(plan.segments):
-                if getattr(segment, key) != allowed:
+                if getattr(segment, key) not in (allowed, None):
                     raise InputError(f"plan: segments[{position}] has {key} {getattr(segment, key)}, the scenario "
                                      f"{allowed} (learning.{key})")
         if len({(segment.local_steps, segment.upload_bits) for segment in plan.segments}) > 1:

@@ -120,8 +120,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     """All that training needs, from a plan: no configuration is read after this."""
     load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
     readings, engine, faults = experiment.readings, experiment.engine, experiment.faults
-    segments, steps, bits = plan.segments, plan.local_steps, plan.upload_bits
-    problem = Problem.of(scenario).with_learner(steps, bits)
+    segments, steps = plan.segments, plan.local_steps
+    problem = Problem.of(scenario).with_learner(steps, plan.upload_bits)
     fleet = problem.fleet
     if segments[0].selected.size != scenario.size:
         raise InputError(f"plan: has {segments[0].selected.size} clients, the scenario {scenario.size}")
@@ -168,7 +168,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         label_counts=parts.label_counts, target_counts=parts.target_counts,
         local_steps=steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
-        label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=bits,
+        label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=problem.upload_bits,
         weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],

@@ -146,8 +146,8 @@ def drawn_labels(problem: Problem) -> DrawnLabels | None:
 def plan_features(problem: Problem, segments: Sequence[Segment]) -> PlanFeatures:
     """What the forecast knows about a plan: means over its rounds, with the labels really drawn."""
     rounds = np.array([segment.rounds for segment in segments], dtype=np.float64)
-    labels = drawn_labels(problem.with_rounds(int(rounds.sum())).with_learner(
-        segments[0].local_steps, segments[0].upload_bits))
+    planned = problem.with_rounds(int(rounds.sum())).with_learner(segments[0].local_steps, segments[0].upload_bits)
+    labels = drawn_labels(planned)
 
     def mean(values: list[float]) -> float:
         return float(rounds @ np.array(values) / rounds.sum())
@@ -158,5 +158,5 @@ def plan_features(problem: Problem, segments: Sequence[Segment]) -> PlanFeatures
         few_clients=mean([1.0 / int(segment.selected.sum()) for segment in segments]),
         pruning=mean([float(segment.pruning_ratio[segment.selected].mean()) for segment in segments]),
         divergence=0.0 if labels is None else mean([labels.exact_divergence(s.selected) for s in segments]),
-        upload_bits=segments[0].upload_bits,
+        upload_bits=planned.upload_bits,
     )
