@@ -215,7 +215,7 @@ def test_restrictions_can_be_planned_by_the_forecast(how, check):
 
 
 def test_without_labels_the_divergence_is_zero():
-    scenario = city(4, "learning.local_steps=4")
+    scenario = city(4, "learning.local_steps=4", "bound.aggregation=mean")
     clients = [{key: value for key, value in client.items() if key != "label_counts"} | {"phi": 1.0}
                for client in scenario.to_dict()["clients"]]
     bare = Scenario.from_dict({key: value for key, value in scenario.to_dict().items() if key != "target_counts"}
