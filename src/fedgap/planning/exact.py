@@ -11,6 +11,7 @@ support of the program has at most a few selections; whole numbers of rounds nea
 (:mod:`fedgap.planning.fixed_composition`), and where few rounds make that coarse, compositions are enumerated.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -34,6 +35,8 @@ _AGAIN = 3
 """How often at most the program is solved again after such a search made the plan better."""
 _PROMISING = 1e-5
 """Relative distance below the best plan at which new selections' value at its prices is worth another program."""
+_PROVEN = 1e-3
+"""Share of the cost that a bound by relaxation may leave open, where no gap is said to be small enough."""
 _BETTER = 1e-6
 """Relative gain from which on the search is repeated at the better plan's prices."""
 
@@ -54,8 +57,11 @@ class Solution:
     interrupted: bool = False
 
 
-def solve(task: Task, settings: SolverSettings | None = None) -> Solution:
-    """The best plan found, with its certificate."""
+def solve(task: Task, settings: SolverSettings | None = None, known: Sequence[Composition] = ()) -> Solution:
+    """The best plan found, with its certificate.
+
+    :param known: compositions to start from.
+    """
     settings = settings or SolverSettings()
     nothing = Solution((), None, np.inf, 0.0, 0.0)
     search: _Search | None = None
@@ -71,7 +77,8 @@ def solve(task: Task, settings: SolverSettings | None = None) -> Solution:
             cost = task.value(hints.segments) - task.objective.constant
             return Solution(hints.segments, None, cost, 0.0, 0.0, interrupted=True)
         search = _Search(task, oracles, settings)
-        search.run([composition_of(hints.segments, task)] if hints is not None and hints.segments else [])
+        additive = [composition_of(hints.segments, task)] if hints is not None and hints.segments else []
+        search.run([*known, *additive])
     except KeyboardInterrupt:
         interrupted = True
         if search is not None and search.incumbent.best is None:
@@ -111,13 +118,20 @@ class _Search:
             pricing_of(oracles),
             max(oracle.tolerance for oracle in oracles),
         )
-        self.task, self.oracles, self.progress = task, oracles, settings.progress
-        self.incumbent = Incumbent(task, self.master, settings.progress)
+        self.task, self.oracles, self.progress, self.bounded = task, oracles, settings.progress, settings.bounded
+        self.incumbent = Incumbent(task, self.master, settings)
         self.whole_rounds = WholeRounds(self.incumbent, oracles)
 
     def run(self, hints: list[Composition]) -> None:
         """Until nothing better is left, or worth looking for."""
         self.whole_rounds.start(hints)
+        if self.incumbent.enough > 0.0 and self.incumbent.best is not None:
+            # Often the first program's plan is good enough already, and a bound can show it.
+            self.solve_program()
+            self.whole_rounds.run()
+            self.prove()
+            if self.incumbent.good_enough:
+                return
         self.search_harder()
         self.solve_program()
         if not self.master.infeasible:
@@ -127,6 +141,22 @@ class _Search:
                 break
             self.solve_program()
             self.whole_rounds.run()
+        self.prove()
+
+    def prove(self) -> None:
+        """A bound at the best plan's prices and at the program's, where pricing gave none."""
+        incumbent, master = self.incumbent, self.master
+        if not self.bounded or incumbent.best_prices is None or np.isfinite(master.lower_bound):
+            return
+        allowed = 0.4 * incumbent.enough or _PROVEN * abs(incumbent.cost)
+        for mu, nu in dict.fromkeys((incumbent.best_prices, master.program())):
+            bound = -mu * master.energy - nu * master.delay
+            for share, oracle in zip(master.shares, self.oracles, strict=True):
+                bound += float(share) * oracle.prove(mu, nu, allowed)
+            incumbent.proven = max(incumbent.proven, bound)
+            incumbent.report("proving")
+            if incumbent.good_enough or not np.isfinite(bound):
+                break
 
     def solve_program(self) -> None:
         """Generate columns, from the best plan's prices on."""
@@ -136,6 +166,9 @@ class _Search:
             if self.progress is not None:
                 self.progress(what, step, self.incumbent.cost, bound)
 
+        if np.isfinite(self.incumbent.cost):
+            tolerance = 0.25 * self.incumbent.enough / max(abs(self.incumbent.cost), 1e-300)
+            self.master.tolerance = max(self.master.tolerance, tolerance)
         self.master.run(report, self.incumbent.best_prices)
 
     def search_harder(self) -> bool:
