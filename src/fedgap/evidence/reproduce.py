@@ -51,9 +51,9 @@ class Workshop:
     def __post_init__(self) -> None:
         self.store = Store(self.out / "runs.jsonl")
 
-    def dataset(self, experiment: str) -> Dataset:
+    def dataset(self, experiment: str, overrides: Sequence[str] = ()) -> Dataset:
         """Return the data set of an experiment, read once."""
-        return open_data_of(experiment, self.data)
+        return open_data_of(experiment, self.data, tuple(o for o in overrides if o.startswith("data.")))
 
 
 def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]:

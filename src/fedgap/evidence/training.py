@@ -29,7 +29,8 @@ from fedgap.running.loop import Rounds
 
 Record = dict[str, Any]
 """One trained run: ``key``, ``seed``, ``rounds``, and lists over its evaluations (``round``, ``test_accuracy``,
-``test_loss``, ``training_set_loss``), with the machine and versions it ran on."""
+``test_loss``, ``training_set_loss`` and, with a validation split, ``validation_accuracy``), with the machine and
+versions it ran on."""
 _SIZES: dict[str, int] = {}
 _TIES = "kept first"
 """A weight that was kept wins a tie at importance 0. Part of the key, since older runs broke ties differently."""
@@ -142,7 +143,9 @@ def record(key: str, job: Job, evaluated: list[dict[str, Any]], machine: str, wa
     def column(name: str) -> list[float | None]:
         return [None if event[name] is None else float(f"{event[name]:.5g}") for event in evaluated]
 
+    names = ["test_accuracy", "test_loss", "training_set_loss"]
+    names += [name for name in ("validation_accuracy",) if evaluated and name in evaluated[0]]
     return {"key": key, "seed": job.seed, "rounds": job.rounds, "round": [event["round"] + 1 for event in evaluated],
-            **{name: column(name) for name in ("test_accuracy", "test_loss", "training_set_loss")},
+            **{name: column(name) for name in names},
             "machine": machine, "precision": job.precision, "torch": torch.__version__.split("+")[0],
             "python": platform.python_version(), "wall_s": float(f"{wall_s:.3g}")}
