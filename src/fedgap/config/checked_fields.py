@@ -215,6 +215,7 @@ def _samples(value: Any, label: int) -> int:
 
 
 Word = Annotated[str, BeforeValidator(_word(200)), Field(min_length=1, max_length=200)]
+Text = Annotated[str, BeforeValidator(_word(2000)), Field(min_length=1, max_length=2000)]
 File = Annotated[str, BeforeValidator(_word(4096)), Field(min_length=1, max_length=4096)]
 Truth = Annotated[bool, BeforeValidator(_truth)]
 Histogram = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=2), BeforeValidator(_histogram)]

@@ -18,6 +18,7 @@ from fedgap.config.scenario_sections import (
     Bound,
     Budget,
     Client,
+    ForecastSection,
     Learning,
     Model,
     NoisePsd,
@@ -30,6 +31,7 @@ from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
 from fedgap.system.fleet import Fleet
 from fedgap.theory.convergence import BoundConstants, bound_constants
+from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
 from fedgap.theory.generalization import statement
 from fedgap.upload_size import bits_per_value
 
@@ -61,6 +63,8 @@ class Scenario(Document):
     """U₀: noise power spectral density, in W/Hz (3.98e-21 is −174 dBm/Hz)."""
     target_counts: Histogram | None = None
     """Samples of each class in the target (test) set."""
+    forecast: ForecastSection | None = None
+    """The weights of the forecast, fitted to a pilot; without them built-in ones are used."""
     clients: tuple[Client, ...]
     """The clients: a list of them, or the name of a CSV file with one row per client."""
 
@@ -158,6 +162,10 @@ class Scenario(Document):
             server_bandwidth_hz=np.array(self.server.bandwidth_hz),
             uplink_noise_psd_w_hz=np.array(self.noise_psd_w_hz),
         )
+
+    def fitted_forecast(self) -> FittedForecast:
+        """The forecast to plan with: the scenario's own, or the built-in one."""
+        return BUILT_IN if self.forecast is None else self.forecast.fitted()
 
     def phi(self) -> Floats:
         """φ_n of every client, shape (N,): as given, or from its label histogram and its target's.

@@ -2,11 +2,13 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from fedgap.config import mode_defaults
-from fedgap.config.checked_fields import Histogram, NotYetPlanned, Number, Truth, Word, clock, count
+from fedgap.config.checked_fields import Histogram, NotYetPlanned, Number, Text, Truth, Word, clock, count, wrong
 from fedgap.config.document import Section
+from fedgap.theory.fitted_forecast import FittedForecast
+from fedgap.theory.forecast import WEIGHTS, Forecast
 
 Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
 GradientBits = Annotated[float, Number("bit", above=0, reason="a gradient of no bits carries nothing")]
@@ -33,6 +35,8 @@ InitialGap = Annotated[float, Number(at_least=0, reason="the loss cannot start b
 Smoothness = Annotated[float, Number(at_least=0, reason="a Lipschitz constant is not negative")]
 LocalSteps = Annotated[int, NotYetPlanned(at_least=1, limit=1e6, whole=True, reason="a client takes at least one step")]
 UploadBits = Annotated[Literal[32, 8, 4], BeforeValidator(NotYetPlanned.refuse_auto)]
+ForecastWeight = Annotated[float, Number(at_least=0, reason="a weight of the forecast is never negative")]
+Spread = Annotated[float, Number(at_least=0, below=10, reason="it is a share of the error, such as 0.15")]
 Momentum = Annotated[float, Number(at_least=0, below=1, reason="a momentum of 1 never forgets a step")]
 ProximalWeight = Annotated[float, Number(at_least=0, reason="it pulls towards the global model")]
 ClipNorm = Annotated[float, Number(above=0, reason="a gradient of norm 0 moves nothing")]
@@ -207,3 +211,79 @@ class Client(Section):
     """λ^max of this client, where it differs."""
     noise_psd_w_hz: NoisePsd | None = None
     """U_{0,n}: noise power spectral density at the client's receiver, where it differs."""
+
+
+def _ordered(value: tuple[float, float]) -> tuple[float, float]:
+    if not value[0] <= value[1]:
+        raise wrong(f"must be [least, most]; got [{value[0]:g}, {value[1]:g}]")
+    return value
+
+
+def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    size = len(WEIGHTS)
+    if rows and [len(row) for row in rows] != [size] * size:
+        raise wrong(f"must have {size} rows of {size} numbers, one for each weight")
+    return rows
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
+Covariance = Annotated[tuple[tuple[float, ...], ...], AfterValidator(_square)]
+
+
+class ForecastRanges(Section):
+    """What the pilot has seen: the least and the most of each feature of its plans."""
+
+    rounds: Range | None = None
+    """R."""
+    local_steps: Range | None = None
+    """τ."""
+    few_clients: Range | None = None
+    """1/k, with k clients in a round."""
+    pruning: Range | None = None
+    """The mean pruning ratio."""
+    divergence: Range | None = None
+    """The divergence of the drawn labels from the target's, in nats."""
+    upload_bits: Range | None = None
+    """Bits of an uploaded value."""
+
+
+class ForecastSection(Section):
+    """The weights of the forecast, fitted to a pilot's runs; ``fedgap.theory.forecast`` has the formula."""
+
+    start: ForecastWeight
+    """C₀: the error after one round of one step, above what remains for ever."""
+    rounds_power: ForecastWeight
+    """a: the power with which the error falls with the rounds."""
+    steps_power: ForecastWeight
+    """b: how much of a round a local step is worth."""
+    slowed_by_pruning: ForecastWeight
+    """d."""
+    slowed_by_divergence: ForecastWeight
+    """c."""
+    few_clients: ForecastWeight
+    """B."""
+    divergence: ForecastWeight
+    """C."""
+    coarse_uploads: ForecastWeight = 0.0
+    """e."""
+    floor: ForecastWeight = 0.0
+    """The error that remains for ever."""
+    origin: Text | None = None
+    """Where the weights come from, in words."""
+    ranges: ForecastRanges = ForecastRanges()
+    """What the pilot has seen; plans outside of it get a warning."""
+    spread: Spread | None = None
+    """Relative standard deviation of the error around its forecast; gives a plan's interval."""
+    seed_spread: Spread = 0.0
+    """The part of it that lies between seeds of one plan."""
+    runs: Annotated[int, Number(at_least=0, whole=True, reason="it counts trained runs")] = 0
+    """How many runs the weights were fitted to."""
+    covariance: Covariance = ()
+    """Of the logarithms of the nine weights, in the order above."""
+
+    def fitted(self) -> FittedForecast:
+        """The forecast that these keys describe."""
+        weights = Forecast(**{name: getattr(self, name) for name in WEIGHTS})
+        return FittedForecast(weights, self.origin or "the scenario's weights", self.spread,
+                              self.ranges.model_dump(exclude_none=True), runs=self.runs, seed_spread=self.seed_spread,
+                              covariance=self.covariance)

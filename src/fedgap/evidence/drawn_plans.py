@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,12 @@ from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
-from fedgap.running.forecast_pilot import design, pilot_experiment, pilot_plan, samples_processed
+from fedgap.running.forecast_pilot import design, features_of, pilot_experiment, pilot_plan, samples_processed
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
 from fedgap.streams import stream
 from fedgap.system import round_cost
+from fedgap.theory.generalization import smoothed
 
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)
 WIDE_SHARE, EIGHT_BIT_SHARE = 0.85, 0.5
@@ -168,7 +169,7 @@ def runs_of(cell: Cell, drawn: list[DrawnPlan], dataset: Dataset) -> Iterator[Dr
             parts = divided[seed]
             scenario = _scenario(experiment, parts, dataset)
             job = _without_stops(make_job(experiment, scenario, one.plan, dataset, parts))
-            yield DrawnRun({"plan": one.number, **facts_of(one.plan, job)}, job)
+            yield DrawnRun({"plan": one.number, **facts_of(one.plan, job, dataset)}, job)
 
 
 def pilot_runs_of(cell: Cell, samples: float, dataset: Dataset) -> Iterator[DrawnRun]:
@@ -180,7 +181,7 @@ def pilot_runs_of(cell: Cell, samples: float, dataset: Dataset) -> Iterator[Draw
         scenario = _scenario(planned, parts, dataset)
         plan = pilot_plan(run, scenario)
         job = _without_stops(make_job(planned, scenario, plan, dataset, parts))
-        yield DrawnRun({"pilot": number, **facts_of(plan, job)}, job)
+        yield DrawnRun({"pilot": number, **facts_of(plan, job, dataset)}, job)
 
 
 def _scenario(experiment: Experiment, parts: Partition, dataset: Dataset) -> Scenario:
@@ -192,19 +193,17 @@ def _without_stops(job: Job) -> Job:
     return replace(job, stop={})
 
 
-def facts_of(plan: Plan, job: Job) -> dict[str, Any]:
+def facts_of(plan: Plan, job: Job, dataset: Dataset) -> dict[str, Any]:
     """What a forecast may know about a run, its training key, and what it processes."""
-    clients = [int(segment.selected.sum()) for segment in plan.segments]
-    shares = [segment.rounds / plan.rounds for segment in plan.segments]
-    summary = job.extra["summary"]
-    return {"run": training_key(job), "seed": job.seed, "rounds": plan.rounds, "local_steps": job.local_steps,
-            "upload_bits": job.upload_bits,
-            "few_clients": float(f"{sum(s / k for s, k in zip(shares, clients, strict=True)):.6g}"),
-            "pruning": float(f"{mean_pruning_ratio(plan) or 0.0:.5g}"),
-            "label_divergence": float(f"{summary['label_divergence']:.5g}"),
-            "drawn_label_divergence": float(f"{summary['drawn_label_divergence']:.5g}"),
-            "energy_j": float(f"{job.energy_budget_j:.6g}"), "delay_s": float(f"{job.delay_budget_s:.6g}"),
+    known = asdict(features_of(plan, job, smoothed(dataset.label_counts()[1])))
+    return {"run": training_key(job), "seed": job.seed, **{name: _digits(value) for name, value in known.items()},
+            "label_divergence": _digits(job.extra["summary"]["label_divergence"]),
+            "energy_j": _digits(job.energy_budget_j), "delay_s": _digits(job.delay_budget_s),
             "samples": samples_processed(job)}
+
+
+def _digits(value: float) -> float:
+    return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
 def _seeds(cell: Cell, drawn: list[DrawnPlan]) -> list[tuple[int, ...]]:

@@ -4,17 +4,34 @@ validation samples."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedgap.arrays import Bools
+from fedgap.arrays import Bools, Floats
 from fedgap.config import Experiment, Scenario
+from fedgap.errors import InputError
+from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
 from fedgap.running.job import Job
+from fedgap.running.prepare import divide, make_job
 from fedgap.running.rate_search import AMPLE, VALIDATION
+from fedgap.running.train_stack import train_stack
 from fedgap.streams import stream
+from fedgap.theory.fitted_forecast import FittedForecast
+from fedgap.theory.forecast import PlanFeatures
+from fedgap.theory.forecast_fit import FEWEST_RUNS, fit
+from fedgap.theory.generalization import smoothed
+from fedgap.theory.label_matching import label_divergence
 
+RUNS = 32
+"""Runs of a pilot."""
+SHARE = 1.0
+"""Training samples of a pilot, as a multiple of those of one run with everybody for all rounds."""
+AT_ONCE = 32
+"""Runs that are trained in one computation at most."""
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)
 LARGEST_TO_LEAST = 30.0
 """The samples of the pilot's largest run over those of its smallest: rounds must differ for their worth to be seen."""
@@ -92,3 +109,133 @@ def pilot_plan(run: PilotRun, scenario: Scenario) -> Plan:
 def samples_processed(job: Job) -> int:
     """Training samples of all gradients of a run: Σ over its rounds and selected clients of τ·Z_n."""
     return int((job.selected[job.schedule] * job.batch_size).sum()) * job.local_steps
+
+
+def features_of(plan: Plan, job: Job, target: Floats) -> PlanFeatures:
+    """What the forecast knows about a plan: means over its rounds, with the labels that its clients really draw.
+
+    ``target`` is the target's label distribution, (C,).
+    """
+    natural = job.label_counts / np.maximum(job.label_counts.sum(axis=1, keepdims=True), 1)
+    drawn = job.label_probabilities if job.label_probabilities.size else [natural] * len(plan.segments)
+
+    def mean(values: list[float]) -> float:
+        return float(np.average(values, weights=[segment.rounds for segment in plan.segments]))
+
+    return PlanFeatures(
+        rounds=plan.rounds, local_steps=job.local_steps,
+        few_clients=mean([1.0 / int(segment.selected.sum()) for segment in plan.segments]),
+        pruning=mean([float(segment.pruning_ratio[segment.selected].mean()) for segment in plan.segments]),
+        divergence=mean([float(label_divergence(labels[segment.selected].mean(axis=0), target))
+                         for segment, labels in zip(plan.segments, drawn, strict=True)]),
+        upload_bits=job.upload_bits)
+
+
+@dataclass(frozen=True, eq=False)
+class ForecastPilot:
+    """What a pilot has seen, and the forecast fitted to it."""
+
+    fitted: FittedForecast
+    features: tuple[PlanFeatures, ...]
+    accuracies: tuple[float, ...]
+    """On the validation samples, after the last round of each run."""
+    samples: int
+    """Training samples that the pilot processed."""
+    full_run_samples: int
+    """Those of one run in which everybody takes part for all rounds of the scenario."""
+    seconds: float
+    validation_samples: int
+    data: str
+    interrupted: bool
+    """Whether the pilot was stopped before its last run."""
+
+    @property
+    def cost(self) -> str:
+        """What the pilot took, in words."""
+        return (f"{len(self.features)} runs, {self.samples:,} training samples "
+                f"({self.samples / self.full_run_samples:.0%} of a full run of everybody), {self.seconds:.0f} s")
+
+
+def run_pilot(experiment: Experiment, *, share: float = SHARE, runs: int = RUNS, stand_in: str | None = None,
+              done: Callable[[], None] | None = None) -> ForecastPilot:
+    """Train a pilot and fit the forecast to its validation accuracies. The test set has no part in it.
+
+    Ctrl-C ends the pilot; the runs that are finished are used where they are enough for a fit.
+
+    :param share: training samples of the pilot, as a multiple of those of one run of everybody for all rounds;
+    :param runs: how many short trainings they are divided into;
+    :param stand_in: the name of another data set to train on, where the clients' data cannot be used;
+    :param done: called after each run.
+    """
+    began = time.monotonic()
+    wanted = pilot_experiment(experiment if stand_in is None else standing_in(experiment, stand_in))
+    dataset, parts, scenario = divide(wanted)
+    full = full_run_samples(scenario)
+    designed = design(scenario, share * full, runs=runs, seed=wanted.seed)
+    if len(designed) < FEWEST_RUNS:
+        raise InputError(f"--pilot-share: {share:g} of a full run is {share * full:,.0f} samples, too few for a pilot; "
+                         f"raise it")
+    jobs, features = [], []
+    target = smoothed(dataset.label_counts()[1])
+    for run in designed:
+        changed = wanted.with_overrides([*run.overrides(), f"evaluate_every={run.rounds}"])
+        planned = changed.planning_scenario(parts.label_counts, dataset.label_counts()[1], parts.target_counts)
+        plan = pilot_plan(run, planned)
+        jobs.append(replace(make_job(changed, planned, plan, dataset, parts), stop={}))
+        features.append(features_of(plan, jobs[-1], target))
+    accuracies, interrupted = _train(jobs, _judged_on_validation(dataset), done or (lambda: None))
+    finished = [position for position, accuracy in enumerate(accuracies) if accuracy is not None]
+    if len(finished) < FEWEST_RUNS:
+        raise KeyboardInterrupt
+    samples = sum(samples_processed(jobs[position]) for position in finished)
+    seen = [features[position] for position in finished]
+    reached = [accuracy for accuracy in accuracies if accuracy is not None]
+    where = f"{wanted.model.name} on {dataset.name}, {scenario.size} clients, {wanted.partition.kind} partition"
+    origin = (f"fedgap calibrate: {len(finished)} pilot runs, {samples:,} samples of {where}"
+              f"{' (a stand-in)' if stand_in else ''}")
+    fitted = fit(seen, [1.0 - accuracy for accuracy in reached], origin=origin)
+    assert dataset.validation_y is not None
+    return ForecastPilot(fitted, tuple(seen), tuple(reached), samples, full, time.monotonic() - began,
+                         len(dataset.validation_y), dataset.name, interrupted)
+
+
+def full_run_samples(scenario: Scenario) -> int:
+    """Training samples of a run in which everybody takes part for all rounds."""
+    fleet = scenario.fleet()
+    return int(scenario.rounds * (fleet.local_steps * fleet.batch_size).sum())
+
+
+def standing_in(experiment: Experiment, name: str) -> Experiment:
+    """The experiment on another data set, its clients' labels drawn anew; a partition from a file becomes Dirichlet's.
+    """
+    overrides = [f"data.name={name}", "data.folder=", "data.train_samples=", "data.test_samples="]
+    if experiment.partition.kind == "file":
+        overrides += ["partition.kind=dirichlet", "partition.file="]
+    return experiment.with_overrides(overrides)
+
+
+def _judged_on_validation(dataset: Dataset) -> Dataset:
+    """The data with the validation samples in the place of the test set, which is thereby out of reach."""
+    assert dataset.validation_x is not None
+    assert dataset.validation_y is not None
+    return replace(dataset, test_x=dataset.validation_x, test_y=dataset.validation_y, validation_x=None,
+                   validation_y=None)
+
+
+def _train(jobs: Sequence[Job], dataset: Dataset, done: Callable[[], None]) -> tuple[list[float | None], bool]:
+    """Each job's last accuracy, None where it was not trained, and whether Ctrl-C ended the training."""
+    groups: dict[str, list[int]] = {}
+    for position in sorted(range(len(jobs)), key=lambda position: jobs[position].rounds):
+        groups.setdefault(jobs[position].kind, []).append(position)
+    accuracies: list[float | None] = [None] * len(jobs)
+    try:
+        for group in groups.values():
+            for start in range(0, len(group), AT_ONCE):
+                together = group[start:start + AT_ONCE]
+                events, _ = train_stack([jobs[position] for position in together], dataset)
+                for position, evaluated in zip(together, events, strict=True):
+                    accuracies[position] = float(evaluated[-1]["test_accuracy"])
+                    done()
+    except KeyboardInterrupt:
+        return accuracies, True
+    return accuracies, False

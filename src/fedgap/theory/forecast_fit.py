@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedgap.arrays import Floats
 from fedgap.errors import InputError
+from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
 from fedgap.theory.forecast import FEATURES, WEIGHTS, Forecast, PlanFeatures
 
 LEAST_ERROR = 1e-4
@@ -30,8 +30,8 @@ _TURNS = 3
 """Fits in a row, each with the spread of the last one's residuals."""
 
 
-def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecast, origin: str = "",
-        plans: Sequence[int] | None = None) -> Forecast:
+def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecast = BUILT_IN.forecast,
+        origin: str = "", plans: Sequence[int] | None = None) -> FittedForecast:
     """The forecast whose weights fit the runs best.
 
     Minimises Σ ρ((ln error − ln forecast)/spread) + Σ ρ((ln weight − ln prior weight)/PRIOR_SPREAD) with a soft-L1
@@ -63,13 +63,13 @@ def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecas
     for _ in range(_TURNS):
         spread = max(_LEAST_SPREAD, _spread(measured - expected(best.x), len(WEIGHTS)))
         best = search(best.x, spread)
-    weights = {name: float(value) for name, value in zip(WEIGHTS, np.exp(best.x), strict=True)}
+    weights = Forecast(**{name: float(value) for name, value in zip(WEIGHTS, np.exp(best.x), strict=True)})
     covariance = np.linalg.inv(best.jac.T @ best.jac + 1e-9 * np.eye(len(centre)))
     ranges = {name: (float(min(values)), float(max(values)))
               for name in FEATURES if (values := [float(getattr(run, name)) for run in runs])}
     between = min(spread, _between_seeds(measured - expected(best.x), plans)) if plans is not None else 0.0
-    return replace(prior, **weights, origin=origin, runs=len(runs), ranges=ranges, spread=spread, seed_spread=between,
-                   covariance=tuple(tuple(map(float, row)) for row in covariance))
+    return FittedForecast(weights, origin, spread, ranges, runs=len(runs), seed_spread=between,
+                          covariance=tuple(tuple(map(float, row)) for row in covariance))
 
 
 def _logarithm_of_error(runs: Sequence[PlanFeatures]) -> Callable[[Floats], Floats]:
