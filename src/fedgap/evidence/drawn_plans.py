@@ -30,7 +30,8 @@ from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
-from fedgap.running.forecast_pilot import design, features_of, pilot_experiment, pilot_plan, samples_processed
+from fedgap.running.forecast_along import features_of
+from fedgap.running.forecast_pilot import design, pilot_experiment, pilot_plan, samples_processed
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
 from fedgap.streams import stream

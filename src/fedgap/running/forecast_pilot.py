@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedgap.arrays import Bools, Floats
+from fedgap.arrays import Bools
 from fedgap.config import Experiment, Scenario
 from fedgap.errors import InputError
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
+from fedgap.running.forecast_along import features_of
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
 from fedgap.running.rate_search import AMPLE, VALIDATION
@@ -24,7 +25,6 @@ from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import PlanFeatures
 from fedgap.theory.forecast_fit import FEWEST_RUNS, fit
 from fedgap.theory.generalization import smoothed
-from fedgap.theory.label_matching import label_divergence
 
 RUNS = 32
 """Runs of a pilot."""
@@ -109,26 +109,6 @@ def pilot_plan(run: PilotRun, scenario: Scenario) -> Plan:
 def samples_processed(job: Job) -> int:
     """Training samples of all gradients of a run: Σ over its rounds and selected clients of τ·Z_n."""
     return int((job.selected[job.schedule] * job.batch_size).sum()) * job.local_steps
-
-
-def features_of(plan: Plan, job: Job, target: Floats) -> PlanFeatures:
-    """What the forecast knows about a plan: means over its rounds, with the labels that its clients really draw.
-
-    ``target`` is the target's label distribution, (C,).
-    """
-    natural = job.label_counts / np.maximum(job.label_counts.sum(axis=1, keepdims=True), 1)
-    drawn = job.label_probabilities if job.label_probabilities.size else [natural] * len(plan.segments)
-
-    def mean(values: list[float]) -> float:
-        return float(np.average(values, weights=[segment.rounds for segment in plan.segments]))
-
-    return PlanFeatures(
-        rounds=plan.rounds, local_steps=job.local_steps,
-        few_clients=mean([1.0 / int(segment.selected.sum()) for segment in plan.segments]),
-        pruning=mean([float(segment.pruning_ratio[segment.selected].mean()) for segment in plan.segments]),
-        divergence=mean([float(label_divergence(labels[segment.selected].mean(axis=0), target))
-                         for segment, labels in zip(plan.segments, drawn, strict=True)]),
-        upload_bits=job.upload_bits)
 
 
 @dataclass(frozen=True, eq=False)

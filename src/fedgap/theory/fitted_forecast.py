@@ -106,6 +106,15 @@ class FittedForecast:
                     "covariance": [[_short(value) for value in row] for row in self.covariance]}
         return {name: value for name, value in section.items() if name in WEIGHTS or value not in (None, 0, "", {}, [])}
 
+    @classmethod
+    def from_dict(cls, section: Mapping[str, Any]) -> "FittedForecast":
+        """Read what :meth:`to_dict` gave. A person's scenario is read, and checked, by ``fedgap.config``."""
+        ranges = {name: (ends[0], ends[1]) for name, ends in section.get("ranges", {}).items()}
+        return cls(Forecast(**{name: section[name] for name in WEIGHTS}), section.get("origin", ""),
+                   section.get("spread"), ranges, runs=section.get("runs", 0),
+                   seed_spread=section.get("seed_spread", 0.0),
+                   covariance=tuple(map(tuple, section.get("covariance", ()))))
+
 
 def _short(value: float) -> float:
     return float(f"{value:.4g}")
