@@ -29,11 +29,25 @@ def calibrate(
         typer.Option("--rate/--no-rate", help="Choose the learning rate by a range test on validation samples; by "
                      "default in the mode practical.", show_default=False),
     ] = None,
+    forecast: Annotated[
+        bool | None,
+        typer.Option("--forecast/--no-forecast", help="Fit the forecast of the test error by a pilot of short runs, "
+                     "judged on validation samples; by default in the mode practical.", show_default=False),
+    ] = None,
+    pilot_share: Annotated[
+        float, typer.Option(help="Training samples of the forecast's pilot, as a multiple of those of one run with "
+                            "everybody for all rounds.")
+    ] = 1.0,
+    stand_in: Annotated[
+        str | None, typer.Option(metavar="DATA", help="Train the forecast's pilot on this data set (embedded, "
+                                 "fashion-mnist, ...), where the clients' data cannot be used.")
+    ] = None,
 ) -> None:
-    """Measure the bound's constants on a model and its data by a short pilot, and write them into a scenario."""
+    """Measure the bound's constants and the forecast on a model and its data by pilots, and write a scenario."""
     require("train", "calibrate")
     from fedgap.config import Experiment
     from fedgap.running.calibrate import calibrate as measure
+    from fedgap.running.forecast_pilot import RUNS
     from fedgap.running.prepare import divide
 
     if not 0.0 < ratio < 1.0:
@@ -43,10 +57,13 @@ def calibrate(
     loaded = Experiment.load(experiment, overrides or [])
     with downloads() as progress:
         divided = divide(loaded, progress=progress)
-    with steps("pilots", pilots) as done:
+    if not pilot_share > 0.0:
+        raise InputError(f"--pilot-share: must be above 0; got {pilot_share:g}")
+    forecast = loaded.readings["mode"] == "practical" if forecast is None else forecast
+    with steps("pilots", pilots + (RUNS if forecast else 0)) as done:
         calibration = measure(
-            loaded, pilots=pilots, steps=length, ratio=ratio, sizes=sizes, rate=rate, divided=divided,
-            done=done,
+            loaded, pilots=pilots, steps=length, ratio=ratio, sizes=sizes, rate=rate, forecast=forecast,
+            pilot_share=pilot_share, stand_in=stand_in, divided=divided, done=done,
         )
     calibration.save(out)
     show(calibration, f"The scenario is in {out}.")

@@ -224,12 +224,14 @@ class Experiment(Document):
         return Scenario.from_dict(document, folder=self.folder)
 
     def measured_scenario(
-        self, histograms: Sequence[npt.ArrayLike | None], constants: Mapping[str, Mapping[str, float]]
+        self, histograms: Sequence[npt.ArrayLike | None], constants: Mapping[str, Mapping[str, float]],
+        forecast: Mapping[str, Any] | None = None,
     ) -> Scenario:
         """The scenario as it was written, mode and text included, with this experiment's choices and what was measured.
 
         :param histograms: the three arguments of :meth:`planning_scenario`;
-        :param constants: measured values by section and key, such as ``{"bound": {"smoothness": 170.0}}``.
+        :param constants: measured values by section and key, such as ``{"bound": {"smoothness": 170.0}}``;
+        :param forecast: the section ``forecast``, where one was fitted; the old one stays otherwise.
         """
         document = with_histograms(self._base, *histograms)  # type: ignore[arg-type]
         if self.mode is not None:  # the experiment's mode wins over the keys of its scenario
@@ -238,6 +240,8 @@ class Experiment(Document):
                 document[section] = {name: value for name, value in document[section].items() if name != key}
         readings = {name: getattr(self, name) for name in mode_defaults.PLANNING_KEYS}
         document = _changed(self._with_choices(document, readings), constants)
+        if forecast is not None:
+            document["forecast"] = dict(forecast)
         document["clients"] = Scenario.from_dict(document).to_dict()["clients"]  # a CSV's texts become numbers
         return Scenario._build(replace(self._base.written, value=document), ())
 

@@ -8,7 +8,7 @@ from fedgap.config import mode_defaults
 from fedgap.config.checked_fields import Histogram, Number, NumberOrAuto, Text, Truth, Word, clock, count, wrong
 from fedgap.config.document import Section
 from fedgap.theory.fitted_forecast import FittedForecast
-from fedgap.theory.forecast import Forecast
+from fedgap.theory.forecast import WEIGHTS, Forecast
 from fedgap.upload_size import UPLOAD_BITS
 
 Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
@@ -246,7 +246,15 @@ def _ordered(value: tuple[float, float]) -> tuple[float, float]:
     return value
 
 
+def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    size = len(WEIGHTS)
+    if rows and [len(row) for row in rows] != [size] * size:
+        raise wrong(f"must have {size} rows of {size} numbers, one for each weight")
+    return rows
+
+
 Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
+Covariance = Annotated[tuple[tuple[float, ...], ...], AfterValidator(_square)]
 
 
 class ForecastRanges(Section):
@@ -293,10 +301,16 @@ class ForecastSection(Section):
     """What the pilot has seen; plans outside of it get a warning."""
     spread: Spread | None = None
     """Relative standard deviation of the error around its forecast; gives a plan's interval."""
+    seed_spread: Spread = 0.0
+    """The part of it that lies between seeds of one plan."""
+    runs: Annotated[int, Number(at_least=0, whole=True, reason="it counts trained runs")] = 0
+    """How many runs the weights were fitted to."""
+    covariance: Covariance = ()
+    """Of the logarithms of the nine weights, in the order above."""
 
     def fitted(self) -> FittedForecast:
         """The forecast that these keys describe."""
-        about = {"origin", "ranges", "spread"}
-        weights = Forecast(**{name: getattr(self, name) for name in type(self).model_fields if name not in about})
+        weights = Forecast(**{name: getattr(self, name) for name in WEIGHTS})
         return FittedForecast(weights, self.origin or "the scenario's weights", self.spread,
-                              self.ranges.model_dump(exclude_none=True))
+                              self.ranges.model_dump(exclude_none=True), runs=self.runs, seed_spread=self.seed_spread,
+                              covariance=self.covariance)

@@ -77,9 +77,9 @@ class Planned:
 
 
 @cache
-def open_data_of(experiment: str, folder: Path | None) -> Dataset:
+def open_data_of(experiment: str, folder: Path | None, overrides: tuple[str, ...] = ()) -> Dataset:
     """Return an experiment's data set, which a process reads once; see :func:`open_data`."""
-    return open_data(Experiment.load(experiment).data.model_dump(exclude_none=True), folder)
+    return open_data(Experiment.load(experiment, overrides).data.model_dump(exclude_none=True), folder)
 
 
 def cases(panel: Panel) -> Iterator[Case]:

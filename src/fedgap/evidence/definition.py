@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from fedgap.errors import InputError
 from fedgap.planning import PAPER_SCHEMES
 
+if TYPE_CHECKING:
+    from fedgap.config import Experiment
+
 _IN_THE_WHEEL = Path(__file__).with_name("figures")
 FOLDER = _IN_THE_WHEEL if _IN_THE_WHEEL.is_dir() else Path(__file__).parents[3] / "experiments"
 """One folder per figure with its definition and results: ``experiments`` in a clone, copied into the wheel by
 ``setup.py``."""
 FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured",
-           "learner")
+           "learner", "forecast")
 """What ``fedgap reproduce`` can make."""
 PRESETS = ("quick", "paper")
-KINDS = ("partitions", "loss", "accuracy", "learners")
+KINDS = ("partitions", "loss", "accuracy", "learners", "forecast")
 _VARIED = {"delay_s": "budget.delay_s={!r}", "energy_j": "budget.energy_j={!r}",
            "sigma": "partition.concentration={!r}", "rounds": "rounds={:.0f}"}
 
@@ -53,6 +56,33 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """One task, fleet and σ, with the plans that are drawn at random for it."""
+
+    title: str
+    experiment: str
+    """A preset or a file."""
+    overrides: tuple[str, ...]
+    sigma: float
+    budgets: tuple[tuple[float, float], ...]
+    """Pairs of J and s."""
+    plans: int
+    """How many are drawn."""
+    repeats: tuple[int, int]
+    """How many of the plans that a first guess likes best are trained with three seeds, and how many with two."""
+    most_samples: float
+    """No run processes more training samples."""
+    turn: int = 0
+    """As a panel's; the pilot of the cell has the turn after it."""
+
+    def load(self, *overrides: str) -> Experiment:
+        """Return the cell's experiment."""
+        from fedgap.config import Experiment
+
+        return Experiment.load(self.experiment, [*self.overrides, f"partition.concentration={self.sigma}", *overrides])
+
+
+@dataclass(frozen=True)
 class Figure:
     """A figure of the paper."""
 
@@ -63,6 +93,8 @@ class Figure:
     panels: dict[str, tuple[Panel, ...]] = field(default_factory=dict)
     """The panels of each preset."""
     folder: Path = Path()
+    cells: dict[str, tuple[Cell, ...]] = field(default_factory=dict)
+    """In place of panels, the cells of each preset of a figure of the kind ``forecast``."""
 
 
 def figure_names(folder: Path = FOLDER) -> list[str]:
@@ -77,8 +109,15 @@ def load_figure(name: str, folder: Path = FOLDER) -> Figure:
         raise InputError(f"{name}: is not a figure; there are {', '.join(figure_names(folder))}")
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
     try:
-        panels = {preset: tuple(_panel(entry) for entry in written["presets"][preset]) for preset in PRESETS}
-        figure = Figure(name, written["title"], written["kind"], written.get("xlabel", ""), panels, path.parent)
+        entries: dict[str, Any] = {preset: written["presets"][preset] for preset in PRESETS}
+        head = (name, written["title"], written["kind"], written.get("xlabel", ""))
+        if written["kind"] == "forecast":
+            figure = Figure(*head, dict.fromkeys(PRESETS, ()), path.parent,
+                            {preset: tuple(cell for entry in listed for cell in _cells(entry))
+                             for preset, listed in entries.items()})
+        else:
+            panels = {preset: tuple(map(_panel, listed)) for preset, listed in entries.items()}
+            figure = Figure(*head, panels, path.parent)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from None
     if figure.kind not in KINDS:
@@ -86,10 +125,23 @@ def load_figure(name: str, folder: Path = FOLDER) -> Figure:
     return figure
 
 
-def _panel(entry: dict[str, Any]) -> Panel:
-    known = {f.name for f in fields(Panel)}
+def _check_keys(entry: dict[str, Any], known: set[str]) -> None:
     if unknown := set(entry) - known:
         raise ValueError(f"unknown key {sorted(unknown)[0]!r}; a panel has {', '.join(sorted(known))}")
+
+
+def _cells(entry: dict[str, Any]) -> list[Cell]:
+    """Return one cell for each σ of an entry."""
+    _check_keys(entry, {f.name for f in fields(Cell)} - {"sigma"} | {"sigmas"})
+    shared = {key: value for key, value in entry.items() if key != "sigmas"}
+    shared["overrides"], shared["repeats"] = tuple(entry["overrides"]), tuple(entry["repeats"])
+    shared["budgets"] = tuple((float(energy_j), float(delay_s)) for energy_j, delay_s in entry["budgets"])
+    return [Cell(**shared | {"title": f"{entry['title']}, σ = {sigma:g}", "sigma": sigma})
+            for sigma in entry["sigmas"]]
+
+
+def _panel(entry: dict[str, Any]) -> Panel:
+    _check_keys(entry, {f.name for f in fields(Panel)})
     lists: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
     if isinstance(seeds := lists.get("seeds"), str):
         first, last = (int(part) for part in seeds.split("-"))

@@ -9,9 +9,11 @@ from pathlib import Path
 from fedgap.evidence.bundle import pack
 from fedgap.evidence.cases import Planned
 from fedgap.evidence.definition import Panel, load_figure
+from fedgap.evidence.forecast_runs import jobs_by_turn
 from fedgap.evidence.reproduce import Workshop, plan_panels
 from fedgap.learning.models import build
 from fedgap.learning.sizes import flops_per_sample
+from fedgap.running.forecast_pilot import samples_processed
 from fedgap.running.job import Job
 
 RATE = {"bfloat16": 49e12}
@@ -40,7 +42,7 @@ def gpu_seconds(job: Job) -> float:
     if key not in _FLOPS:
         module = build(**job.model, input_shape=shape, classes=job.extra["classes"], seed=0)
         _FLOPS[key] = flops_per_sample(module, tuple(shape))
-    samples = float((job.selected[job.schedule] * job.batch_size).sum())
+    samples = float(samples_processed(job))
     evaluated = _EVALUATED * (job.rounds / job.evaluate_every + 1) / 3.0  # a forward pass is a third of a gradient
     return (samples + evaluated) * _FLOPS[key] / RATE.get(job.precision, OTHER)
 
@@ -48,7 +50,8 @@ def gpu_seconds(job: Job) -> float:
 def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[BundlePart]:
     """Write ``FOLDER/TURN`` for each turn of the figures' panels; a run of an earlier turn is not repeated.
 
-    Panels with a ``status`` are included: their runs are what is missing.
+    Panels with a ``status`` are included: their runs are what is missing. The runs that a forecast is judged on come
+    after those of panels of the same turn.
     """
     figures = [load_figure(name, shop.definitions) for name in names]
     panels = [(figure, panel) for figure in figures for panel in figure.panels[shop.preset]
@@ -61,9 +64,18 @@ def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[Bundle
         if jobs:
             taken |= jobs.keys()
             pack(jobs, folder / str(turn))
-            parts.append(BundlePart(folder / str(turn), tuple(dict.fromkeys(name for name, _ in of_turn)), len(jobs),
-                              sum(map(gpu_seconds, jobs.values()))))
+            parts.append(_part(folder / str(turn), tuple(dict.fromkeys(name for name, _ in of_turn)), jobs))
+    for figure in figures:
+        if figure.kind == "forecast":
+            for turn, jobs in jobs_by_turn(figure.cells[shop.preset], shop).items():
+                name = f"{figure.name}-{turn}"
+                pack(jobs, folder / name)
+                parts.append(_part(folder / name, (figure.name,), jobs))
     return parts
+
+
+def _part(folder: Path, figures: tuple[str, ...], jobs: dict[str, Job]) -> BundlePart:
+    return BundlePart(folder, figures, len(jobs), sum(map(gpu_seconds, jobs.values())))
 
 
 def _missing(panels: Sequence[Panel], shop: Workshop, taken: set[str]) -> dict[str, Job]:

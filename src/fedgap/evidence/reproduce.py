@@ -17,6 +17,7 @@ from fedgap.evidence import partitions, table1
 from fedgap.evidence.cases import Case, Planned, cases, make_plans, open_data_of, plan_case
 from fedgap.evidence.definition import FOLDER, Figure, Panel, load_figure
 from fedgap.evidence.figure_pictures import draw_figure
+from fedgap.evidence.forecast_runs import forecast_results
 from fedgap.evidence.results import panel_results, provenance
 from fedgap.evidence.store import Store
 from fedgap.evidence.training import Record
@@ -51,9 +52,9 @@ class Workshop:
     def __post_init__(self) -> None:
         self.store = Store(self.out / "runs.jsonl")
 
-    def dataset(self, experiment: str) -> Dataset:
+    def dataset(self, experiment: str, overrides: Sequence[str] = ()) -> Dataset:
         """Return the data set of an experiment, read once."""
-        return open_data_of(experiment, self.data)
+        return open_data_of(experiment, self.data, tuple(o for o in overrides if o.startswith("data.")))
 
 
 def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]:
@@ -73,6 +74,8 @@ def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]
             made[name] = table1.results()
         elif figures[name].kind == "partitions":
             made[name] = partitions.results(figures[name], shop.preset, shop.dataset)
+        elif figures[name].kind == "forecast":
+            made[name] = forecast_results(figures[name], shop)
         else:
             made[name] = figure_results(figures[name], planned, shop)
         write(made[name], shop.out / name / "results.json")

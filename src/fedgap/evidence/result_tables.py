@@ -22,7 +22,28 @@ def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
             sheet.add_row(f"{row['sigma']:g}", row["mode"], *(_pair(*row[key]) for key in (
                 "mean", "deviation", "rank_with_divergence")))
         return [sheet]
+    if results["kind"] == "forecast":
+        return _forecast(head, results)
     return [_comparison(head, results, panel) for panel in results["panels"]]
+
+
+def _forecast(head: str, results: dict[str, Any]) -> list[Sheet | str]:
+    """One row per cell and fit: held-out folds, and the pilot."""
+    sheet = Sheet(f"{head}. Accuracies in %, differences in points", "cell", "fit", "plans", "rank correlation",
+                  "better half", "error there", "chosen", "best", "missed per budget", "90 % intervals hold", left=("fit",))
+    for panel in results["panels"]:
+        if panel["status"]:
+            sheet.add_row(panel["title"], panel["status"], *[""] * 8)
+            continue
+        fits = {"other plans": panel["held_out"]}
+        if "pilot" in panel:
+            fits[f"pilot, {panel['pilot']['samples_share']:.1%} of the samples"] = panel["pilot"]
+        for name, fit in fits.items():
+            sheet.add_row(panel["title"], name, str(fit["plans"]), f"{fit['rank']:.3f}",
+                          f"{fit['rank_better_half']:.2f}", f"{fit['points_better_half']:.2f}",
+                          f"{100 * fit['chosen']:.2f}", f"{100 * fit['best']:.2f}",
+                          f"{fit['missed_points_per_budget']['mean']:.2f}", f"{fit['coverage']:.0%}")
+    return [sheet]
 
 
 def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sheet | str:

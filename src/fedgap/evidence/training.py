@@ -18,18 +18,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedgap.errors import FedgapError
 from fedgap.learning.data import Dataset
 from fedgap.learning.learner import Learner
 from fedgap.learning.masks import keep_count
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
 from fedgap.running.job import Job
-from fedgap.running.loop import Rounds
+from fedgap.running.train_stack import train_stack
 
 Record = dict[str, Any]
 """One trained run: ``key``, ``seed``, ``rounds``, and lists over its evaluations (``round``, ``test_accuracy``,
-``test_loss``, ``training_set_loss``), with the machine and versions it ran on."""
+``test_loss``, ``training_set_loss`` and, with a validation split, ``validation_accuracy``), with the machine and
+versions it ran on."""
 _SIZES: dict[str, int] = {}
 _TIES = "kept first"
 """A weight that was kept wins a tie at importance 0. Part of the key, since older runs broke ties differently."""
@@ -105,36 +105,10 @@ def train(jobs: Mapping[str, Job], dataset: Dataset, *, at_once: int = 1,
 def _train_stack(keys: list[str], jobs: list[Job], dataset: Dataset,
                  step: Callable[[int], None] | None) -> list[Record]:
     began = time.monotonic()
-    rounds = Rounds(jobs, dataset)
-    device = rounds.engine.device
-    events: dict[str, list[dict[str, Any]]] = {key: [] for key in keys}
-    running = list(keys)
-
-    def read() -> None:
-        for key, new in zip(running, rounds.drain(), strict=True):
-            events[key] += [event for event in new if "test_accuracy" in event]
-
-    while running:
-        ended = [row for row, account in enumerate(rounds.accounts) if rounds.round >= account.job.rounds]
-        if ended:
-            read()
-            left = [row for row in range(len(running)) if row not in ended]
-            running = [running[row] for row in left]
-            if running:
-                rounds.keep(left)
-            continue
-        stopped = [account.stopped(rounds.round) for account in rounds.accounts]
-        if any(stopped):
-            raise FedgapError(f"a plan does not keep its budgets: {next(filter(None, stopped))} "
-                              f"before round {rounds.round}")
-        rounds.step()
-        if rounds.ready():
-            read()
-        if step is not None:
-            step(len(running))
+    events, device = train_stack(jobs, dataset, step)
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     share = (time.monotonic() - began) / len(keys)
-    return [record(key, job, events[key], machine, share) for key, job in zip(keys, jobs, strict=True)]
+    return [record(*one, machine, share) for one in zip(keys, jobs, events, strict=True)]
 
 
 def record(key: str, job: Job, evaluated: list[dict[str, Any]], machine: str, wall_s: float) -> Record:
@@ -142,7 +116,9 @@ def record(key: str, job: Job, evaluated: list[dict[str, Any]], machine: str, wa
     def column(name: str) -> list[float | None]:
         return [None if event[name] is None else float(f"{event[name]:.5g}") for event in evaluated]
 
+    names = ["test_accuracy", "test_loss", "training_set_loss"]
+    names += [name for name in ("validation_accuracy",) if evaluated and name in evaluated[0]]
     return {"key": key, "seed": job.seed, "rounds": job.rounds, "round": [event["round"] + 1 for event in evaluated],
-            **{name: column(name) for name in ("test_accuracy", "test_loss", "training_set_loss")},
+            **{name: column(name) for name in names},
             "machine": machine, "precision": job.precision, "torch": torch.__version__.split("+")[0],
             "python": platform.python_version(), "wall_s": float(f"{wall_s:.3g}")}

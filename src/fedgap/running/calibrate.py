@@ -1,4 +1,5 @@
-"""The bound's constants measured on an experiment's own model, data and partition, and written down as a scenario."""
+"""The bound's constants and the forecast's weights, measured on an experiment's own model, data and partition, and
+written down as a scenario."""
 
 from __future__ import annotations
 
@@ -24,9 +25,11 @@ from fedgap.learning.sizes import flops_per_sample, gradient_bits
 from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
+from fedgap.running.forecast_pilot import SHARE, ForecastPilot, run_pilot
 from fedgap.running.prepare import divide
 from fedgap.running.rate_search import RateSearch, find_rate
 from fedgap.streams import stream_seed
+from fedgap.theory.forecast import WEIGHTS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -76,6 +79,8 @@ class Calibration(Printable):
     steps: int
     rate: RateSearch | None = None
     """The range test for the learning rate, where one was made."""
+    forecast: ForecastPilot | None = None
+    """The pilot of the forecast, where one was trained."""
 
     def parts(self) -> list[RenderableType]:
         """Each constant with its spread, and what to know before trusting it."""
@@ -90,7 +95,23 @@ class Calibration(Printable):
             table.add_row("", "", "", *q.spread(), f"secant at λ = {ratio:g}", style="dim")
         phi = (self.phi.min(), np.median(self.phi), self.phi.max())
         table.add_row("", "", "", *(number(float(value)) for value in phi), "φ of the clients", style="dim")
-        return [table, self._remarks(), *([self._rate_table(self.rate)] if self.rate else [])]
+        return [table, self._remarks(), *([self._rate_table(self.rate)] if self.rate else []),
+                *(self._forecast_parts(self.forecast) if self.forecast else [])]
+
+    def _forecast_parts(self, pilot: ForecastPilot) -> list[RenderableType]:
+        """The forecast's weights with the factor by which each may be off, and what the pilot took."""
+        fitted = pilot.fitted
+        table = Sheet("The forecast of the test error, fitted to the pilot", "key", "weight", "uncertain by", "",
+                      left=("",), caption=f"{pilot.cost}; judged on {pilot.validation_samples:,} validation samples")
+        for number_of_weight, name in enumerate(WEIGHTS):
+            factor = np.exp(np.sqrt(fitted.covariance[number_of_weight][number_of_weight]))
+            table.add_row(f"forecast.{name}", number(getattr(fitted.forecast, name)), f"× {factor:.2f}", "")
+        assert fitted.spread is not None
+        said = (f"One run's error lies within {np.exp(1.645 * fitted.spread) - 1.0:.0%} of its forecast nine times in ten, "
+                f"as far as the pilot has seen: accuracies of {min(pilot.accuracies):.1%} to {max(pilot.accuracies):.1%}.")
+        if pilot.interrupted:
+            said += " The pilot was interrupted; the forecast is fitted to the runs that were finished."
+        return [table, said]
 
     def _rate_table(self, search: RateSearch) -> Sheet:
         """The validation loss at each rate, and the choice."""
@@ -152,10 +173,13 @@ def calibrate(
     ratio: float = 0.3,
     sizes: bool = False,
     rate: bool | None = None,
+    forecast: bool | None = None,
+    pilot_share: float = SHARE,
+    stand_in: str | None = None,
     divided: tuple[Dataset, Partition, Scenario] | None = None,
     done: Callable[[], None] | None = None,
 ) -> Calibration:
-    """Measure φ, A², B², L, L(ω⁰) − L(ω*) and the secant of γ₂·R for an experiment.
+    """Measure φ, A², B², L, L(ω⁰) − L(ω*) and the secant of γ₂·R for an experiment, and fit the forecast of its error.
 
     ``fedgap.calibrate(experiment).save(Path("scenario.yaml"))`` writes a scenario with what was measured.
 
@@ -165,8 +189,11 @@ def calibrate(
     :param sizes: whether ``gradient_bits`` and ``flops_per_sample`` are taken from the model as well.
     :param rate: whether a range test on validation samples chooses ``learning.rate``; by default in the mode
         ``practical``.
+    :param forecast: whether a pilot of short runs fits the forecast; by default in the mode ``practical``;
+    :param pilot_share: training samples of that pilot, as a multiple of those of one run of everybody for all rounds;
+    :param stand_in: the data set that it trains on, where the clients' data cannot be used.
     :param divided: the result of ``divide`` for this experiment, where it was called before.
-    :param done: called after each pilot.
+    :param done: called after each pilot, and after each run of the forecast's pilot.
     """
     dataset, parts, planned = divided or divide(experiment)
     chosen = torch.from_numpy(np.concatenate(parts.train))
@@ -199,14 +226,19 @@ def calibrate(
     constants: dict[str, dict[str, float]] = {"bound": {q.key: _four_digits(q.taken) for q in quantities}}
     if sizes:
         constants["model"] = model_sizes
-    wanted = experiment.readings["mode"] == "practical" if rate is None else rate
-    search = find_rate(experiment) if wanted else None
+    practical = experiment.readings["mode"] == "practical"
+    search = find_rate(experiment) if (practical if rate is None else rate) else None
     if search is not None:
         constants["learning"] = {"rate": search.best}
+    pilot_of_forecast = None
+    if practical if forecast is None else forecast:
+        taken = experiment if search is None else experiment.with_overrides([f"learning.rate={search.best}"])
+        pilot_of_forecast = run_pilot(taken, share=pilot_share, stand_in=stand_in, done=done)
     counts = (parts.label_counts, dataset.label_counts()[1], parts.target_counts)
     ratio_seen = tuple(value for run in measured for value in run.moment_ratio)
     return Calibration(
-        scenario=experiment.measured_scenario(counts, constants),
+        scenario=experiment.measured_scenario(
+            counts, constants, None if pilot_of_forecast is None else pilot_of_forecast.fitted.to_dict()),
         quantities=quantities,
         sensitivities={r: _sensitivity(measured, r) for r in ratios},
         moment_ratio=Quantity("", "E‖G‖²·Z·k/A²", max(ratio_seen), "maximum", ratio_seen),
@@ -215,6 +247,7 @@ def calibrate(
         pilots=pilots,
         steps=steps,
         rate=search,
+        forecast=pilot_of_forecast,
     )
 
 

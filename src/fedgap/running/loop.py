@@ -25,6 +25,7 @@ from fedgap.learning.models import build
 from fedgap.learning.stacked_importance import Importances
 from fedgap.running.clients import Clients, Delivery
 from fedgap.running.events import Event, finite_or_none
+from fedgap.running.forecast_along import expected
 from fedgap.running.job import Job
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.simulated_clients import SimulatedClients
@@ -116,8 +117,12 @@ class Rounds:
         for event, test in zip(events, tests, strict=True):
             event |= {"test_loss": finite_or_none(test.loss), "test_accuracy": test.accuracy}
         if self._validation is not None:
-            for event, held_out in zip(events, self.engine.evaluate(weights, buffers, *self._validation), strict=True):
+            judged = self.engine.evaluate(weights, buffers, *self._validation)
+            for row, event, held_out in zip(due, events, judged, strict=True):
                 event |= {"validation_loss": finite_or_none(held_out.loss), "validation_accuracy": held_out.accuracy}
+                forecast = expected(self.accounts[row].job, self.round, held_out.accuracy, len(self._validation[1]))
+                if forecast is not None:
+                    event["forecast"] = forecast
         if all(len(self.accounts[row].sample) for row in due):  # in a deployment only the nodes have these samples
             trained = self._on_training_samples(due, weights, buffers)
             for event, test, training in zip(events, tests, trained, strict=True):

@@ -21,6 +21,7 @@ from fedgap.planning import Plan, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
+from fedgap.running.forecast_along import with_forecast
 from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.round_order import interleave
@@ -145,7 +146,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                               samples_per_round=steps * fleet.batch_size, max_repeat=learning.max_repeat)
     device = engine.device if engine.device != "auto" else str(check_device("auto"))
     forecast = {} if plan.forecast is None else {"forecast": plan.forecast.to_dict()}
-    return Job(
+    job = Job(
         seed=experiment.seed, data=data_arguments(experiment), data_sha256=dataset.digest(),
         model=_model_arguments(experiment), learning_rate=scenario.learning.rate,
         evaluate_every=experiment.evaluate_every, evaluate_pruned=readings["evaluate_pruned"],
@@ -174,6 +175,9 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
                            "data": dataset.name, "model": experiment.model.name, "local_steps": steps,
                            **forecast, **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
+    if scenario.forecast is None or readings["mode"] != "practical":  # forecasts are fitted to that mode's learner
+        return job
+    return with_forecast(job, plan, target, scenario.fitted_forecast())
 
 
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:

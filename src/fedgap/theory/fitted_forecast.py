@@ -1,17 +1,39 @@
-"""A forecast with what is known about it: where its weights come from, how far it errs, and what its pilot has seen."""
+"""A forecast with what is known about it: where its weights come from, how far it errs, and what its pilot has seen.
+
+ln(error) of one run is taken to be normal around the forecast's. Its variance has two parts: that of the fitted weights,
+by their covariance, and the spread of runs around the forecast, which is the noise between seeds and what the form
+misses.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
-from fedgap.theory.forecast import Forecast, PlanFeatures
+from fedgap.theory.forecast import WEIGHTS, Forecast, PlanFeatures
 
 CONFIDENCE = 0.9
 """Probability with which a forecast interval is meant to contain the accuracy."""
 _JUST_OUTSIDE = 1e-9
 """Relative excess of a range that is rounding."""
+_STEP = 1e-4
+"""Step of ln(weight) by which slopes are taken."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A forecast accuracy with the interval that contains the true one with probability ``confidence``."""
+
+    accuracy: float
+    low: float
+    high: float
+    confidence: float
+
+    def to_dict(self) -> dict[str, float]:
+        """As in a plan's JSON, to four digits after the point."""
+        return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
@@ -26,13 +48,42 @@ class FittedForecast:
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Least and most of each feature (a field of :class:`PlanFeatures`) in the pilot's plans."""
     confidence: float = CONFIDENCE
+    runs: int = 0
+    """How many runs the weights were fitted to."""
+    seed_spread: float = 0.0
+    """The part of the spread that lies between seeds of one plan; the rest is what the form misses."""
+    covariance: tuple[tuple[float, ...], ...] = ()
+    """Of the logarithms of the weights, in the order of :data:`fedgap.theory.forecast.WEIGHTS`; empty if unknown."""
 
     def interval(self, error: float) -> tuple[float, float] | None:
         """The least and the largest error at the confidence, error·exp(∓z·spread); None where the spread is unknown."""
-        if self.spread is None:
-            return None
-        wide = NormalDist().inv_cdf(0.5 + 0.5 * self.confidence) * self.spread
+        return None if self.spread is None else self._around(error, self.spread)
+
+    def _around(self, error: float, deviation: float) -> tuple[float, float]:
+        wide = NormalDist().inv_cdf(0.5 + 0.5 * self.confidence) * deviation
         return error * float(np.exp(-wide)), min(error * float(np.exp(wide)), 1.0)
+
+    def deviation(self, plan: PlanFeatures, *, of_mean: bool = False) -> float:
+        """Standard deviation of ln(error): of one run or, ``of_mean``, of the mean over many seeds."""
+        around = (self.spread or 0.0) ** 2 - (self.seed_spread**2 if of_mean else 0.0)
+        if not self.covariance:
+            return float(np.sqrt(max(0.0, around)))
+        slope = self._slope(plan)
+        return float(np.sqrt(max(0.0, around) + max(0.0, slope @ np.array(self.covariance) @ slope)))
+
+    def _slope(self, plan: PlanFeatures) -> np.ndarray:
+        """∂ln(error)/∂ln(weight) of each weight, by central differences."""
+        def error(name: str, factor: float) -> float:
+            return replace(self.forecast, **{name: getattr(self.forecast, name) * factor}).error(plan)
+
+        up, down = float(np.exp(_STEP)), float(np.exp(-_STEP))
+        return np.array([np.log(error(name, up) / error(name, down)) for name in WEIGHTS]) / (2.0 * _STEP)
+
+    def predict(self, plan: PlanFeatures, *, of_mean: bool = False) -> Prediction:
+        """The accuracy of a plan with its interval: for one run or, ``of_mean``, for the mean over many seeds."""
+        error = min(self.forecast.error(plan), 1.0)
+        least, most = self._around(error, self.deviation(plan, of_mean=of_mean))
+        return Prediction(1.0 - error, 1.0 - most, 1.0 - least, self.confidence)
 
     def outside(self, plan: PlanFeatures) -> tuple[str, ...]:
         """The features of a plan that lie outside of what the pilot has seen."""
@@ -45,6 +96,28 @@ class FittedForecast:
     def _inside(self, name: str, value: float) -> bool:
         least, most = self.ranges.get(name, (-np.inf, np.inf))
         return bool(least * (1.0 - _JUST_OUTSIDE) <= value <= most * (1.0 + _JUST_OUTSIDE))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The section ``forecast`` of a scenario, with numbers of few digits; what is unknown is left out."""
+        section: dict[str, Any] = {name: _short(getattr(self.forecast, name)) for name in WEIGHTS}
+        section |= {"origin": self.origin, "spread": None if self.spread is None else _short(self.spread),
+                    "seed_spread": _short(self.seed_spread), "runs": self.runs,
+                    "ranges": {name: [_short(end) for end in ends] for name, ends in self.ranges.items()},
+                    "covariance": [[_short(value) for value in row] for row in self.covariance]}
+        return {name: value for name, value in section.items() if name in WEIGHTS or value not in (None, 0, "", {}, [])}
+
+    @classmethod
+    def from_dict(cls, section: Mapping[str, Any]) -> "FittedForecast":
+        """Read what :meth:`to_dict` gave. A person's scenario is read, and checked, by ``fedgap.config``."""
+        ranges = {name: (ends[0], ends[1]) for name, ends in section.get("ranges", {}).items()}
+        return cls(Forecast(**{name: section[name] for name in WEIGHTS}), section.get("origin", ""),
+                   section.get("spread"), ranges, runs=section.get("runs", 0),
+                   seed_spread=section.get("seed_spread", 0.0),
+                   covariance=tuple(map(tuple, section.get("covariance", ()))))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 BUILT_IN = FittedForecast(

@@ -11,7 +11,7 @@ three means, so that a tangent bounds it from below and has the form that :class
 asks for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -95,3 +95,9 @@ class Forecast:
         """The forecast error of a plan, a share of one."""
         fixed = self.at(plan.rounds, plan.local_steps, plan.upload_bits)
         return fixed.error(plan.few_clients, plan.pruning, plan.divergence)
+
+
+WEIGHTS = tuple(weight.name for weight in fields(Forecast))
+"""The names of the weights."""
+FEATURES = tuple(feature.name for feature in fields(PlanFeatures))
+"""The names of what the forecast knows about a plan."""

@@ -1,0 +1,102 @@
+"""Is the forecast good? It is judged on plans that had no part in its fit, and a fit to a cheap pilot on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedgap.arrays import Floats
+from fedgap.streams import stream
+from fedgap.theory.fitted_forecast import FittedForecast
+from fedgap.theory.forecast import FEATURES, PlanFeatures
+from fedgap.theory.forecast_fit import fit
+
+Row = Mapping[str, Any]
+FOLDS = 5
+
+
+def features_of(row: Row) -> PlanFeatures:
+    """What the forecast knows about a run."""
+    return PlanFeatures(**{name: row[name] for name in FEATURES})
+
+
+def fitted(rows: Sequence[Row], accuracy: str = "accuracy", origin: str = "") -> FittedForecast:
+    """The forecast fitted to some runs, by their accuracy of that name."""
+    plans = [row["plan"] for row in rows] if "plan" in rows[0] else None
+    return fit([features_of(row) for row in rows], [1.0 - row[accuracy] for row in rows], origin=origin,
+               plans=plans)
+
+
+def held_out(rows: Sequence[Row]) -> list[FittedForecast]:
+    """For each run, the forecast fitted without the fold that its plan is in."""
+    numbers = sorted({row["plan"] for row in rows})
+    shuffled = stream(0, "planning").permutation(len(numbers))
+    fold_of = {number: int(place) % FOLDS for number, place in zip(numbers, shuffled, strict=True)}
+    fits = [fitted([row for row in rows if fold_of[row["plan"]] != fold]) for fold in range(FOLDS)]
+    return [fits[fold_of[row["plan"]]] for row in rows]
+
+
+def judged(rows: Sequence[Row], forecasts: Sequence[FittedForecast]) -> dict[str, Any]:
+    """How well forecasts (one per run) foretell the runs' accuracies.
+
+    Plans are compared by their means over seeds. The better half is that of the higher accuracies. A chosen plan is the
+    one with the least forecast error; ``missed_points`` is by how much the best plan is above it, among all plans and,
+    in the mean and at most, among those of one pair of budgets. Single lucky runs are not called best: the best plan is
+    that with the highest mean among plans with several seeds, where there are any.
+    """
+    from scipy.stats import spearmanr
+
+    predictions = [forecast.predict(features_of(row))
+                   for row, forecast in zip(rows, forecasts, strict=True)]
+    inside = [p.low <= row["accuracy"] <= p.high for row, p in zip(rows, predictions, strict=True)]
+    plans: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        plans.setdefault(row["plan"], []).append(place)
+    accuracy = np.array([np.mean([rows[i]["accuracy"] for i in places]) for places in plans.values()])
+    expected = np.array([np.mean([predictions[i].accuracy for i in places]) for places in plans.values()])
+    repeated = np.array([len(places) > 1 for places in plans.values()])
+    budgets = [(rows[places[0]]["energy_j"], rows[places[0]]["delay_s"]) for places in plans.values()]
+    better = accuracy >= np.median(accuracy)
+    per_budget = [_missed(accuracy[mask], expected[mask], repeated[mask]) for pair in sorted(set(budgets))
+                  if (mask := np.array([pair == other for other in budgets])).sum() > 1]
+    return {"plans": len(plans), "runs": len(rows), "rank": _digits(spearmanr(expected, accuracy).statistic),
+            "rank_better_half": _digits(spearmanr(expected[better], accuracy[better]).statistic),
+            "points_better_half": _digits(100.0 * np.abs(expected - accuracy)[better].mean()),
+            "chosen": _digits(float(accuracy[expected.argmax()])), "best": _digits(_best(accuracy, repeated)),
+            "missed_points": _digits(_missed(accuracy, expected, repeated)),
+            "missed_points_per_budget": {"mean": _digits(float(np.mean(per_budget))),
+                                         "most": _digits(float(np.max(per_budget)))},
+            "coverage": _digits(float(np.mean(inside)))}
+
+
+def _best(accuracy: Floats, repeated: np.ndarray) -> float:
+    return float(accuracy[repeated].max() if repeated.any() else accuracy.max())
+
+
+def _missed(accuracy: Floats, expected: Floats, repeated: np.ndarray) -> float:
+    return 100.0 * (_best(accuracy, repeated) - float(accuracy[expected.argmax()]))
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def cell_results(title: str, rows: Sequence[Row], pilot: Sequence[Row]) -> dict[str, Any]:
+    """One cell's judgement: held-out plans, the fit to all plans, and the fit to the pilot's validation accuracies."""
+    forecasts = held_out(rows)
+    result: dict[str, Any] = {"title": title, "status": "", "held_out": judged(rows, forecasts),
+                              "weights": fitted(rows, origin=title).to_dict()}
+    accuracies = {"forecast": [f.predict(features_of(row)).accuracy for row, f in zip(rows, forecasts, strict=True)]}
+    if pilot:
+        cheap = fitted(pilot, "validation_accuracy", f"pilot of {title}")
+        share = sum(row["samples"] for row in pilot) / sum(row["samples"] for row in rows)
+        result["pilot"] = judged(rows, [cheap] * len(rows)) | {
+            "pilot_runs": len(pilot), "samples_share": _digits(share), "weights": cheap.to_dict()}
+        accuracies["pilot_forecast"] = [cheap.predict(features_of(row)).accuracy for row in rows]
+    named = [dict(zip(accuracies, map(_digits, values), strict=True))
+             for values in zip(*accuracies.values(), strict=True)]
+    result["rows"] = [{**row, **extra} for row, extra in zip(rows, named, strict=True)]
+    result["pilot_rows"] = list(pilot)
+    return result

@@ -1,0 +1,56 @@
+"""The forecast of a run that is under way, corrected by what its validation samples have shown so far.
+
+Let δ = ln(final error) − ln(forecast), before the run normal with mean 0 and the forecast's own variance v. After r of R
+rounds the validation error e is seen. Runs whose learning rate falls to nothing are worse on the way than a run that
+ends there, by g(r/R) in ln(error), so that
+
+    ln e = ln(forecast for r rounds) + g(r/R) + δ + noise,      noise ~ N(0, s(r/R)² + (1 − e)/(e·n))
+
+with n validation samples. The posterior of δ is normal with the mean and variance of a scalar Kalman step. Only the
+last evaluation is used: it knows most, and its noise is not independent of the earlier ones'.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from fedgap.theory.fitted_forecast import FittedForecast, Prediction
+from fedgap.theory.forecast import PlanFeatures
+
+SHARES = (0.0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0)
+"""Shares r/R of the rounds at which g and s are known; in between they are interpolated."""
+EXCESS = (0.6, 0.5, 0.4, 0.3, 0.2, 0.05, 0.0)
+"""g: how much worse than a finished run of as many rounds, in ln(error)."""
+NOISE = (1.0, 0.4, 0.35, 0.3, 0.25, 0.15, 0.0)
+"""s: how far one run's ln(error) on the way scatters around that."""
+LEAST_ERROR = 1e-4
+"""A validation error below is taken as this."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the validation samples said after so many rounds of a run."""
+
+    rounds: int
+    accuracy: float
+
+
+def corrected(fitted: FittedForecast, plan: PlanFeatures, seen: Sequence[Evaluation],
+              validation_samples: int) -> Prediction:
+    """The accuracy that a run of the plan will end with, given what it has shown so far."""
+    if not seen:
+        return fitted.predict(plan)
+    last = seen[-1]
+    share = min(1.0, last.rounds / plan.rounds)
+    error = max(1.0 - last.accuracy, LEAST_ERROR)
+    expected = np.log(fitted.forecast.error(replace(plan, rounds=last.rounds))) + np.interp(share, SHARES, EXCESS)
+    variance = fitted.deviation(plan) ** 2
+    noise = float(np.interp(share, SHARES, NOISE)) ** 2 + (1.0 - error) / (error * validation_samples)
+    gain = variance / (variance + noise) if variance > 0.0 else 0.0
+    shift = gain * (np.log(error) - expected)
+    final = min(fitted.forecast.error(plan) * float(np.exp(shift)), 1.0)
+    wide = NormalDist().inv_cdf(0.5 + 0.5 * fitted.confidence) * float(np.sqrt((1.0 - gain) * variance))
+    return Prediction(1.0 - final, 1.0 - min(final * float(np.exp(wide)), 1.0), 1.0 - final * float(np.exp(-wide)),
+                      fitted.confidence)

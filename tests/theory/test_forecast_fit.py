@@ -1,0 +1,108 @@
+"""The forecast's fit: it finds the weights that made the data, and its intervals hold what they promise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedgap.errors import InputError
+from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
+from fedgap.theory.forecast import WEIGHTS, Forecast, PlanFeatures
+from fedgap.theory.forecast_fit import fit
+
+TRUTH = Forecast(start=3.0, rounds_power=0.9, steps_power=0.6, slowed_by_pruning=0.8, slowed_by_divergence=1.5,
+                 few_clients=0.06, divergence=0.08, coarse_uploads=2.0, floor=0.012)
+
+
+def drawn(count: int, seed: int) -> list[PlanFeatures]:
+    random = np.random.default_rng(seed)
+    return [PlanFeatures(rounds=float(np.exp(random.uniform(2, 6))), local_steps=float(2 ** random.integers(0, 6)),
+                         few_clients=1.0 / random.integers(3, 40), pruning=random.uniform(0, 0.6),
+                         divergence=random.uniform(0, 0.5) ** 2, upload_bits=int(random.choice([32, 32, 8, 4])))
+            for _ in range(count)]
+
+
+def errors(plans: list[PlanFeatures], noise: float, seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return np.array([TRUTH.error(plan) for plan in plans]) * np.exp(noise * random.standard_normal(len(plans)))
+
+
+def test_the_fit_finds_the_forecast_that_made_the_data():
+    plans = drawn(200, 0)
+    found = fit(plans, errors(plans, 0.0, 0))
+    others = drawn(50, 1)
+    wrong = [abs(np.log(found.forecast.error(plan) / TRUTH.error(plan))) for plan in others]
+    assert max(wrong) < 0.05
+    assert found.forecast.rounds_power == pytest.approx(0.9, rel=0.1)
+    assert found.forecast.steps_power == pytest.approx(0.6, rel=0.1)
+
+
+def test_intervals_of_single_runs_cover_what_they_promise():
+    noise, plans = 0.1, drawn(60, 2)
+    found = fit(plans, errors(plans, noise, 3))
+    others = drawn(400, 4)
+    accuracies = 1.0 - errors(others, noise, 5)
+    inside = [(p := found.predict(plan)).low <= accuracy <= p.high for plan, accuracy in zip(others, accuracies,
+                                                                                             strict=True)]
+    assert 0.83 <= np.mean(inside) <= 0.97
+
+
+def test_the_mean_over_seeds_is_more_certain_than_one_run():
+    plans = drawn(40, 6) * 2
+    found = fit(plans, errors(plans, 0.1, 7), plans=list(range(40)) * 2)
+    assert 0.06 < found.seed_spread <= found.spread
+    one, mean = found.predict(plans[0]), found.predict(plans[0], of_mean=True)
+    assert one.low < mean.low < mean.accuracy < mean.high < one.high
+
+
+def test_a_few_wild_runs_do_not_move_the_fit():
+    plans = drawn(100, 8)
+    clean = errors(plans, 0.05, 9)
+    wild = clean.copy()
+    wild[:5] = 0.9
+    a, b = fit(plans, clean), fit(plans, wild)
+    moved = [abs(np.log(a.forecast.error(plan) / b.forecast.error(plan))) for plan in drawn(50, 10)]
+    assert np.median(moved) < 0.05
+
+
+def test_what_the_runs_do_not_show_comes_from_the_prior():
+    plans = [replace(plan, upload_bits=32) for plan in drawn(40, 11)]
+    prior = replace(BUILT_IN.forecast, coarse_uploads=3.0)
+    found = fit(plans, errors(plans, 0.05, 12), prior=prior)
+    assert found.forecast.coarse_uploads == pytest.approx(3.0, rel=0.02)
+
+
+def test_too_few_runs_are_refused():
+    plans = drawn(5, 0)
+    with pytest.raises(InputError, match="forecast: needs at least 8 runs"):
+        fit(plans, errors(plans, 0.0, 0))
+
+
+def test_a_plan_beyond_the_fitted_runs_is_named():
+    plans = drawn(40, 13)
+    found = fit(plans, errors(plans, 0.05, 14))
+    assert found.outside(plans[0]) == ()
+    assert found.outside(replace(plans[0], local_steps=64.0)) == ("local_steps",)
+    assert found.seen("local_steps", (16, 32, 64)) == (16, 32)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(1e-3, 10.0), min_size=9, max_size=9), st.integers(0, 1000))
+def test_a_higher_confidence_has_a_wider_interval(weights, seed):
+    forecast = FittedForecast(Forecast(**dict(zip(WEIGHTS, weights, strict=True))), "", spread=0.2)
+    (plan,) = drawn(1, seed)
+    narrow, wide = (replace(forecast, confidence=confidence).predict(plan) for confidence in (0.5, 0.95))
+    assert wide.low <= narrow.low <= narrow.accuracy <= narrow.high <= wide.high
+
+
+def test_uncertain_weights_widen_the_interval_by_hand():
+    """ln(error) = ln(floor) alone: its slope in ln(floor) is 1, so that the variances 0.3² and 0.4² add up to 0.5²."""
+    floor_only = Forecast(*[0.0] * 8, floor=0.1)
+    covariance = np.zeros((9, 9))
+    covariance[8, 8] = 0.3**2
+    found = FittedForecast(floor_only, "", spread=0.4, covariance=tuple(map(tuple, covariance)))
+    (plan,) = drawn(1, 0)
+    assert found.deviation(plan) == pytest.approx(0.5)
+    assert found.predict(plan).low == pytest.approx(1 - 0.1 * np.exp(1.6448536 * 0.5))
