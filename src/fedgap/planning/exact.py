@@ -35,6 +35,8 @@ _AGAIN = 3
 """How often at most the program is solved again after such a search made the plan better."""
 _PROMISING = 1e-5
 """Relative distance below the best plan at which new selections' value at its prices is worth another program."""
+_PROVEN = 1e-3
+"""Share of the cost that a bound by relaxation may leave open, where no gap is said to be small enough."""
 _BETTER = 1e-6
 """Relative gain from which on the search is repeated at the better plan's prices."""
 
@@ -116,13 +118,20 @@ class _Search:
             pricing_of(oracles),
             max(oracle.tolerance for oracle in oracles),
         )
-        self.task, self.oracles, self.progress = task, oracles, settings.progress
+        self.task, self.oracles, self.progress, self.bounded = task, oracles, settings.progress, settings.bounded
         self.incumbent = Incumbent(task, self.master, settings)
         self.whole_rounds = WholeRounds(self.incumbent, oracles)
 
     def run(self, hints: list[Composition]) -> None:
         """Until nothing better is left, or worth looking for."""
         self.whole_rounds.start(hints)
+        if self.incumbent.enough > 0.0 and self.incumbent.best is not None:
+            # Often the first program's plan is good enough already, and a bound can show it.
+            self.solve_program()
+            self.whole_rounds.run()
+            self.prove()
+            if self.incumbent.good_enough:
+                return
         self.search_harder()
         self.solve_program()
         if not self.master.infeasible:
@@ -132,6 +141,22 @@ class _Search:
                 break
             self.solve_program()
             self.whole_rounds.run()
+        self.prove()
+
+    def prove(self) -> None:
+        """A bound at the best plan's prices and at the program's, where pricing gave none."""
+        incumbent, master = self.incumbent, self.master
+        if not self.bounded or incumbent.best_prices is None or np.isfinite(master.lower_bound):
+            return
+        allowed = 0.4 * incumbent.enough or _PROVEN * abs(incumbent.cost)
+        for mu, nu in dict.fromkeys((incumbent.best_prices, master.program())):
+            bound = -mu * master.energy - nu * master.delay
+            for share, oracle in zip(master.shares, self.oracles, strict=True):
+                bound += float(share) * oracle.prove(mu, nu, allowed)
+            incumbent.proven = max(incumbent.proven, bound)
+            incumbent.report("proving")
+            if incumbent.good_enough or not np.isfinite(bound):
+                break
 
     def solve_program(self) -> None:
         """Generate columns, from the best plan's prices on."""
@@ -141,6 +166,9 @@ class _Search:
             if self.progress is not None:
                 self.progress(what, step, self.incumbent.cost, bound)
 
+        if np.isfinite(self.incumbent.cost):
+            tolerance = 0.25 * self.incumbent.enough / max(abs(self.incumbent.cost), 1e-300)
+            self.master.tolerance = max(self.master.tolerance, tolerance)
         self.master.run(report, self.incumbent.best_prices)
 
     def search_harder(self) -> bool:

@@ -21,8 +21,11 @@ from fedgap.theory.forecast import PlanFeatures
 
 _TANGENTS = 6
 """Tangents at most; two or three are usual."""
-_ENOUGH = 2e-4
-"""Share of the error that is not worth closing: far below what a forecast can tell."""
+_ENOUGH, _ENOUGH_OF_MANY = 8e-4, 4e-3
+"""Share of the error that is not worth closing: far below what a forecast can tell. The first one suffices to be called
+optimal; in a large fleet it would take most of the time."""
+_MANY = 64
+"""Clients from which on a fleet is large."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +57,11 @@ def solve_forecast(
     """
     best, bound = None, -np.inf
     low, high = -np.inf, np.inf
+    share = _ENOUGH if task.problem.size < _MANY else _ENOUGH_OF_MANY
     assert isinstance(task.objective, ForecastTangent)
     for _ in range(_TANGENTS):
         objective = replace(task.objective, slowed=slowed)
-        enough = _ENOUGH * (objective.least_error if best is None else best.error)
+        enough = share * (objective.least_error if best is None else best.error)
         solution = exact.solve(replace(task, objective=objective), replace(settings, enough=enough), known)
         if not solution.segments:
             break

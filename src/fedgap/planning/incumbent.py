@@ -10,6 +10,7 @@ from fedgap.planning.master import Master
 from fedgap.planning.round_lagrangian import Columns
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
+from fedgap.planning.tolerances import FINE_GAP
 
 
 class Incumbent:
@@ -77,6 +78,16 @@ class Incumbent:
         if self.best is None:
             return np.inf
         return (self.best.cost - self.lower_bound) / max(abs(self.best.cost), 1e-300)
+
+    @property
+    def good_enough(self) -> bool:
+        """Whether what is left of the gap is not worth closing."""
+        return self.gap <= FINE_GAP or self.cost - self.lower_bound <= self.enough
+
+    @property
+    def near_program(self) -> bool:
+        """Whether whole rounds cost so little more than the program's fractions that it is not worth closing."""
+        return self.enough > 0.0 and self.cost - self.master.objective <= 0.4 * self.enough
 
     @property
     def above_program(self) -> float:

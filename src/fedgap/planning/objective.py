@@ -60,6 +60,8 @@ class ConvexLabels:
     """score_n(g) of every client for several g: (..., C) → (..., N)."""
     drawn: Callable[[Floats], Floats]
     """The label distributions q_n that reach the scores for one g: (C,) → (N, C)."""
+    same_for_all: bool = True
+    """Whether these are the same for every g."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,6 @@ from fedgap.planning.oracles.oracle import Oracle
 from fedgap.planning.tolerances import (
     COARSE_GAP,
     ENUMERATED_ROUNDS,
-    FINE_GAP,
     LOST_GAP,
     NO_GAIN,
     POLISHED_GAP,
@@ -82,7 +81,7 @@ class WholeRounds:
             if incumbent.best is not None:
                 break
         self._polish()
-        if incumbent.gap <= FINE_GAP:
+        if incumbent.good_enough or incumbent.near_program:
             return
         complete = [oracle.enumeration for oracle in self.oracles if oracle.enumeration is not None]
         whole, few = len(complete) == len(self.oracles), self.kinds[-1].rounds <= ENUMERATED_ROUNDS
@@ -179,7 +178,8 @@ class WholeRounds:
         """Move rounds between the best composition's segments while that helps."""
         for _ in range(_POLISHES):
             best = self.incumbent.best
-            if best is None or self.incumbent.gap <= POLISHED_GAP or len(best.composition) < 2:
+            closed = self.incumbent.gap <= POLISHED_GAP or self.incumbent.near_program
+            if best is None or closed or len(best.composition) < 2:
                 return
             parts, unit = best.composition.parts, np.eye(len(best.composition))
             current = np.array([part.rounds for part in parts], dtype=np.float64)

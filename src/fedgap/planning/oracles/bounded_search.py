@@ -70,6 +70,10 @@ class BoundedSearch:
     def learn(self, selections: Bools) -> None:
         """Nothing to learn: every pricing searches anew."""
 
+    def prove(self, mu: float, nu: float, allowed: float) -> float:
+        """What pricing proves."""
+        return self.price(mu, nu, allowed).lower_bound
+
     def search_harder(self, mu: float, nu: float) -> None:
         """The bound says how little there is left to find."""
 

@@ -55,6 +55,10 @@ class Enumeration:
     def learn(self, selections: Bools) -> None:
         """Nothing to learn: every selection is listed."""
 
+    def prove(self, mu: float, nu: float, allowed: float) -> float:
+        """What pricing proves."""
+        return self.price(mu, nu).lower_bound
+
     def search_harder(self, mu: float, nu: float) -> None:
         """Pricing is exact already."""
 

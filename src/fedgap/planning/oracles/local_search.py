@@ -1,6 +1,7 @@
 """Local search for fleets too large to enumerate whose objective has no additive statements, such as pooled labels.
 
-No bound comes with it. At prices (μ, ν) a round is a selection and a deadline from a grid. A climb takes the best move
+No bound comes with it, but where the labels are convex :mod:`fedgap.planning.oracles.label_bound` proves one
+afterwards. At prices (μ, ν) a round is a selection and a deadline from a grid. A climb takes the best move
 as long as one helps: a client added or dropped, else one swapped for another, else up to three for up to three. All
 moves of a kind are evaluated at once, at deadlines near and far: the pooled histogram after a move is the one before,
 plus or minus some rows, and the clients' worths v_n(d) depend on the selection through the number of clients alone.
@@ -22,6 +23,7 @@ import numpy as np
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.objective import PooledLabels
+from fedgap.planning.oracles.label_bound import LabelBound
 from fedgap.planning.oracles.neighbourhood import Move, Neighbourhood
 from fedgap.planning.oracles.threshold_rule import deadline_grid
 from fedgap.planning.round_lagrangian import Columns, Priced, RoundCurve, Worths
@@ -85,6 +87,14 @@ class LocalSearch:
         allowed = np.isfinite(self.task.objective.selection_cost(selections))
         usable = allowed & ~(selections & ~self.able[-1]).any(axis=-1)
         self.known |= {row.tobytes(): None for row in selections[usable]}
+
+    def prove(self, mu: float, nu: float, allowed: float) -> float:
+        """A bound by the convex relaxation, where the labels are convex."""
+        if self.labels.convex is None:
+            return -np.inf
+        columns = self.price(mu, nu).columns
+        best = float((columns.cost + mu * columns.energy + nu * columns.deadline).min())
+        return LabelBound(self.task, self.curves, self.labels.convex, self.worths).at(mu, nu, best - allowed)
 
     def search_harder(self, mu: float, nu: float) -> Columns:
         """The best rounds after further climbs from good selections with a few clients changed."""

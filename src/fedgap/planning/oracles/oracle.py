@@ -44,6 +44,12 @@ class Oracle(Protocol):
         :param allowed: how far the bound may be below the best round, absolutely.
         """
 
+    def prove(self, mu: float, nu: float, allowed: float) -> float:
+        """A lower bound on what any round costs at these prices, with effort where :meth:`price` gives none.
+
+        −∞ where there is none. :param allowed: how far it may be below the best round known, absolutely.
+        """
+
     def search_harder(self, mu: float, nu: float) -> Columns | None:
         """Better rounds at these prices, if more effort may find them; None where :meth:`price` leaves none."""
 
