@@ -11,7 +11,7 @@ import numpy as np
 
 from fedgap.config import Budget, Scenario
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.planning.budget_search import AMPLE, BudgetSearch, Budgets, TargetPlan, rounded_up
+from fedgap.planning.budget_search import AMPLE, CLOSE, BudgetSearch, Budgets, TargetPlan, rounded_up
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 
@@ -163,9 +163,7 @@ def budget(
     :param done: called after each of :func:`budget_steps` steps.
     :raises InfeasibleError: where no budgets suffice.
     """
-    for name, value in (("accuracy", accuracy), ("confidence", confidence)):
-        if not 0.0 < value < 1.0:
-            raise InputError(f"{name}: must be above 0 and below 1, such as 0.95 for 95 %; got {value:g}")
+    check_target(accuracy, confidence)
     report = done or (lambda: None)
     search = BudgetSearch(scenario, accuracy, confidence)
     _check_reachable(search)
@@ -175,6 +173,13 @@ def budget(
                               "draft does; lower one of them a little")
     frontier = _frontier(search, points, report) if points else ()
     return AccuracyBudget(accuracy, confidence, scenario.budget, search.fitted.origin, answers, frontier)
+
+
+def check_target(accuracy: float, confidence: float, prefix: str = "") -> None:
+    """Reject a target or a confidence that is not a share of one."""
+    for name, value in (("accuracy", accuracy), ("confidence", confidence)):
+        if not 0.0 < value < 1.0:
+            raise InputError(f"{prefix}{name}: must be above 0 and below 1, such as 0.95 for 95 %; got {value:g}")
 
 
 def budget_steps(points: int = POINTS) -> int:
@@ -208,8 +213,8 @@ def _check_reachable(search: BudgetSearch) -> None:
 
 
 def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable[[], None]) -> BudgetAnswer | None:
-    least = search.least(budgets, first)
-    lucky = None if least is None else search.least(budgets, least, 1.0 - search.confidence)
+    least = search.least(budgets, first, close=CLOSE)
+    lucky = None if least is None else search.least(budgets, least, confidence=1.0 - search.confidence)
     done()
     point = None if least is None else search.answer(budgets, least)
     done()
@@ -238,7 +243,7 @@ def _frontier(search: BudgetSearch, points: int, done: Callable[[], None]) -> tu
 
         least = search.least(budgets, joules)
         done()
-        point = None if least is None else search.answer(budgets, least)
+        point = None if least is None else search.answer(budgets, least, certified=False)
         done()
         if point is not None and least is not None:
             joules = least

@@ -12,7 +12,7 @@ from math import ceil, floor, inf, log, log10
 
 from fedgap.config import Scenario
 from fedgap.errors import InputError
-from fedgap.planning.forecast_search import best_drafts
+from fedgap.planning.forecast_search import Draft, best_drafts
 from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.plan import Plan
 from fedgap.planning.problem import Problem
@@ -22,14 +22,17 @@ from fedgap.theory.forecast import PlanFeatures
 
 AMPLE = 1e6
 """Multiple of a budget that no plan uses up."""
-CLOSE = 0.003
-"""The least budget is found to within this share."""
+CLOSE, ROUGHLY = 0.003, 0.01
+"""The least budget is found to within this share; those of the frontier and of intervals more roughly."""
 _DIGITS = 4
 """Significant digits of the budgets that are answered, rounded up."""
 _RAISE = 1.004
 """Factor by which a budget is raised where its certified plan misses the target; it doubles with every attempt."""
 _INNER = 0.15
 """The next trial lies this share of the bracket away from its ends at least."""
+_STRIDE = 3.0
+"""Factor by which a budget is changed until the target is first missed, or reached."""
+_ATTEMPTS = 8
 _FOR_EVER = 1e12
 """Rounds after which more of them change nothing."""
 
@@ -72,13 +75,14 @@ class BudgetSearch:
                              "`fedgap calibrate` fits it")
         self._scheme = scheme_of("forecast")
         self._problem = Problem.of(scenario)
-        self._drafts: dict[tuple[float, float], PlanFeatures | None] = {}
+        self._drafts: dict[tuple[float, float], Draft | None] = {}
 
     @property
     def ample(self) -> PlanFeatures | None:
         """What the best plan looks like where neither budget binds."""
         budget = self.scenario.budget
-        return self._draft(AMPLE * budget.energy_j, AMPLE * budget.delay_s)
+        draft = self._draft(AMPLE * budget.energy_j, AMPLE * budget.delay_s)
+        return None if draft is None else draft.features
 
     def for_ever(self, features: PlanFeatures) -> float:
         """The accuracy that is reached with the confidence after any number of rounds like these."""
@@ -90,21 +94,22 @@ class BudgetSearch:
         A plan of smaller budgets, if one is known that does better, counts too: this never rises with a budget.
         """
         self._draft(energy_j, delay_s)
-        known = [features for (joules, seconds), features in self._drafts.items()
-                 if features is not None and joules <= energy_j and seconds <= delay_s]
-        return min((log((1.0 - self.fitted.surely(features, confidence)) / (1.0 - self.accuracy))
-                    for features in known), default=inf)
+        known = [draft for (joules, seconds), draft in self._drafts.items()
+                 if draft is not None and joules <= energy_j and seconds <= delay_s]
+        return min((log((1.0 - self.fitted.surely(draft.features, confidence)) / (1.0 - self.accuracy))
+                    for draft in known), default=inf)
 
-    def _draft(self, energy_j: float, delay_s: float) -> PlanFeatures | None:
+    def _draft(self, energy_j: float, delay_s: float) -> Draft | None:
         pair = energy_j, delay_s
         if pair not in self._drafts:
             problem = replace(self._problem, energy_j=energy_j, delay_s=delay_s)
             drafts = best_drafts(Task.of(problem, self._scheme))
-            self._drafts[pair] = drafts[0].features if drafts else None
+            self._drafts[pair] = drafts[0] if drafts else None
         return self._drafts[pair]
 
-    def least(self, budgets: Budgets, first: float, confidence: float | None = None) -> float | None:
-        """The least x for which ``budgets(x)`` suffices, to within a share of :data:`CLOSE`; None where none does.
+    def least(self, budgets: Budgets, first: float, *, confidence: float | None = None,
+              close: float = ROUGHLY) -> float | None:
+        """The least x for which ``budgets(x)`` suffices, to within a share of ``close``; None where none does.
 
         :param first: where to begin; :param confidence: in place of the target's.
         """
@@ -115,34 +120,42 @@ class BudgetSearch:
 
         if excess(AMPLE * first) > 0.0:
             return None
-        bracket = _bracketed(excess, first)
-        low, high = next(bracket)
-        while high / low > 1.0 + CLOSE:
-            low, high = next(bracket)
-        return high
+        return next(high for low, high in _brackets(excess, first) if high / low <= 1.0 + close)
 
-    def answer(self, budgets: Budgets, least: float) -> TargetPlan | None:
-        """The plan at the least budgets, with its certificate; the budgets are raised where it misses the target.
+    def answer(self, budgets: Budgets, least: float, *, certified: bool = True) -> TargetPlan | None:
+        """The plan at the least budgets, which are raised where it misses the target.
 
         None where even much larger budgets do not carry a plan that reaches it.
+
+        :param certified: whether all selections are searched, with a certificate; otherwise the draft's clients take
+            part in all rounds.
         """
         raised = 1.0
-        for attempt in range(8):
+        for attempt in range(_ATTEMPTS):
             energy_j, delay_s = budgets(least * raised)
             scenario = self.scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
-            answer = plan(scenario, scheme="forecast")
-            if answer.feasible:
+            answer = plan(scenario, scheme=self._scheme) if certified else self._planned_draft(scenario)
+            if answer is not None and answer.feasible:
                 surely = self.fitted.surely(plan_features(Problem.of(scenario), answer.segments), self.confidence)
                 if surely >= self.accuracy:
                     return TargetPlan(scenario, answer, surely)
             raised *= 1.0 + (_RAISE - 1.0) * 2.0**attempt
         return None
 
+    def _planned_draft(self, scenario: Scenario) -> Plan | None:
+        """The best plan in which the draft's clients take part in all rounds."""
+        draft = self._draft(scenario.budget.energy_j, scenario.budget.delay_s)
+        if draft is None:
+            return None
+        answer = plan(scenario, scheme=replace(self._scheme, selection=lambda _: draft.selected))
+        forecast = None if answer.forecast is None else replace(answer.forecast, least_error=None)
+        return replace(answer, forecast=forecast, status="feasible" if answer.feasible else answer.status)
 
-def _bracketed(excess: Callable[[float], float], first: float) -> Iterator[tuple[float, float]]:
+
+def _brackets(excess: Callable[[float], float], first: float) -> Iterator[tuple[float, float]]:
     """Ever smaller intervals (low, high) with excess(low) > 0 ≥ excess(high), by secants of ln x that stay inside."""
     x, value = first, excess(first)
-    factor = 0.5 if value <= 0.0 else 2.0
+    factor = 1.0 / _STRIDE if value <= 0.0 else _STRIDE
     while True:
         other = x * factor
         after = excess(other)
