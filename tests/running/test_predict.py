@@ -16,6 +16,7 @@ from fedgap.running import export as export_module
 from fedgap.running.export import export
 from fedgap.running.predict import Predictions, read_samples
 from fedgap.running.prepare import divide
+from fedgap.running.run import open_data
 from fedgap.running.train_and_resume import train
 from tests.embedded_digits import mnist_digits
 from tests.running.plans import by_hand
@@ -256,6 +257,21 @@ def test_torchscript_takes_raw_samples_and_equals_the_model(small, tmp_path, mod
     assert (loaded(samples).argmax(1).numpy() == run.predict(x).classes).all()
     assert json.loads(extra["class_names.json"]) == list("0123456789")
     assert all(parameter.requires_grad for parameter in run.model.parameters())  # exporting did not change it
+
+
+def test_onnx_is_one_file_and_reproduces_the_accuracy(mlp_run, tmp_path):
+    """Runs where onnx, onnxscript and onnxruntime are installed; none of them is needed for anything else."""
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package)
+    runtime = pytest.importorskip("onnxruntime")
+    out = export(mlp_run.trained, tmp_path / "model.onnx", "onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    dataset, session = open_data(mlp_run), runtime.InferenceSession(str(out))
+    given = mlp_run.trained.inputs.preprocessing
+    samples = (dataset.test_x * given.deviation[0] + given.mean[0]).numpy()
+    (probabilities,) = session.run(None, {"samples": samples})
+    right = (probabilities.argmax(1) == dataset.test_y.numpy()).mean()
+    assert right == pytest.approx(mlp_run.summary["test_accuracy"], abs=1e-9)
 
 
 def test_onnx_names_the_package_that_is_missing(mlp_run, tmp_path, monkeypatch):

@@ -95,8 +95,9 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 bad input, 3 infeasible, 130 interrupted, 1 a bug.
+    """Run one command and return its exit code.
 
+    It is 0 done, 2 bad input, 3 infeasible, 4 training diverged, 130 interrupted, 1 a bug.
     An error is one line on stderr that begins with ``fedgap:``. With ``FEDGAP_DEBUG=1`` a bug shows its traceback.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]

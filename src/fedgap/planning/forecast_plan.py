@@ -21,7 +21,7 @@ from fedgap.theory.forecast import PlanFeatures
 
 _TANGENTS = 6
 """Tangents at most; two or three are usual."""
-_ENOUGH, _ENOUGH_OF_MANY = 8e-4, 4e-3
+_ENOUGH, _ENOUGH_OF_MANY = 8e-4, 6e-3
 """Share of the error that is not worth closing: far below what a forecast can tell. The first one suffices to be called
 optimal; in a large fleet it would take most of the time."""
 _MANY = 64
@@ -82,4 +82,4 @@ def solve_forecast(
         slowed = z if low < z < high else 0.5 * (low + high)
     if best is None:
         return None
-    return replace(best, least_error=min(bound, best.error) if np.isfinite(bound) else None)
+    return replace(best, least_error=float(min(bound, best.error)) if np.isfinite(bound) else None)

@@ -57,11 +57,9 @@ class ConvexLabels:
     few_clients: float
     weight: float
     scores: Callable[[Floats], Floats]
-    """score_n(g) of every client for several g: (..., C) → (..., N)."""
-    drawn: Callable[[Floats], Floats]
-    """The label distributions q_n that reach the scores for one g: (C,) → (N, C)."""
-    same_for_all: bool = True
-    """Whether these are the same for every g."""
+    """score_n(g) of every client for several g: (B, C) → (B, N)."""
+    total_drawn: Callable[[Floats, Bools], Floats]
+    """The sum over chosen clients, (B, N), of the label distributions q_n that reach the scores: (B, C)."""
 
 
 @dataclass(frozen=True, eq=False)

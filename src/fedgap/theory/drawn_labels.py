@@ -77,25 +77,30 @@ class DrawnLabels:
         """Whether KL(A) is convex in the relaxed selection for a given number of clients: they must count equally."""
         return self.batches == "target" or not self.by_samples
 
-    def best_drawn(self, scores: Floats) -> Floats:
-        """The q_n with the least Σ_c g_c·q_nc, for g = ``scores`` (C,): (N, C).
+    def _least_drawn(self, vectors: Floats) -> Floats:
+        """With ``target`` batches, the q_n with the least Σ_c g_c·q_nc for several g, (B, C) → (B, N, C).
 
-        There is only one, but for ``target`` batches: these draw the labels of least g, each up to its limit.
+        A client draws the labels of least g, each up to its limit.
         """
-        if self.batches != "target":
-            return self.table
-        most, order = self.table[:, : len(self.target)], np.argsort(scores, kind="stable")
-        before = np.cumsum(most[:, order], axis=-1) - most[:, order]
+        order = np.argsort(vectors, axis=-1, kind="stable")
+        most = np.moveaxis(self.table[:, order], 0, 1)
+        before = np.cumsum(most, axis=-1) - most
         drawn = np.empty_like(most)
-        drawn[:, order] = np.clip(1.0 - before, 0.0, most[:, order])
+        np.put_along_axis(drawn, np.broadcast_to(order[:, None], most.shape), np.clip(1.0 - before, 0.0, most), axis=-1)
         return drawn
 
     def scores(self, vectors: Floats) -> Floats:
-        """min over q_n of Σ_c g_c·q_nc for several g: (..., C) → (..., N)."""
+        """min over q_n of Σ_c g_c·q_nc for several g: (B, C) → (B, N)."""
         if self.batches != "target":
             return np.asarray(vectors @ self.table.T)
-        rows = vectors.reshape(-1, vectors.shape[-1])
-        return np.stack([self.best_drawn(g) @ g for g in rows]).reshape(*vectors.shape[:-1], len(self.counts))
+        return np.asarray((self._least_drawn(vectors) * vectors[:, None]).sum(axis=-1))
+
+    def total_drawn(self, vectors: Floats, chosen: Bools) -> Floats:
+        """The sum over chosen clients, (B, N), of the q_n that reach the scores: (B, C)."""
+        picked = chosen.astype(np.float64)
+        if self.batches != "target":
+            return np.asarray(picked @ self.table)
+        return np.asarray((picked[:, :, None] * self._least_drawn(vectors)).sum(axis=1))
 
     def divergence_of(self, total: Floats, count: npt.ArrayLike) -> Floats:
         """KL(A) from the sum of a selection's rows of ``table``, (..., columns), and its number of clients, (...).

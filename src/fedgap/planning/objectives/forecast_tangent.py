@@ -89,7 +89,7 @@ class ForecastTangent:
             return None
         matched = labels.batches == "target"
         convex = ConvexLabels(labels.target, self.fixed.few_clients, self.label_weight, labels.scores,
-                              labels.best_drawn, same_for_all=not matched)
+                              labels.total_drawn)
         return PooledLabels(
             _MANY_SAMPLES * labels.table, None if matched else _MANY_SAMPLES * labels.target, self._pooled_cost,
             start=None, convex=convex if labels.convex else None,

@@ -58,7 +58,6 @@ class LabelBound:
         marks = np.unique(np.linspace(0, last, 9).round().astype(np.intp))
         pairs = [*pairwise(marks)] or [(0, 0)]
         boxes = np.array([(a, b - 1, i, j) for a, b in pairwise(edges) for i, j in pairs], dtype=np.intp)
-        # The box up to the first deadline: nobody is in time before it.
         reached, total = np.inf, 0
         for refinement in range(_REFINEMENTS + 1):
             left: list[Ints] = []
@@ -134,7 +133,7 @@ class LabelBound:
             chosen = _smallest(score, k)
             bound = np.where(chosen, score, 0.0).sum(axis=-1) - weight * np.log(np.exp(g) @ target)
             best[open_] = np.maximum(best[open_], bound)
-            drawn = self._mean_drawn(g, chosen, k)
+            drawn = labels.total_drawn(g, chosen) / k[:, None]
             linear = np.where(chosen, own, 0.0).sum(axis=-1)
             length = np.ones(len(open_)) if step == 0 else _line_search(m, drawn, target, weight, linear - spent[open_])
             mean[open_] = m + length[:, None] * (drawn - m)
@@ -144,14 +143,6 @@ class LabelBound:
             if not len(open_):
                 break
         return best
-
-    def _mean_drawn(self, g: Floats, chosen: Bools, count: Ints) -> Floats:
-        """The mean label distribution of the clients chosen, (B, C)."""
-        shared = self.labels.drawn(g[0])
-        if self.labels.same_for_all:
-            return np.asarray(chosen.astype(np.float64) @ shared / count[:, None])
-        rows = [row @ self.labels.drawn(one) for row, one in zip(chosen.astype(np.float64), g, strict=True)]
-        return np.stack(rows) / count[:, None]
 
 
 def _smallest(values: Floats, count: Ints) -> Bools:
