@@ -9,7 +9,7 @@ from fedgap.config import Experiment, Scenario
 from fedgap.config.yaml_files import parse
 
 WRITTEN = Path(__file__).parent / "written_by_0_1"
-CITY = ["mode=repaired", "learning.rate=0.01", "learning.local_steps="]
+CITY = ["mode=repaired", "learning.rate=0.01", "forecast=", "learning.local_steps="]
 """What the preset was."""
 
 
@@ -26,7 +26,7 @@ def test_the_presets_have_the_hashes_of_0_1(kind, preset, digits):
 
 def test_the_city_of_0_1_had_the_papers_learner():
     assert Scenario.load("city", CITY).hash() == "bec0e01ca9453340"
-    resolved = Scenario.load("city", [*CITY[:2], "learning.local_steps=1", "learning.batches=as_is"])
+    resolved = Scenario.load("city", [*CITY[:3], "learning.local_steps=1", "learning.batches=as_is"])
     assert resolved.hash() == "bec0e01ca9453340"  # a default that is written changes nothing
 
 

@@ -84,7 +84,7 @@ def test_an_interrupted_pilot_uses_what_is_finished(experiment, pilot):
 
 
 def test_a_pilot_of_too_few_samples_is_refused(experiment):
-    with pytest.raises(InputError, match="--pilot-share: 0.01 of a full run is 256 samples"):
+    with pytest.raises(InputError, match=r"--pilot-share: 0\.01 of a full run is 256 samples"):
         run_pilot(experiment, share=0.01)
 
 

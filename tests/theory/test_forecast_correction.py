@@ -25,9 +25,9 @@ def test_half_way_by_hand():
     """At half the rounds g and s are those of the table; the error is twice what was expected there."""
     middle = SHARES.index(0.5)
     half = FITTED.forecast.error(replace(PLAN, rounds=60))
-    error = 2.0 * half * np.exp(EXCESS[middle])
+    error = 2.0 * half * np.exp(0.2 * EXCESS[middle])
     found = corrected(FITTED, PLAN, [Evaluation(60, 1.0 - error)], MANY)
-    gain = 0.2**2 / (0.2**2 + NOISE[middle] ** 2)
+    gain = 1.0 / (1.0 + NOISE[middle] ** 2)
     final = FITTED.forecast.error(PLAN) * 2.0**gain
     assert found.accuracy == pytest.approx(1.0 - final, abs=1e-6)
     assert found.low == pytest.approx(1.0 - final * np.exp(1.6448536 * 0.2 * np.sqrt(1.0 - gain)), abs=1e-6)

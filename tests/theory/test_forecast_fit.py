@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgap.errors import InputError
-from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
+from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import WEIGHTS, Forecast, PlanFeatures
-from fedgap.theory.forecast_fit import fit
+from fedgap.theory.forecast_fit import PRIOR, fit
 
 TRUTH = Forecast(start=3.0, rounds_power=0.9, steps_power=0.6, slowed_by_pruning=0.8, slowed_by_divergence=1.5,
-                 few_clients=0.06, divergence=0.08, coarse_uploads=2.0, floor=0.012)
+                 few_clients=0.06, divergence=0.08, coarse_uploads=2.0, floor=0.012, slow_start=5.0)
 
 
 def drawn(count: int, seed: int) -> list[PlanFeatures]:
@@ -69,7 +69,7 @@ def test_a_few_wild_runs_do_not_move_the_fit():
 
 def test_what_the_runs_do_not_show_comes_from_the_prior():
     plans = [replace(plan, upload_bits=32) for plan in drawn(40, 11)]
-    prior = replace(BUILT_IN.forecast, coarse_uploads=3.0)
+    prior = replace(PRIOR, coarse_uploads=3.0)
     found = fit(plans, errors(plans, 0.05, 12), prior=prior)
     assert found.forecast.coarse_uploads == pytest.approx(3.0, rel=0.02)
 
@@ -89,7 +89,7 @@ def test_a_plan_beyond_the_fitted_runs_is_named():
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(1e-3, 10.0), min_size=9, max_size=9), st.integers(0, 1000))
+@given(st.lists(st.floats(1e-3, 10.0), min_size=10, max_size=10), st.integers(0, 1000))
 def test_a_higher_confidence_has_a_wider_interval(weights, seed):
     forecast = FittedForecast(Forecast(**dict(zip(WEIGHTS, weights, strict=True))), "", spread=0.2)
     (plan,) = drawn(1, seed)
@@ -100,9 +100,36 @@ def test_a_higher_confidence_has_a_wider_interval(weights, seed):
 def test_uncertain_weights_widen_the_interval_by_hand():
     """ln(error) = ln(floor) alone: its slope in ln(floor) is 1, so that the variances 0.3² and 0.4² add up to 0.5²."""
     floor_only = Forecast(*[0.0] * 8, floor=0.1)
-    covariance = np.zeros((9, 9))
+    covariance = np.zeros((10, 10))
     covariance[8, 8] = 0.3**2
     found = FittedForecast(floor_only, "", spread=0.4, covariance=tuple(map(tuple, covariance)))
     (plan,) = drawn(1, 0)
     assert found.deviation(plan) == pytest.approx(0.5)
     assert found.predict(plan).low == pytest.approx(1 - 0.1 * np.exp(1.6448536 * 0.5))
+
+
+def test_runs_that_still_learn_scatter_more_by_hand():
+    """Half of the error is still to be learnt: the variance is 0.3² + (0.8·0.5)² = 0.5²."""
+    half = Forecast(start=0.1, rounds_power=0.0, steps_power=0.0, slowed_by_pruning=0.0, slowed_by_divergence=0.0,
+                    few_clients=0.0, divergence=0.0, coarse_uploads=0.0, floor=0.1)
+    found = FittedForecast(half, "", spread=0.3, learning_spread=0.8)
+    assert found.deviation(drawn(1, 0)[0]) == pytest.approx(0.5)
+
+
+def test_the_fit_tells_the_scatter_of_learning_from_the_rest():
+    random = np.random.default_rng(1)
+    plans = drawn(400, 20)
+    truth = FittedForecast(TRUTH, "", spread=0.05, learning_spread=0.3)
+    values = [TRUTH.error(plan) * np.exp(truth.deviation(plan) * random.standard_normal()) for plan in plans]
+    found = fit(plans, values)
+    ratios = [found.deviation(plan) / truth.deviation(plan) for plan in plans]
+    assert all(0.6 < ratio < 1.4 for ratio in np.quantile(ratios, [0.05, 0.5, 0.95]))
+    assert 0.2 < found.learning_spread < 0.4
+
+
+def test_the_first_rounds_count_for_little_by_hand():
+    """With r₀ = 10, ten rounds are worth 10/e of rounds that count fully."""
+    plan = PlanFeatures(rounds=10, local_steps=1, few_clients=0.0, pruning=0.0, divergence=0.0)
+    slow = Forecast(start=1.0, rounds_power=1.0, steps_power=1.0, slowed_by_pruning=0.0, slowed_by_divergence=0.0,
+                    few_clients=0.0, divergence=0.0, coarse_uploads=0.0, floor=0.0, slow_start=10.0)
+    assert slow.error(plan) == pytest.approx(np.e / 10)

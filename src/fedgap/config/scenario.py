@@ -30,8 +30,9 @@ from fedgap.config.yaml_edit import edit_yaml
 from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
 from fedgap.system.fleet import Fleet
+from fedgap.theory.built_in_forecasts import BUILT_IN
 from fedgap.theory.convergence import BoundConstants, bound_constants
-from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
+from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.generalization import statement
 from fedgap.upload_size import bits_per_value
 

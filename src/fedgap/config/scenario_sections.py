@@ -1,12 +1,15 @@
 """The scenario's parts, key by key: each value with its unit, its range and the reason for it."""
 
-from typing import Annotated, Any, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fedgap.config import mode_defaults
 from fedgap.config.checked_fields import Histogram, Number, NumberOrAuto, Text, Truth, Word, clock, count, wrong
 from fedgap.config.document import Section
+from fedgap.errors import did_you_mean
+from fedgap.theory.built_in_forecasts import FORECASTS
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import WEIGHTS, Forecast
 from fedgap.upload_size import UPLOAD_BITS
@@ -274,43 +277,72 @@ class ForecastRanges(Section):
     """Bits of an uploaded value."""
 
 
+def _built_in(value: Any) -> str:
+    if value not in FORECASTS:
+        raise wrong(f"must be one of {', '.join(FORECASTS)}; got {value!r:.60}{did_you_mean(str(value), FORECASTS)}")
+    return str(value)
+
+
 class ForecastSection(Section):
     """The weights of the forecast, fitted to a pilot's runs; ``fedgap.theory.forecast`` has the formula."""
 
-    start: ForecastWeight
+    like: Annotated[str, BeforeValidator(_built_in)] | None = None
+    """A built-in forecast, whose values are taken for all keys that are not written."""
+    start: ForecastWeight | None = None
     """C₀: the error after one round of one step, above what remains for ever."""
-    rounds_power: ForecastWeight
+    rounds_power: ForecastWeight | None = None
     """a: the power with which the error falls with the rounds."""
-    steps_power: ForecastWeight
+    steps_power: ForecastWeight | None = None
     """b: how much of a round a local step is worth."""
-    slowed_by_pruning: ForecastWeight
+    slowed_by_pruning: ForecastWeight | None = None
     """d."""
-    slowed_by_divergence: ForecastWeight
+    slowed_by_divergence: ForecastWeight | None = None
     """c."""
-    few_clients: ForecastWeight
+    few_clients: ForecastWeight | None = None
     """B."""
-    divergence: ForecastWeight
+    divergence: ForecastWeight | None = None
     """C."""
-    coarse_uploads: ForecastWeight = 0.0
+    coarse_uploads: ForecastWeight | None = None
     """e."""
-    floor: ForecastWeight = 0.0
+    floor: ForecastWeight | None = None
     """The error that remains for ever."""
+    slow_start: ForecastWeight | None = None
+    """r₀: below about so many rounds, rounds are worth less."""
     origin: Text | None = None
     """Where the weights come from, in words."""
-    ranges: ForecastRanges = ForecastRanges()
+    ranges: ForecastRanges | None = None
     """What the pilot has seen; plans outside of it get a warning."""
     spread: Spread | None = None
     """Relative standard deviation of the error around its forecast; gives a plan's interval."""
-    seed_spread: Spread = 0.0
+    learning_spread: Spread | None = None
+    """How much more runs scatter that still learn."""
+    seed_spread: Spread | None = None
     """The part of it that lies between seeds of one plan."""
-    runs: Annotated[int, Number(at_least=0, whole=True, reason="it counts trained runs")] = 0
+    runs: Annotated[int, Number(at_least=0, whole=True, reason="it counts trained runs")] | None = None
     """How many runs the weights were fitted to."""
-    covariance: Covariance = ()
-    """Of the logarithms of the nine weights, in the order above."""
+    covariance: Covariance | None = None
+    """Of the logarithms of the ten weights, in the order above."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        missing = [name for name in _MUST_BE_GIVEN if self.like is None and getattr(self, name) is None]
+        if missing:
+            raise wrong(f"needs {missing[0]}, or like: the name of a built-in forecast")
+        return self
 
     def fitted(self) -> FittedForecast:
         """The forecast that these keys describe."""
-        weights = Forecast(**{name: getattr(self, name) for name in WEIGHTS})
-        return FittedForecast(weights, self.origin or "the scenario's weights", self.spread,
-                              self.ranges.model_dump(exclude_none=True), runs=self.runs, seed_spread=self.seed_spread,
-                              covariance=self.covariance)
+        given = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
+        weights = {name: given.pop(name) for name in WEIGHTS if name in given}
+        like = given.pop("like", None)
+        if self.ranges is not None:
+            given["ranges"] = self.ranges.model_dump(exclude_none=True)
+        if like is not None:
+            base = FORECASTS[like]
+            return replace(base, **given, forecast=replace(base.forecast, **weights))
+        given.setdefault("origin", "the scenario's weights")
+        return FittedForecast(Forecast(**{"coarse_uploads": 0.0, "floor": 0.0, **weights}), **given)
+
+
+_MUST_BE_GIVEN = ("start", "rounds_power", "steps_power", "slowed_by_pruning", "slowed_by_divergence", "few_clients",
+                  "divergence")

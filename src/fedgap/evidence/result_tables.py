@@ -30,7 +30,8 @@ def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
 def _forecast(head: str, results: dict[str, Any]) -> list[Sheet | str]:
     """One row per cell and fit: held-out folds, and the pilot."""
     sheet = Sheet(f"{head}. Accuracies in %, differences in points", "cell", "fit", "plans", "rank correlation",
-                  "better half", "error there", "chosen", "best", "missed per budget", "90 % intervals hold", left=("fit",))
+                  "better half", "error there", "chosen", "best", "missed per budget", "90 % intervals hold",
+                  left=("fit",))
     for panel in results["panels"]:
         if panel["status"]:
             sheet.add_row(panel["title"], panel["status"], *[""] * 8)

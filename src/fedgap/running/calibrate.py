@@ -107,8 +107,9 @@ class Calibration(Printable):
             factor = np.exp(np.sqrt(fitted.covariance[number_of_weight][number_of_weight]))
             table.add_row(f"forecast.{name}", number(getattr(fitted.forecast, name)), f"× {factor:.2f}", "")
         assert fitted.spread is not None
-        said = (f"One run's error lies within {np.exp(1.645 * fitted.spread) - 1.0:.0%} of its forecast nine times in ten, "
-                f"as far as the pilot has seen: accuracies of {min(pilot.accuracies):.1%} to {max(pilot.accuracies):.1%}.")
+        least, most = min(pilot.accuracies), max(pilot.accuracies)
+        said = (f"One run's error scatters by {fitted.spread:.0%} around its forecast (standard deviation). The pilot "
+                f"has seen accuracies of {least:.1%} to {most:.1%}.")
         if pilot.interrupted:
             said += " The pilot was interrupted; the forecast is fitted to the runs that were finished."
         return [table, said]

@@ -18,7 +18,8 @@ from fedgap.running.ledger import Charge
 Event = dict[str, Any]
 """A round: ``round, clients, pruning_ratio, energy_j, delay_s, energy_total_j, delay_total_s, train_loss`` and, where
 evaluated, ``test_loss, test_accuracy, generalization_gap`` and, with a validation split, ``validation_loss,
-validation_accuracy`` and, where the scenario has one, the corrected ``forecast``; see docs/reference/run-folder.md for the rest."""
+validation_accuracy`` and, where the scenario has one, the corrected ``forecast``; see docs/reference/run-folder.md for
+the rest."""
 OnEvents = Callable[[int, Job, list[Event]], None]
 """Called with the run's position in the list, its job and its new rounds."""
 

@@ -72,7 +72,7 @@ def design(scenario: Scenario, samples: float, *, runs: int, seed: int) -> list[
     fewest = min(scenario.size, max(3, math.ceil(SHARE_OF_FEWEST * scenario.size)))
     designed = []
     for number, size in enumerate(sizes):
-        count = int(round(np.exp(random.uniform(np.log(fewest), np.log(scenario.size)))))
+        count = round(float(np.exp(random.uniform(np.log(fewest), np.log(scenario.size)))))
         steps = LOCAL_STEPS[number % len(LOCAL_STEPS)]
         while steps > 1 and size / (largest * steps * count) < FEWEST_ROUNDS:
             steps //= 2

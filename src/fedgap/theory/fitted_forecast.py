@@ -1,8 +1,9 @@
 """A forecast with what is known about it: where its weights come from, how far it errs, and what its pilot has seen.
 
-ln(error) of one run is taken to be normal around the forecast's. Its variance has two parts: that of the fitted weights,
-by their covariance, and the spread of runs around the forecast, which is the noise between seeds and what the form
-misses.
+ln(error) of one run is taken to be normal around the forecast's. Its variance has two parts: that of the fitted
+weights, by their covariance, and the spread of runs around the forecast, which is the noise between seeds and what the
+form misses. Runs that still learn scatter more: with the share s of the forecast error that training longer takes away,
+K·exp(d·λ̄ + c·KL), the spread's variance is spread² + (learning_spread·s)².
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,19 +45,25 @@ class FittedForecast:
     origin: str
     """Where the weights come from, in words."""
     spread: float | None = None
-    """Standard deviation of ln(error) around its forecast: a relative deviation of the error."""
+    """Standard deviation of ln(error) around its forecast, for runs that have learnt all they can: a relative
+    deviation of the error."""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Least and most of each feature (a field of :class:`PlanFeatures`) in the pilot's plans."""
     confidence: float = CONFIDENCE
     runs: int = 0
     """How many runs the weights were fitted to."""
+    learning_spread: float = 0.0
+    """How much more runs scatter that still learn."""
     seed_spread: float = 0.0
     """The part of the spread that lies between seeds of one plan; the rest is what the form misses."""
     covariance: tuple[tuple[float, ...], ...] = ()
     """Of the logarithms of the weights, in the order of :data:`fedgap.theory.forecast.WEIGHTS`; empty if unknown."""
 
     def interval(self, error: float) -> tuple[float, float] | None:
-        """The least and the largest error at the confidence, error·exp(∓z·spread); None where the spread is unknown."""
+        """The least and the largest error at the confidence, error·exp(∓z·spread); None where the spread is unknown.
+
+        Where the plan is known, :meth:`predict` knows its interval better.
+        """
         return None if self.spread is None else self._around(error, self.spread)
 
     def _around(self, error: float, deviation: float) -> tuple[float, float]:
@@ -65,11 +72,18 @@ class FittedForecast:
 
     def deviation(self, plan: PlanFeatures, *, of_mean: bool = False) -> float:
         """Standard deviation of ln(error): of one run or, ``of_mean``, of the mean over many seeds."""
-        around = (self.spread or 0.0) ** 2 - (self.seed_spread**2 if of_mean else 0.0)
+        around = (self.spread or 0.0) ** 2 + (self.learning_spread * self._learning_share(plan)) ** 2
+        around -= self.seed_spread**2 if of_mean else 0.0
         if not self.covariance:
             return float(np.sqrt(max(0.0, around)))
         slope = self._slope(plan)
         return float(np.sqrt(max(0.0, around) + max(0.0, slope @ np.array(self.covariance) @ slope)))
+
+    def _learning_share(self, plan: PlanFeatures) -> float:
+        """The share of the forecast error that training longer takes away."""
+        fixed = self.forecast.at(plan.rounds, plan.local_steps, plan.upload_bits)
+        lasting = replace(fixed, scale=0.0).error(plan.few_clients, plan.pruning, plan.divergence)
+        return 1.0 - lasting / fixed.error(plan.few_clients, plan.pruning, plan.divergence)
 
     def _slope(self, plan: PlanFeatures) -> np.ndarray:
         """∂ln(error)/∂ln(weight) of each weight, by central differences."""
@@ -109,8 +123,9 @@ class FittedForecast:
         """The section ``forecast`` of a scenario, with numbers of few digits; what is unknown is left out."""
         section: dict[str, Any] = {name: _short(getattr(self.forecast, name)) for name in WEIGHTS}
         section |= {"origin": self.origin, "spread": None if self.spread is None else _short(self.spread),
-                    "seed_spread": _short(self.seed_spread), "runs": self.runs,
-                    "ranges": {name: [_short(end) for end in ends] for name, ends in self.ranges.items()},
+                    "learning_spread": _short(self.learning_spread), "seed_spread": _short(self.seed_spread),
+                    "runs": self.runs,
+                    "ranges": {name: [_short(ends[0], -1), _short(ends[1], 1)] for name, ends in self.ranges.items()},
                     "covariance": [[_short(value) for value in row] for row in self.covariance]}
         return {name: value for name, value in section.items() if name in WEIGHTS or value not in (None, 0, "", {}, [])}
 
@@ -120,21 +135,13 @@ class FittedForecast:
         ranges = {name: (ends[0], ends[1]) for name, ends in section.get("ranges", {}).items()}
         return cls(Forecast(**{name: section[name] for name in WEIGHTS}), section.get("origin", ""),
                    section.get("spread"), ranges, runs=section.get("runs", 0),
-                   seed_spread=section.get("seed_spread", 0.0),
+                   learning_spread=section.get("learning_spread", 0.0), seed_spread=section.get("seed_spread", 0.0),
                    covariance=tuple(map(tuple, section.get("covariance", ()))))
 
 
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
-BUILT_IN = FittedForecast(
-    Forecast(start=1.7, rounds_power=0.84, steps_power=0.76, slowed_by_pruning=0.25, slowed_by_divergence=0.9,
-             few_clients=0.06, divergence=0.12, coarse_uploads=1.0, floor=0.007),
-    origin="built in: LeNet-5 on MNIST over the city fleet (40 clients, σ = 1), rate 0.03 with server momentum 0.9; "
-           "`fedgap calibrate` fits it to other models and data",
-    spread=0.15,
-    ranges={"rounds": (10.0, 330.0), "local_steps": (1.0, 32.0), "few_clients": (1.0 / 40.0, 1.0 / 4.0),
-            "pruning": (0.0, 0.5), "divergence": (0.0, 0.3), "upload_bits": (32.0, 32.0)},
-)
-"""What is used where a scenario has no ``forecast``: weights for one model, data set and fleet."""
+def _short(value: float, towards: int = 0) -> float:
+    """The value with four digits: the nearest, or the next one above (``towards`` 1) or below (−1)."""
+    short = float(f"{value:.4g}")
+    while towards * (short - value) < 0.0:
+        short = float(f"{short + towards * 10.0 ** (np.floor(np.log10(abs(value))) - 3):.4g}")
+    return short

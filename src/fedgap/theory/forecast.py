@@ -1,8 +1,9 @@
 """How good the model of a plan will be: its error on the test set, forecast from what the plan decides.
 
-    error ≈ K(R, τ, bits)·exp(d·λ̄ + c·KL) + B·(1/k) + C·KL + floor,        K = C₀·(R·τ^b)^(−a)·exp(e·ρ(bits))
+    error ≈ K(R, τ, bits)·exp(d·λ̄ + c·KL) + B·(1/k) + C·KL + floor
+    K = C₀·(R·exp(−r₀/R)·τ^b)^(−a)·exp(e·ρ(bits))
 
-with R rounds, τ local steps, k clients in a round, λ̄ the mean pruning ratio, KL the divergence of the mean of the
+with R rounds, of which the first count for little (r₀; momentum and rate have to build up), τ local steps, k clients in a round, λ̄ the mean pruning ratio, KL the divergence of the mean of the
 selected clients' label distributions from the target, and ρ(bits) = 2^(1 − bits), the step of a rounded upload. Errors
 are shares of one (0.02 for an accuracy of 98 %). All weights are at least 0.
 
@@ -77,10 +78,12 @@ class Forecast:
     coarse_uploads: float
     """e."""
     floor: float
+    slow_start: float = 0.0
+    """r₀: below about so many rounds, rounds are worth less."""
 
     def at(self, rounds: float, local_steps: float, upload_bits: int = 32) -> FixedRounds:
         """The forecast for given rounds, local steps and upload bits."""
-        effective = rounds * local_steps**self.steps_power
+        effective = rounds * np.exp(-self.slow_start / rounds) * local_steps**self.steps_power
         coarse = np.exp(self.coarse_uploads * 2.0 ** (1 - upload_bits))
         return FixedRounds(
             scale=float(self.start * effective ** (-self.rounds_power) * coarse),

@@ -1,12 +1,13 @@
 """The forecast of a run that is under way, corrected by what its validation samples have shown so far.
 
-Let δ = ln(final error) − ln(forecast), before the run normal with mean 0 and the forecast's own variance v. After r of R
-rounds the validation error e is seen. Runs whose learning rate falls to nothing are worse on the way than a run that
-ends there, by g(r/R) in ln(error), so that
+Let δ = ln(final error) − ln(forecast), before the run normal with mean 0 and the forecast's own variance v². After r of
+R rounds the validation error e is seen. A run on its way is not a run that ends there, because its learning rate has
+not come down yet and its first rounds were not as few:
 
-    ln e = ln(forecast for r rounds) + g(r/R) + δ + noise,      noise ~ N(0, s(r/R)² + (1 − e)/(e·n))
+    ln e = ln(forecast for r rounds) + v·g(r/R) + δ + noise,      noise ~ N(0, v²·s(r/R)² + (1 − e)/(e·n))
 
-with n validation samples. The posterior of δ is normal with the mean and variance of a scalar Kalman step. Only the
+with n validation samples. g and s were measured on the runs of ``fedgap reproduce forecast``; in units of v they hardly
+differ between tasks. The posterior of δ is normal with the mean and variance of a scalar Kalman step. Only the
 last evaluation is used: it knows most, and its noise is not independent of the earlier ones'.
 """
 
@@ -21,10 +22,10 @@ from fedgap.theory.forecast import PlanFeatures
 
 SHARES = (0.0, 1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1.0)
 """Shares r/R of the rounds at which g and s are known; in between they are interpolated."""
-EXCESS = (0.6, 0.5, 0.4, 0.3, 0.2, 0.05, 0.0)
-"""g: how much worse than a finished run of as many rounds, in ln(error)."""
-NOISE = (1.0, 0.4, 0.35, 0.3, 0.25, 0.15, 0.0)
-"""s: how far one run's ln(error) on the way scatters around that."""
+EXCESS = (-6.0, -4.0, -1.8, -1.0, -0.7, -0.4, 0.0)
+"""g: how much worse than a finished run of as many rounds, in ln(error) and units of v."""
+NOISE = (20.0, 8.0, 5.0, 2.5, 1.5, 0.7, 0.0)
+"""s: how far one run's ln(error) on the way scatters around that, in units of v."""
 LEAST_ERROR = 1e-4
 """A validation error below is taken as this."""
 
@@ -45,9 +46,11 @@ def corrected(fitted: FittedForecast, plan: PlanFeatures, seen: Sequence[Evaluat
     last = seen[-1]
     share = min(1.0, last.rounds / plan.rounds)
     error = max(1.0 - last.accuracy, LEAST_ERROR)
-    expected = np.log(fitted.forecast.error(replace(plan, rounds=last.rounds))) + np.interp(share, SHARES, EXCESS)
-    variance = fitted.deviation(plan) ** 2
-    noise = float(np.interp(share, SHARES, NOISE)) ** 2 + (1.0 - error) / (error * validation_samples)
+    deviation = fitted.deviation(plan)
+    variance = deviation**2
+    expected = (np.log(fitted.forecast.error(replace(plan, rounds=last.rounds)))
+                + deviation * np.interp(share, SHARES, EXCESS))
+    noise = variance * float(np.interp(share, SHARES, NOISE)) ** 2 + (1.0 - error) / (error * validation_samples)
     gain = variance / (variance + noise) if variance > 0.0 else 0.0
     shift = gain * (np.log(error) - expected)
     final = min(fitted.forecast.error(plan) * float(np.exp(shift)), 1.0)

@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedgap.arrays import Floats
 from fedgap.errors import InputError
-from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
+from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import FEATURES, WEIGHTS, Forecast, PlanFeatures
 
+PRIOR = Forecast(start=3.0, rounds_power=0.8, steps_power=0.65, slowed_by_pruning=0.6, slowed_by_divergence=1.0,
+                 few_clients=0.1, divergence=0.1, coarse_uploads=1.0, floor=0.03, slow_start=8.0)
+"""Weights of a usual size, where the runs say nothing."""
+PRIOR_SPREAD: Mapping[str, float] = {
+    "start": 1.2, "rounds_power": 0.4, "steps_power": 0.3, "slowed_by_pruning": 0.7, "slowed_by_divergence": 0.8,
+    "few_clients": 1.5, "divergence": 1.5, "coarse_uploads": 0.8, "floor": 2.0, "slow_start": 0.8}
+"""Standard deviation of ln(weight) around the prior's. Powers hardly differ between tasks, lasting errors do."""
 LEAST_ERROR = 1e-4
 """Errors below are taken as this: a run that makes no mistake on few samples must not decide the fit."""
+LEAST_WEIGHT = 1e-3
+"""A weight that the prior has as 0 is taken as this, so that it has a logarithm."""
 FEWEST_RUNS = 8
 """With fewer runs, the prior alone would decide."""
-STARTS = 8
+FEWEST_FOR_TWO_SPREADS = 100
+"""With fewer runs, the scatter of runs that still learn cannot be told from that of the others; one spread has to do."""
+STARTS = 4
 """Starting points of the search: the prior's weights, and random multiples of them."""
 ROBUST_AT = 1.5
 """Residuals beyond this multiple of the spread count linearly rather than by their square (soft-L1)."""
-PRIOR_SPREAD = 1.0
-"""Standard deviation of ln(weight) around the prior's: a factor of about three either way."""
-LEAST_WEIGHT = 1e-3
-"""A weight that the prior has as 0 is taken as this, so that it has a logarithm."""
-_FIRST_SPREAD, _LEAST_SPREAD = 0.15, 0.01
+_FIRST_SPREAD, _LEAST_SPREAD = 0.1, 0.01
 _TURNS = 3
 """Fits in a row, each with the spread of the last one's residuals."""
+_SPREADS = np.geomspace(0.01, 0.6, 25)
+_LEARNING_SPREADS = np.concatenate([[0.0], np.geomspace(0.02, 1.0, 20)])
+"""Values among which the two spreads are chosen."""
+_HARMLESS = ("pruning", "divergence")
+"""Features of which less than the runs had is no reason for a warning."""
+_HEAVY = 4.0
+"""Degrees of freedom of Student's distribution by which they are chosen: a few wild runs must not decide."""
 
 
-def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecast = BUILT_IN.forecast,
-        origin: str = "", plans: Sequence[int] | None = None) -> FittedForecast:
+def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecast = PRIOR, origin: str = "",
+        plans: Sequence[int] | None = None) -> FittedForecast:
     """The forecast whose weights fit the runs best.
 
     Minimises Σ ρ((ln error − ln forecast)/spread) + Σ ρ((ln weight − ln prior weight)/PRIOR_SPREAD) with a soft-L1
@@ -49,58 +63,76 @@ def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecas
     measured = np.log(np.maximum(np.asarray(errors, dtype=np.float64), LEAST_ERROR))
     expected = _logarithm_of_error(runs)
     centre = np.log([max(getattr(prior, name), LEAST_WEIGHT) for name in WEIGHTS])
+    around = np.array([PRIOR_SPREAD[name] for name in WEIGHTS])
 
-    def residuals(x: Floats, spread: float) -> Floats:
-        return np.concatenate([(measured - expected(x)) / spread, (x - centre) / PRIOR_SPREAD])
+    def residuals(x: Floats, spread: Floats) -> Floats:
+        return np.concatenate([(measured - expected(x)[0]) / spread, (x - centre) / around])
 
-    def search(first: Floats, spread: float) -> Any:
-        return least_squares(residuals, first, args=(spread,), loss="soft_l1", f_scale=ROBUST_AT, max_nfev=100)
+    def search(first: Floats, spread: Floats) -> Any:
+        return least_squares(residuals, first, args=(spread,), loss="soft_l1", f_scale=ROBUST_AT, max_nfev=60)
 
     random = np.random.default_rng(0)
-    firsts = [centre, *(centre + random.normal(0.0, 0.5 * PRIOR_SPREAD, len(centre)) for _ in range(STARTS - 1))]
-    spread = _FIRST_SPREAD
+    firsts = [centre, *(centre + 0.5 * around * random.standard_normal(len(centre)) for _ in range(STARTS - 1))]
+    spread = np.full(len(runs), _FIRST_SPREAD)
     best = min((search(first, spread) for first in firsts), key=lambda found: found.cost)
     for _ in range(_TURNS):
-        spread = max(_LEAST_SPREAD, _spread(measured - expected(best.x), len(WEIGHTS)))
-        best = search(best.x, spread)
+        logarithm, share = expected(best.x)
+        finished, learning = _spreads(measured - logarithm, share, len(centre))
+        best = search(best.x, np.sqrt(finished**2 + (learning * share) ** 2))
+    logarithm, share = expected(best.x)
+    finished, learning = _spreads(measured - logarithm, share, len(centre))
     weights = Forecast(**{name: float(value) for name, value in zip(WEIGHTS, np.exp(best.x), strict=True)})
-    covariance = np.linalg.inv(best.jac.T @ best.jac + 1e-9 * np.eye(len(centre)))
-    ranges = {name: (float(min(values)), float(max(values)))
-              for name in FEATURES if (values := [float(getattr(run, name)) for run in runs])}
-    between = min(spread, _between_seeds(measured - expected(best.x), plans)) if plans is not None else 0.0
-    return FittedForecast(weights, origin, spread, ranges, runs=len(runs), seed_spread=between,
+    covariance = np.linalg.inv(best.jac.T @ best.jac)
+    seen = {name: [float(getattr(run, name)) for run in runs] for name in FEATURES}
+    ranges = {name: (0.0 if name in _HARMLESS else min(values), max(values)) for name, values in seen.items()}
+    between = _between_seeds(measured, plans) if plans is not None else 0.0
+    return FittedForecast(weights, origin, finished, ranges, runs=len(runs), learning_spread=learning,
+                          seed_spread=min(finished, between),
                           covariance=tuple(tuple(map(float, row)) for row in covariance))
 
 
-def _logarithm_of_error(runs: Sequence[PlanFeatures]) -> Callable[[Floats], Floats]:
-    """The function from ln(weights) (9,) to ln(error) of every run; the same form as :class:`Forecast`."""
+def _logarithm_of_error(runs: Sequence[PlanFeatures]) -> Callable[[Floats], tuple[Floats, Floats]]:
+    """The function from ln(weights) to ln(error) of every run, and the share of it that training longer takes away.
+
+    The same form as :class:`Forecast`, for all runs at once.
+    """
     rounds, steps, few, pruning, divergence, bits = (
         np.array([getattr(run, name) for run in runs], dtype=np.float64) for name in FEATURES)
     coarse = 2.0 ** (1.0 - bits)
 
-    def expected(x: Floats) -> Floats:
+    def expected(x: Floats) -> tuple[Floats, Floats]:
         w = dict(zip(WEIGHTS, np.exp(x), strict=True))
         slowed = (w["slowed_by_pruning"] * pruning + w["slowed_by_divergence"] * divergence
                   + w["coarse_uploads"] * coarse)
-        learning = x[0] - w["rounds_power"] * (np.log(rounds) + w["steps_power"] * np.log(steps)) + slowed
-        rest = w["few_clients"] * few + w["divergence"] * divergence + w["floor"]
-        return np.asarray(np.logaddexp(learning, np.log(rest)))
+        effective = np.log(rounds) - w["slow_start"] / rounds + w["steps_power"] * np.log(steps)
+        learning = np.log(w["start"]) - w["rounds_power"] * effective + slowed
+        lasting = w["few_clients"] * few + w["divergence"] * divergence + w["floor"]
+        logarithm = np.logaddexp(learning, np.log(lasting))
+        return logarithm, np.exp(learning - logarithm)
 
     return expected
 
 
-def _spread(residual: Floats, fitted: int) -> float:
-    """Standard deviation of runs around the fit, from the range that holds nine tenths of them."""
-    within = float(np.quantile(np.abs(residual), 0.9)) / 1.645
-    return within * math.sqrt(len(residual) / max(1.0, len(residual) - fitted))
+def _spreads(residual: Floats, share: Floats, fitted: int) -> tuple[float, float]:
+    """(spread, learning_spread): the most likely pair by Student's distribution, scaled so that nine tenths of the runs
+    lie within the interval of nine tenths."""
+    best, finished, learning = math.inf, 0.0, 0.0
+    for one in _SPREADS:
+        for more in _LEARNING_SPREADS if len(residual) >= FEWEST_FOR_TWO_SPREADS else [0.0]:
+            variance = one**2 + (more * share) ** 2
+            cost = float((0.5 * np.log(variance) + 0.5 * (_HEAVY + 1.0) * np.log1p(residual**2 / variance / _HEAVY))
+                         .sum())
+            if cost < best:
+                best, finished, learning = cost, float(one), float(more)
+    within = float(np.quantile(np.abs(residual) / np.sqrt(finished**2 + (learning * share) ** 2), 0.9)) / 1.645
+    scale = within * math.sqrt(len(residual) / max(1.0, len(residual) - fitted))
+    return max(_LEAST_SPREAD, scale * finished), scale * learning
 
 
-def _between_seeds(residual: Floats, plans: Sequence[int]) -> float:
-    """Standard deviation of the residuals of one plan around their mean, over all plans with several runs."""
+def _between_seeds(measured: Floats, plans: Sequence[int]) -> float:
+    """Standard deviation of ln(error) between the runs of one plan, over all plans with several runs."""
     groups: dict[int, list[float]] = {}
-    for value, plan in zip(residual.tolist(), plans, strict=True):
+    for value, plan in zip(measured.tolist(), plans, strict=True):
         groups.setdefault(plan, []).append(value)
-    several = [np.array(group) for group in groups.values() if len(group) > 1]
-    if not several:
-        return 0.0
-    return math.sqrt(sum(float(((g - g.mean()) ** 2).sum()) for g in several) / sum(len(g) - 1 for g in several))
+    variances = [float(np.var(group, ddof=1)) for group in groups.values() if len(group) > 1]
+    return math.sqrt(float(np.mean(variances))) if variances else 0.0

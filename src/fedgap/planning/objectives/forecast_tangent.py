@@ -20,7 +20,8 @@ from fedgap.planning.objective import AdditiveStatements, ConvexLabels, PooledLa
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.theory.drawn_labels import DrawnLabels
-from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
+from fedgap.theory.built_in_forecasts import BUILT_IN
+from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import FixedRounds, PlanFeatures
 
 _MANY_SAMPLES = 1e6
