@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedgap import errors
-    from fedgap.analysis import bound, compare, cost, frontier
+    from fedgap.analysis import bound, budget, compare, cost, frontier
     from fedgap.config import Experiment, Scenario
     from fedgap.learning.data import Dataset
     from fedgap.planning import Objective, Plan, Scheme, Segment, plan
@@ -35,6 +35,7 @@ _HOME = {
     "Scheme": "fedgap.planning",
     "Segment": "fedgap.planning",
     "bound": "fedgap.analysis",
+    "budget": "fedgap.analysis",
     "calibrate": "fedgap.running.calibrate",
     "compare": "fedgap.analysis",
     "cost": "fedgap.analysis",
@@ -48,7 +49,7 @@ _HOME = {
 
 __all__ = [
     "Dataset", "Experiment", "Objective", "Plan", "Run", "Scenario", "Scheme", "Segment", "__version__", "bound",
-    "calibrate", "compare", "cost", "errors", "frontier", "plan", "resume", "sweep", "train",
+    "budget", "calibrate", "compare", "cost", "errors", "frontier", "plan", "resume", "sweep", "train",
 ]
 
 

@@ -3,6 +3,7 @@
 Every result prints itself in a terminal and in a notebook, and gives its plain values with ``to_dict``.
 """
 
+from fedgap.analysis.accuracy_budget import AccuracyBudget, BudgetAnswer, budget, budget_steps
 from fedgap.analysis.binding import Binding, what_binds
 from fedgap.analysis.bound_report import BoundReading, BoundReport, ClientStatement, bound
 from fedgap.analysis.budget_frontier import (
@@ -20,7 +21,7 @@ from fedgap.analysis.progress import describe_progress
 from fedgap.analysis.scheme_comparison import Comparison, compare, mean_pruning_ratio
 
 __all__ = [
-    "Binding", "BoundReading", "BoundReport", "BudgetGrid", "ClientStatement", "Comparison", "CostReport", "Frontier",
-    "FrontierPoint", "PlanReport", "SegmentCost", "bound", "budget_factors", "check_plan", "compare", "cost",
+    "AccuracyBudget", "Binding", "BoundReading", "BoundReport", "BudgetAnswer", "BudgetGrid", "ClientStatement", "Comparison", "CostReport", "Frontier",
+    "FrontierPoint", "PlanReport", "SegmentCost", "bound", "budget", "budget_factors", "budget_steps", "check_plan", "compare", "cost",
     "describe_progress", "frontier", "frontier_points", "mean_pruning_ratio", "plan_report", "what_binds",
 ]

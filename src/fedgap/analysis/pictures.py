@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,6 +86,32 @@ def draw_frontier(
     for ax in (lines, cells):
         ax.set_xlabel("delay budget T₀, s")
         ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def draw_target_frontier(
+    pairs: Sequence[tuple[float, float]], answers: Mapping[str, tuple[float, float]], scenario: tuple[float, float],
+    title: str,
+) -> Figure:
+    """Pairs of joules and seconds that just suffice for a target, both on logarithmic scales.
+
+    As steps: between two pairs, the joules of the shorter one are what is known to suffice.
+
+    :param answers: further pairs by name; :param scenario: the scenario's own pair.
+    """
+    figure = new_figure(7.0, 4.6)
+    ax = figure.subplots()
+    if pairs:
+        ax.plot([seconds for _, seconds in pairs], [joules for joules, _ in pairs], "o-", drawstyle="steps-post",
+                color="#0072B2", label="just suffices")
+    for mark, (name, (joules, seconds)) in zip("sD^", answers.items(), strict=False):
+        ax.plot(seconds, joules, mark, color="#009E73", markersize=8, label=name)
+    ax.plot(scenario[1], scenario[0], **STAR)
+    ax.set(xscale="log", yscale="log", xlabel="delay budget T₀, s", ylabel="energy budget E₀, J")
+    ax.set_title(title, fontsize=10)
+    ax.grid(which="both", color="#dddddd", linewidth=0.6)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(fontsize=8)
     return figure
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from fedgap.cli.arguments import list_known_names
+from fedgap.cli.budget_command import budget
 from fedgap.cli.calibrate_command import calibrate
 from fedgap.cli.compare_command import compare, frontier
 from fedgap.cli.cost_command import bound, cost
@@ -59,7 +60,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (init, schema),
-    "Plan": (plan, cost, bound, compare, frontier),
+    "Plan": (plan, cost, bound, compare, frontier, budget),
     "Train": (partition, calibrate, train, resume, sweep),
     "Use": (predict, export),
     "Look": (studio,),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from fedgap.config.document import PRESETS, preset_text
+from fedgap.config.document import PRESETS, kind_of, preset_text
 from fedgap.config.init_template import write_template
 from fedgap.config.scenario import Scenario
 from fedgap.config.scenario_sections import Bound, Budget, Client, Learning, Model, Pruning, Server
@@ -21,6 +21,7 @@ __all__ = [
     "Pruning",
     "Scenario",
     "Server",
+    "kind_of",
     "preset_text",
     "schema",
     "write_template",

@@ -154,6 +154,16 @@ def open_document(name: str | Path, kind: str) -> Written:
     return Written(value, shown(path), path.parent, text if suffix != ".json" else None)
 
 
+def kind_of(name: str | Path) -> str:
+    """Whether a file or a preset is a ``scenario`` or an ``experiment``; where its keys do not say, a scenario."""
+    for kind, names in PRESETS.items():
+        if name in names:
+            return kind
+    path = Path(name)
+    value = parse(read_file(path), shown(path), as_json=path.suffix.lower() == ".json") if path.is_file() else None
+    return _kind(value) or "scenario"
+
+
 def _kind(document: Value) -> str | None:
     """What a document is, where its keys say so."""
     if not isinstance(document, dict):

@@ -18,6 +18,7 @@ from fedgap.planning.objectives.forecast_tangent import ForecastTangent
 from fedgap.planning.resources import allocate
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
+from fedgap.theory.forecast import PlanFeatures
 
 _ROUNDS = 14
 """Numbers of rounds on the first grid, in geometric steps."""
@@ -52,8 +53,35 @@ class Draft:
     """z = d·λ̄ + c·KL."""
 
 
+    @property
+    def features(self) -> PlanFeatures:
+        """What the forecast knows about it."""
+        problem, fixed = self.task.problem, _objective(self.task).fixed
+        apart = float(_objective(self.task).divergence(self.selected))
+        pruned = self.slowed - fixed.slowed_by_divergence * apart
+        return PlanFeatures(
+            rounds=problem.rounds, local_steps=problem.local_steps, few_clients=1.0 / int(self.selected.sum()),
+            pruning=pruned / fixed.slowed_by_pruning if fixed.slowed_by_pruning > 0.0 else 0.0, divergence=apart,
+            upload_bits=problem.upload_bits)
+
+
 def best_forecast(task: Task, settings: SolverSettings) -> ForecastSolution | None:
     """The plan of least forecast error; None where not even one round fits the budgets."""
+    answer: ForecastSolution | None = None
+    drafts = best_drafts(task)
+    for draft in drafts[:_SOLVED]:
+        if answer is not None and draft.error > _NEAR_TIE * drafts[0].error:
+            break
+        solution = _solved(draft, settings)
+        if solution is not None and (answer is None or solution.error < answer.error):
+            answer = solution
+        if answer is not None and answer.interrupted:
+            break
+    return answer
+
+
+def best_drafts(task: Task) -> list[Draft]:
+    """The best draft of each of the best learners, the best first; empty where not even one round fits the budgets."""
     assert task.problem.scenario is not None
     learning = task.problem.scenario.learning
     drafts: list[Draft] = []
@@ -69,19 +97,9 @@ def best_forecast(task: Task, settings: SolverSettings) -> ForecastSolution | No
             best = min(best, draft.error)
     if not drafts:
         alone = _Grid(cheapest_task(task)).alone()
-        return None if alone is None else _solved(alone, settings)
+        return [] if alone is None else [alone]
     drafts = sorted((draft for draft in drafts if draft.error <= _CLOSE * best), key=lambda draft: draft.error)
-    drafts = sorted((_Grid(draft.task).refined(draft) for draft in drafts[:_REFINED]), key=lambda draft: draft.error)
-    answer: ForecastSolution | None = None
-    for draft in drafts[:_SOLVED]:
-        if answer is not None and draft.error > _NEAR_TIE * drafts[0].error:
-            break
-        solution = _solved(draft, settings)
-        if solution is not None and (answer is None or solution.error < answer.error):
-            answer = solution
-        if answer is not None and answer.interrupted:
-            break
-    return answer
+    return sorted((_Grid(draft.task).refined(draft) for draft in drafts[:_REFINED]), key=lambda draft: draft.error)
 
 
 def _solved(draft: Draft, settings: SolverSettings) -> ForecastSolution | None:

@@ -34,12 +34,11 @@ class PlanForecast:
     @classmethod
     def of(cls, fitted: FittedForecast, features: PlanFeatures, least_error: float | None = None) -> "PlanForecast":
         """The forecast of a plan with these features."""
-        error = min(fitted.forecast.error(features), 1.0)
-        predicted = fitted.predict(features)
-        low, high = (None, None) if fitted.spread is None else (predicted.low, predicted.high)
+        expected = fitted.predict(features)
+        low, high = (None, None) if fitted.spread is None else (expected.low, expected.high)
         # Rounding must not lift the bound above the error that it bounds.
-        least = None if least_error is None else min(least_error, error)
-        return cls(1.0 - error, low, high, fitted.confidence, fitted.origin, fitted.outside(features), least)
+        least = None if least_error is None else min(least_error, 1.0 - expected.accuracy)
+        return cls(expected.accuracy, low, high, fitted.confidence, fitted.origin, fitted.outside(features), least)
 
     @property
     def error(self) -> float:

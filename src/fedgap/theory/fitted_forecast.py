@@ -99,6 +99,14 @@ class FittedForecast:
         least, most = self._around(error, self.deviation(plan, of_mean=of_mean))
         return Prediction(1.0 - error, 1.0 - most, 1.0 - least, self.confidence)
 
+    def surely(self, plan: PlanFeatures, confidence: float) -> float:
+        """The accuracy that one run of the plan reaches with this probability: 1 − error·exp(z·deviation).
+
+        It is the lower end of the one-sided prediction interval.
+        """
+        deviation = self.deviation(plan)
+        return 1.0 - self.forecast.error(plan) * float(np.exp(NormalDist().inv_cdf(confidence) * deviation))
+
     def outside(self, plan: PlanFeatures) -> tuple[str, ...]:
         """The features of a plan that lie outside of what the pilot has seen."""
         return tuple(name for name in self.ranges if not self._inside(name, getattr(plan, name)))

@@ -1,0 +1,252 @@
+"""How many joules and seconds until a target accuracy: the least budgets, their frontier, and plans to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedgap.config import Budget, Scenario
+from fedgap.errors import InfeasibleError, InputError
+from fedgap.planning.budget_search import AMPLE, CLOSE, Budgets, BudgetSearch, TargetPlan, rounded_up
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+POINTS = 7
+"""Points of the frontier."""
+ENDS = 1.05
+"""The frontier ends where one budget is this multiple of the least that suffices with any amount of the other."""
+ANSWERS = {"both": "both in proportion", "least_energy": "least joules", "least_delay": "least seconds"}
+"""Keys of the answers, and their names."""
+
+
+@dataclass(frozen=True, eq=False)
+class BudgetAnswer:
+    """The least budgets of one kind."""
+
+    point: TargetPlan
+    interval: tuple[float, float]
+    """Of the varied budget, or of both as multiples of the scenario's: what suffices with the confidence 1 − c, and c.
+    The luck of one run decides what it really needs."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AccuracyBudget(Printable):
+    """The budgets that a target accuracy takes; ``print`` shows what ``fedgap budget`` shows."""
+
+    accuracy: float
+    confidence: float
+    budget: Budget
+    """The scenario's."""
+    origin: str
+    """Where the forecast's weights come from."""
+    answers: dict[str, BudgetAnswer | None]
+    """By the keys of :data:`ANSWERS`; None where no amount of that budget suffices with the scenario's other one."""
+    frontier: tuple[TargetPlan, ...]
+    """Pairs of budgets that just suffice, by rising seconds."""
+
+    @property
+    def sentence(self) -> str:
+        """The answer in a sentence."""
+        both, joules, seconds = (self.answers[key] for key in ANSWERS)
+        target = f"{100.0 * self.accuracy:g} % with {100.0 * self.confidence:g} % confidence takes"
+        assert both is not None
+        parts = [
+            f"no amount of joules within {self.budget.delay_s:.4g} s" if joules is None else
+            f"{joules.point.energy_j:.4g} J within {self.budget.delay_s:.4g} s",
+            f"no number of seconds within {self.budget.energy_j:.4g} J" if seconds is None else
+            f"{seconds.point.delay_s:.4g} s within {self.budget.energy_j:.4g} J",
+            f"{both.point.energy_j:.4g} J and {both.point.delay_s:.4g} s in the scenario's proportion",
+        ]
+        return f"{target} {', or '.join(parts)}."
+
+    @property
+    def warnings(self) -> list[str]:
+        """Where plans lie outside of what the forecast was fitted to."""
+        points = [answer.point for answer in self.answers.values() if answer is not None]
+        warned = [point.plan.forecast for point in points if point.plan.forecast and point.plan.forecast.outside]
+        return list(dict.fromkeys(forecast.warning for forecast in warned))
+
+    def parts(self) -> list[RenderableType]:
+        """The sentence, the three answers and the frontier."""
+        names = [f"{100.0 * share:.0f} %" for share in sorted((1.0 - self.confidence, self.confidence))]
+        answers = Sheet("The least budgets", "answer", "energy budget", "delay budget", "forecast",
+                        f"reached with {100.0 * self.confidence:g} %", "rounds", "local steps", "clients",
+                        f"suffices with {names[0]} to {names[1]}",
+                        caption=f"Forecast: {self.origin}")
+        for key, name in ANSWERS.items():
+            answer = self.answers[key]
+            if answer is None:
+                answers.add_row(name, *["–"] * 7, "no amount suffices", style="dim")
+                continue
+            low, high = answer.interval
+            unit = {"both": "×", "least_energy": "J", "least_delay": "s"}[key]
+            answers.add_row(name, *_cells(answer.point), f"{low:.4g} to {high:.4g} {unit}")
+        frontier = Sheet("The frontier: pairs of budgets that just suffice", "", "energy budget", "delay budget",
+                         "forecast", f"reached with {100.0 * self.confidence:g} %", "rounds", "local steps", "clients")
+        for number, point in enumerate(self.frontier, 1):
+            frontier.add_row(str(number), *_cells(point))
+        return [self.sentence, answers, *([frontier] if self.frontier else []), *self.warnings]
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """The frontier of joules and seconds, with the scenario's budgets; saved where a path is given."""
+        from fedgap.analysis.pictures import draw_target_frontier
+        from fedgap.report.figures import save_figure
+
+        answers = {ANSWERS[key]: (answer.point.energy_j, answer.point.delay_s)
+                   for key, answer in self.answers.items() if answer is not None}
+        title = f"Budgets for {100.0 * self.accuracy:g} % with {100.0 * self.confidence:g} % confidence"
+        pairs = [(point.energy_j, point.delay_s) for point in self.frontier]
+        return save_figure(
+            draw_target_frontier(pairs, answers, (self.budget.energy_j, self.budget.delay_s), title), path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        points = {key: None if answer is None else answer.point for key, answer in self.answers.items()}
+        both, joules, seconds = (points[key] for key in ANSWERS)
+        assert both is not None
+        return {
+            "accuracy": self.accuracy, "confidence": self.confidence,
+            "energy_j": both.energy_j, "delay_s": both.delay_s,
+            "least_energy_j": None if joules is None else joules.energy_j,
+            "least_delay_s": None if seconds is None else seconds.delay_s,
+            "intervals": {key: None if answer is None else list(answer.interval)
+                          for key, answer in self.answers.items()},
+            "frontier": [[point.energy_j, point.delay_s] for point in self.frontier],
+            "origin": self.origin, "warnings": self.warnings,
+            "plans": {key: None if point is None else point.plan.to_dict() for key, point in points.items()},
+            "frontier_plans": [point.plan.to_dict() for point in self.frontier],
+        }
+
+    def save(self, folder: str | Path) -> list[str]:
+        """Write each plan as ``NAME.json`` with its scenario as ``NAME.yaml``; return the names."""
+        folder = Path(folder)
+        named = {key: answer.point for key, answer in self.answers.items() if answer is not None}
+        named |= {f"frontier-{number}": point for number, point in enumerate(self.frontier, 1)}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, point in named.items():
+                point.plan.save(folder / f"{name}.json")
+                point.scenario.save(folder / f"{name}.yaml")
+        except OSError as error:
+            raise InputError(f"{folder}: cannot be written ({error.strerror})") from None
+        return list(named)
+
+
+def _cells(point: TargetPlan) -> list[str]:
+    """Both budgets, what the plan is forecast to reach, and its rounds, local steps and clients."""
+    sizes = sorted({int(segment.selected.sum()) for segment in point.plan.segments})
+    assert point.plan.forecast is not None
+    return [f"{point.energy_j:.4g} J", f"{point.delay_s:.4g} s", f"{100.0 * point.plan.forecast.accuracy:.2f} %",
+            f"{100.0 * point.surely:.2f} %", f"{point.plan.rounds:,}", str(point.plan.local_steps),
+            f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"]
+
+
+def budget(
+    scenario: Scenario, accuracy: float, *, confidence: float = 0.9, points: int = POINTS,
+    done: Callable[[], None] | None = None,
+) -> AccuracyBudget:
+    """The least joules and seconds with which a run reaches an accuracy, by the scenario's forecast.
+
+    ``fedgap.budget(scenario, 0.95).plot("frontier.png")`` draws the pairs of budgets that just suffice.
+
+    :param accuracy: the target on the test set, a share of one;
+    :param confidence: the probability with which one run is to reach it;
+    :param points: how many pairs of budgets of the frontier are planned; 0 for none;
+    :param done: called after each of :func:`budget_steps` steps.
+    :raises InfeasibleError: where no budgets suffice.
+    """
+    check_target(accuracy, confidence)
+    report = done or (lambda: None)
+    search = BudgetSearch(scenario, accuracy, confidence)
+    _check_reachable(search)
+    answers = {key: _answer(search, *_varied(scenario.budget)[key], report) for key in ANSWERS}
+    if answers["both"] is None:
+        raise InfeasibleError(f"accuracy: no plan reaches {accuracy:g} with {confidence:g} confidence, although its "
+                              "draft does; lower one of them a little")
+    frontier = _frontier(search, points, report) if points else ()
+    return AccuracyBudget(accuracy, confidence, scenario.budget, search.fitted.origin, answers, frontier)
+
+
+def check_target(accuracy: float, confidence: float, prefix: str = "") -> None:
+    """Reject a target or a confidence that is not a share of one."""
+    for name, value in (("accuracy", accuracy), ("confidence", confidence)):
+        if not 0.0 < value < 1.0:
+            raise InputError(f"{prefix}{name}: must be above 0 and below 1, such as 0.95 for 95 %; got {value:g}")
+
+
+def budget_steps(points: int = POINTS) -> int:
+    """How many steps of progress :func:`budget` reports."""
+    return 2 * len(ANSWERS) + (1 + 2 * points if points else 0)
+
+
+def _varied(budget: Budget) -> dict[str, tuple[Budgets, float]]:
+    """What varies in each answer, and where to begin."""
+    joules, seconds = budget.energy_j, budget.delay_s
+    return {
+        "both": (lambda x: (rounded_up(x * joules), rounded_up(x * seconds)), 1.0),
+        "least_energy": (lambda x: (rounded_up(x), seconds), joules),
+        "least_delay": (lambda x: (joules, rounded_up(x)), seconds),
+    }
+
+
+def _check_reachable(search: BudgetSearch) -> None:
+    """Say in one line why no budgets suffice, where none do."""
+    features, wanted = search.ample, f"accuracy: {search.accuracy:g} with {search.confidence:g} confidence"
+    if features is None:
+        raise InfeasibleError(f"{wanted} cannot be reached: not even one round fits any budgets")
+    reached = search.fitted.surely(features, search.confidence)
+    if reached >= search.accuracy:
+        return
+    at_best = f"with any budgets it is {reached:.4f} after the scenario's {features.rounds:,.0f} rounds"
+    for_ever = search.for_ever(features)
+    if for_ever >= search.accuracy:
+        raise InfeasibleError(f"{wanted} cannot be reached: {at_best}; raise rounds")
+    raise InfeasibleError(f"{wanted} cannot be reached: {at_best}, and {for_ever:.4f} after any number of them")
+
+
+def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable[[], None]) -> BudgetAnswer | None:
+    least = search.least(budgets, first, close=CLOSE)
+    lucky = None if least is None else search.least(budgets, least, confidence=1.0 - search.confidence)
+    done()
+    point = None if least is None else search.answer(budgets, least)
+    done()
+    if point is None or least is None:
+        return None
+    ends = sorted((least if lucky is None else lucky, least))
+    return BudgetAnswer(point, (ends[0], ends[1]))
+
+
+def _frontier(search: BudgetSearch, points: int, done: Callable[[], None]) -> tuple[TargetPlan, ...]:
+    """Pairs from where hardly more joules save seconds to where hardly more seconds save joules, by rising seconds."""
+    budget = search.scenario.budget
+    fastest = search.least(lambda x: (AMPLE * budget.energy_j, x), budget.delay_s)
+    thriftiest = search.least(lambda x: (x, AMPLE * budget.delay_s), budget.energy_j)
+    assert fastest is not None
+    assert thriftiest is not None
+    slowest = search.least(lambda x: (ENDS * thriftiest, x), budget.delay_s)
+    done()
+    found: list[TargetPlan] = []
+    seconds: Sequence[float] = np.geomspace(ENDS * fastest, max(slowest or 0.0, ENDS * ENDS * fastest), points).tolist()
+    joules = budget.energy_j
+    for delay_s in map(rounded_up, seconds):
+
+        def budgets(x: float, delay_s: float = delay_s) -> tuple[float, float]:
+            return rounded_up(x), delay_s
+
+        least = search.least(budgets, joules)
+        done()
+        point = None if least is None else search.answer(budgets, least, certified=False)
+        done()
+        if point is not None and least is not None:
+            joules = least
+            found.append(point)
+    return tuple(found)
+

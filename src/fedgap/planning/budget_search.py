@@ -1,0 +1,178 @@
+"""The least budgets with which the forecast reaches a target accuracy.
+
+The target is reached where a run of the best plan has at least that accuracy with a given confidence. What a budget is
+worth is told by the forecast planner's drafts (:mod:`fedgap.planning.forecast_search`), in a tenth of a second. The
+error falls with either budget, so that the least budget is a root in one variable; the plan at the root is then solved
+with its certificate, and the budget raised where that plan misses the target.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf, log, log10
+
+from fedgap.config import Scenario
+from fedgap.errors import InputError
+from fedgap.planning.forecast_search import Draft, best_drafts
+from fedgap.planning.objectives.forecast_tangent import plan_features
+from fedgap.planning.plan import Plan
+from fedgap.planning.problem import Problem
+from fedgap.planning.solve import plan, scheme_of
+from fedgap.planning.task import Task
+from fedgap.theory.forecast import PlanFeatures
+
+AMPLE = 1e6
+"""Multiple of a budget that no plan uses up."""
+CLOSE, ROUGHLY = 0.003, 0.01
+"""The least budget is found to within this share; those of the frontier and of intervals more roughly."""
+_DIGITS = 4
+"""Significant digits of the budgets that are answered, rounded up."""
+_RAISE = 1.004
+"""Factor by which a budget is raised where its certified plan misses the target; it doubles with every attempt."""
+_INNER = 0.15
+"""The next trial lies this share of the bracket away from its ends at least."""
+_STRIDE = 3.0
+"""Factor by which a budget is changed until the target is first missed, or reached."""
+_ATTEMPTS = 8
+_FOR_EVER = 1e12
+"""Rounds after which more of them change nothing."""
+
+Budgets = Callable[[float], tuple[float, float]]
+"""From one variable to J and s, rising in both or in one of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class TargetPlan:
+    """A pair of budgets that suffices, and a plan that reaches the target with it."""
+
+    scenario: Scenario
+    """The scenario with these budgets."""
+    plan: Plan
+    surely: float
+    """The accuracy that a run of the plan reaches with the confidence asked for."""
+
+    @property
+    def energy_j(self) -> float:
+        """The energy budget."""
+        return self.scenario.budget.energy_j
+
+    @property
+    def delay_s(self) -> float:
+        """The delay budget."""
+        return self.scenario.budget.delay_s
+
+
+class BudgetSearch:
+    """What budgets are worth in one scenario, remembered.
+
+    :param accuracy: the target; :param confidence: the probability with which a run is to reach it.
+    """
+
+    def __init__(self, scenario: Scenario, accuracy: float, confidence: float) -> None:
+        self.scenario, self.fitted = scenario, scenario.fitted_forecast()
+        self.accuracy, self.confidence = accuracy, confidence
+        if self.fitted.spread is None:
+            raise InputError("forecast.spread: is missing, so that nothing is known about how far the forecast errs; "
+                             "`fedgap calibrate` fits it")
+        self._scheme = scheme_of("forecast")
+        self._problem = Problem.of(scenario)
+        self._drafts: dict[tuple[float, float], Draft | None] = {}
+
+    @property
+    def ample(self) -> PlanFeatures | None:
+        """What the best plan looks like where neither budget binds."""
+        budget = self.scenario.budget
+        draft = self._draft(AMPLE * budget.energy_j, AMPLE * budget.delay_s)
+        return None if draft is None else draft.features
+
+    def for_ever(self, features: PlanFeatures) -> float:
+        """The accuracy that is reached with the confidence after any number of rounds like these."""
+        return self.fitted.surely(replace(features, rounds=_FOR_EVER), self.confidence)
+
+    def excess(self, energy_j: float, delay_s: float, confidence: float) -> float:
+        """ln of the error that is not exceeded with the confidence over the target's; at most 0 where it is reached.
+
+        A plan of smaller budgets, if one is known that does better, counts too: this never rises with a budget.
+        """
+        self._draft(energy_j, delay_s)
+        known = [draft for (joules, seconds), draft in self._drafts.items()
+                 if draft is not None and joules <= energy_j and seconds <= delay_s]
+        return min((log((1.0 - self.fitted.surely(draft.features, confidence)) / (1.0 - self.accuracy))
+                    for draft in known), default=inf)
+
+    def _draft(self, energy_j: float, delay_s: float) -> Draft | None:
+        pair = energy_j, delay_s
+        if pair not in self._drafts:
+            problem = replace(self._problem, energy_j=energy_j, delay_s=delay_s)
+            drafts = best_drafts(Task.of(problem, self._scheme))
+            self._drafts[pair] = drafts[0] if drafts else None
+        return self._drafts[pair]
+
+    def least(self, budgets: Budgets, first: float, *, confidence: float | None = None,
+              close: float = ROUGHLY) -> float | None:
+        """The least x for which ``budgets(x)`` suffices, to within a share of ``close``; None where none does.
+
+        :param first: where to begin; :param confidence: in place of the target's.
+        """
+        wanted = self.confidence if confidence is None else confidence
+
+        def excess(x: float) -> float:
+            return self.excess(*budgets(x), wanted)
+
+        if excess(AMPLE * first) > 0.0:
+            return None
+        return next(high for low, high in _brackets(excess, first) if high / low <= 1.0 + close)
+
+    def answer(self, budgets: Budgets, least: float, *, certified: bool = True) -> TargetPlan | None:
+        """The plan at the least budgets, which are raised where it misses the target.
+
+        None where even much larger budgets do not carry a plan that reaches it.
+
+        :param certified: whether all selections are searched, with a certificate; otherwise the draft's clients take
+            part in all rounds.
+        """
+        raised = 1.0
+        for attempt in range(_ATTEMPTS):
+            energy_j, delay_s = budgets(least * raised)
+            scenario = self.scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
+            answer = plan(scenario, scheme=self._scheme) if certified else self._planned_draft(scenario)
+            if answer is not None and answer.feasible:
+                surely = self.fitted.surely(plan_features(Problem.of(scenario), answer.segments), self.confidence)
+                if surely >= self.accuracy:
+                    return TargetPlan(scenario, answer, surely)
+            raised *= 1.0 + (_RAISE - 1.0) * 2.0**attempt
+        return None
+
+    def _planned_draft(self, scenario: Scenario) -> Plan | None:
+        """The best plan in which the draft's clients take part in all rounds."""
+        draft = self._draft(scenario.budget.energy_j, scenario.budget.delay_s)
+        if draft is None:
+            return None
+        answer = plan(scenario, scheme=replace(self._scheme, selection=lambda _: draft.selected))
+        forecast = None if answer.forecast is None else replace(answer.forecast, least_error=None)
+        return replace(answer, forecast=forecast, status="feasible" if answer.feasible else answer.status)
+
+
+def _brackets(excess: Callable[[float], float], first: float) -> Iterator[tuple[float, float]]:
+    """Ever smaller intervals (low, high) with excess(low) > 0 ≥ excess(high), by secants of ln x that stay inside."""
+    x, value = first, excess(first)
+    factor = 1.0 / _STRIDE if value <= 0.0 else _STRIDE
+    while True:
+        other = x * factor
+        after = excess(other)
+        if (after <= 0.0) != (value <= 0.0):
+            break
+        x, value = other, after
+    (low, above), (high, below) = sorted([(x, value), (other, after)])
+    while True:
+        yield low, high
+        share = above / (above - below) if above < inf and above > below else 0.5
+        share = min(max(share, _INNER), 1.0 - _INNER)
+        x = low * (high / low) ** share
+        value = excess(x)
+        low, high, above, below = (x, high, value, below) if value > 0.0 else (low, x, above, value)
+
+
+def rounded_up(value: float) -> float:
+    """The least number of four significant digits that is not below."""
+    unit = 10.0 ** (floor(log10(value)) + 1 - _DIGITS)
+    return float(f"{ceil(value / unit - 1e-9) * unit:.{_DIGITS}g}")
