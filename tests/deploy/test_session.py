@@ -24,6 +24,8 @@ from fedgap.running.train_and_resume import resume, train
 from fedgap.upload_size import upload_bytes
 from tests.deploy.direct import FIRST, news
 
+__fedgap__ = ["Normalised", "Silent"]
+
 
 class Normalised(nn.Module):
     """A small model with BatchNorm, whose statistics must travel too."""

@@ -296,6 +296,7 @@ def test_weights_that_happen_to_be_zero_are_kept_all_the_same(small, tmp_path):
 
 
 FROZEN = """
+__fedgap__ = ["Half"]
 import torch
 from torch import nn
 
@@ -329,6 +330,7 @@ def test_frozen_parameters_are_shipped_too(small, tmp_path, monkeypatch):
 
 
 MODELS = """
+__fedgap__ = ["few", "narrow", "empty", "drops", "missing"]
 from torch import nn
 
 def few():

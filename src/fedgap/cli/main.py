@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fedgap.cli.arguments import list_known_names
+from fedgap.cli.arguments import allowing, list_known_names
 from fedgap.cli.calibrate_command import calibrate
 from fedgap.cli.compare_command import compare, frontier
 from fedgap.cli.cost_command import bound, cost
@@ -61,9 +61,11 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look": (studio,),
     "Evidence": (reproduce,),
 }
+_READ_FILES = ("Plan", "Train", "Use")
+"""Panels whose commands read scenarios, experiments or runs, which may name code."""
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(interruptible(_command))
+        app.command(rich_help_panel=_panel)(interruptible(allowing(_command) if _panel in _READ_FILES else _command))
 app.add_typer(deploy, name="deploy", rich_help_panel="Deploy")
 
 

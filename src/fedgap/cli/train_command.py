@@ -15,6 +15,7 @@ from fedgap.cli.arguments import AsJson, ExperimentFile, Picture
 from fedgap.cli.extras import require
 from fedgap.cli.terminal import INTERRUPTED, disk_error, downloads, planning, show
 from fedgap.errors import InfeasibleError, InputError
+from fedgap.registry import allowed
 
 if TYPE_CHECKING:
     from fedgap.running.run import Run
@@ -127,6 +128,7 @@ def resumable(*words: object, **options: object) -> Iterator[None]:
     options that were given. A full disk says so likewise."""
     option_words = [part for name, value in options.items() if value
                     for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
+    option_words += [word for reference in allowed() for word in ("--allow", reference)]
     command = shlex.join(["fedgap", *map(str, words), *option_words])
     try:
         yield
