@@ -27,7 +27,6 @@ from typing import Any
 
 from fedgap.errors import FedgapError, InputError, did_you_mean
 
-
 OFFERED = "__fedgap__"
 """A module's list of the names that files may use."""
 ALLOW_VARIABLE = "FEDGAP_ALLOW"
@@ -84,8 +83,8 @@ def check_permission(reference: str, key: str, trusted: Callable[[], Iterable[st
     if attribute in offered or reference in trusted():
         return
     raise InputError(f"{key}: {reference} is not offered to fedgap by its module{did_you_mean(attribute, offered)}; if "
-                     f"the module is yours, add {OFFERED} = [{attribute!r}] to it; otherwise allow it, if you trust it, "
-                     f"with --allow {reference}")
+                     f"the module is yours, add {OFFERED} = [{attribute!r}] to it; if not, and if you trust it, use "
+                     f"--allow {reference}")
 
 
 def _offered(module: str) -> list[str] | None:

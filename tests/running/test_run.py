@@ -400,7 +400,7 @@ def test_a_second_process_on_a_run_is_refused(small, tmp_path):
             done = subprocess.run([sys.executable, "-m", "fedgap.running.run", str(folder)], capture_output=True,
                                   text=True)
             assert done.returncode == 2
-            assert "another process is training this run" in done.stderr
+            assert "is using this folder" in done.stderr
 
     run, = execute([folder], on_events=meanwhile)
     assert [event["round"] for event in run.history] == [0, 1, 2, 3]

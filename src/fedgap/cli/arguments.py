@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fedgap import registry
 from fedgap.registry import OBJECTIVES, SCHEMES, SELECTION, Registry
+from fedgap.registry import allow as allow_references
 
 Solver = Literal["exact", "alternating"]
 NAMED = "NAME|package.module:NAME"
@@ -65,7 +65,7 @@ def allowing(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(*arguments: Any, allow: list[str] | None = None, **options: Any) -> None:
-        registry.allow(*(allow or ()))
+        allow_references(*(allow or ()))
         command(*arguments, **options)
 
     signature = inspect.signature(command, eval_str=True)

@@ -17,6 +17,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedgap.config import Experiment
 from fedgap.deploy.flower_patches import pull_for
 from fedgap.deploy.flower_processes import LOCK
+from fedgap.deploy.keys import node_id, read_public_keys
 from fedgap.deploy.packet import PACKET, RECORD, Packet
 from fedgap.deploy.session import Session
 from fedgap.deploy.transport import Answer, Patience
@@ -121,7 +122,9 @@ def main(grid: Grid, context: Context) -> None:
     try:
         experiment = Experiment.load(str(settings["experiment"]))
         patience = Patience(float(settings["round-timeout"]), float(settings["enrol-timeout"]))
-        Session(folder, experiment, GridTransport(grid), nodes=int(settings["nodes"]), patience=patience,
+        keys = str(settings.get("keys", ""))
+        names = {node_id(pem): name for name, pem in read_public_keys(Path(keys)).items()} if keys else None
+        Session(folder, experiment, GridTransport(grid), nodes=int(settings["nodes"]), patience=patience, names=names,
                 on_event=report).run()
     except FedgapError as error:
         write_json(failed, {"error": str(error), "exit_code": error.exit_code})
