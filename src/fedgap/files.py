@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -21,6 +22,8 @@ except ImportError:  # not a POSIX system
 LOCK = ".lock"
 """In a folder that a process holds: its id and its command."""
 _HELD: set[Path] = set()
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR,
+         errno.EISDIR, errno.ENAMETOOLONG}
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -86,6 +89,13 @@ def parse_json_lines(whole: bytes, path: str | Path) -> Iterator[Any]:
         except ValueError:
             if number < len(lines):
                 raise InputError(f"{path}: line {number} is not JSON") from None
+
+
+def disk_error(error: OSError) -> str | None:
+    """A sentence for a disk that is full, read-only or out of reach; None for any other error, which is a bug."""
+    if error.errno not in _DISK:
+        return None
+    return f"{error.filename or 'output'}: cannot be written or read ({error.strerror})"
 
 
 @contextmanager

@@ -22,9 +22,10 @@ from fedgap.cli.predict_command import export, predict
 from fedgap.cli.reproduce_command import reproduce
 from fedgap.cli.studio_command import studio
 from fedgap.cli.sweep_command import sweep
-from fedgap.cli.terminal import INTERRUPTED, disk_error
+from fedgap.cli.terminal import INTERRUPTED
 from fedgap.cli.train_command import partition, resume, train
 from fedgap.errors import FedgapError, missing_extra
+from fedgap.files import disk_error
 
 app = typer.Typer(
     name="fedgap",

@@ -13,9 +13,9 @@ import typer
 
 from fedgap.cli.arguments import AsJson, ExperimentFile, Picture
 from fedgap.cli.extras import require
-from fedgap.cli.terminal import INTERRUPTED, disk_error, downloads, planning, show
+from fedgap.cli.terminal import INTERRUPTED, downloads, planning, show
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.files import hold_folder
+from fedgap.files import disk_error, hold_folder
 from fedgap.registry import allowed
 
 if TYPE_CHECKING:

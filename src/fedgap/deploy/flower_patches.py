@@ -85,11 +85,12 @@ def register_nodes(keys: Mapping[str, bytes]) -> None:
     from flwr.superlink import extensions
 
     def register(app: Any) -> None:
-        state, draw = app.state.linkstate_factory.state(), in_memory_linkstate.generate_rand_int_from_bytes
+        state, names = app.state.linkstate_factory.state(), vars(in_memory_linkstate)
+        draw = names["generate_rand_int_from_bytes"]
         for name, pem in keys.items():
-            vars(in_memory_linkstate)["generate_rand_int_from_bytes"] = lambda *_, pem=pem, **__: node_id(pem)
+            names["generate_rand_int_from_bytes"] = lambda *_, pem=pem, **__: node_id(pem)
             state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, pem, HEARTBEAT_DEFAULT_INTERVAL, name=name)
-        vars(in_memory_linkstate)["generate_rand_int_from_bytes"] = draw
+        names["generate_rand_int_from_bytes"] = draw
 
     check_version()
     vars(extensions)["configure_app"] = register

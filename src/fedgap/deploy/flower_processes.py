@@ -210,7 +210,7 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
         if seen > seen_before:
             restarts = 0
         if (out / "failed.json").is_file():
-            raise _failure(out / "failed.json")
+            raise _failure((out / "failed.json").read_bytes())
         assert superlink.process is not None
         dead = not superlink.process.alive()
         if not dead and not _server_died(out, since=submitted):
@@ -230,7 +230,10 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
 
 
 def _server_died(out: Path, since: float) -> bool:
-    """Whether the server app that held the folder's lock is gone, or none has come within two minutes."""
+    """Whether the server app that held the folder's lock is gone, or none has come within two minutes.
+
+    One that ended because of the disk has left its reason there.
+    """
     path = out / LOCK
     if not path.is_file():
         return time.monotonic() - since > 120.0
@@ -239,12 +242,15 @@ def _server_died(out: Path, since: float) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        left = path.read_bytes()
         path.unlink()
+    if left.startswith(b"{"):
+        raise _failure(left)
     return True
 
 
-def _failure(path: Path) -> FedgapError:
-    said = json.loads(path.read_bytes())
+def _failure(left: bytes) -> FedgapError:
+    said = json.loads(left)
     kind = {2: InputError, 3: InfeasibleError}.get(said["exit_code"], DeployError)
     return kind(said["error"])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import sys
@@ -15,19 +16,22 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordD
 from flwr.serverapp import Grid, ServerApp
 
 from fedgap.config import Experiment
+from fedgap.deploy.child_processes import PRIVATE
 from fedgap.deploy.flower_patches import pull_for
 from fedgap.deploy.flower_processes import LOCK
 from fedgap.deploy.keys import node_id, read_public_keys
 from fedgap.deploy.packet import PACKET, RECORD, Packet
 from fedgap.deploy.session import Session
 from fedgap.deploy.transport import Answer, Patience
-from fedgap.errors import FedgapError
-from fedgap.files import write_json
+from fedgap.errors import FedgapError, InputError
+from fedgap.files import disk_error, write_json
 from fedgap.running.events import Event
 from fedgap.running.job import Job
 from fedgap.running.live_progress import describe, describe_news
 
 LEAST_PULL_S = 1.0
+RESERVED_BYTES = 2000
+"""Length of the lock's file. A full disk is told there: its bytes are on the disk already."""
 LOG = logging.getLogger("flwr")
 
 app = ServerApp()
@@ -103,6 +107,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run, or resume, the experiment that the run's configuration names."""
     if Path(sys.argv[0]).name == "flwr-serverapp":  # in a simulation the app is a thread of another process
         end_with_parent()
+    os.umask(PRIVATE)
     settings = context.run_config
     folder = Path(str(settings["folder"]))
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +116,7 @@ def main(grid: Grid, context: Context) -> None:
     lock = open(folder / LOCK, "a+")  # noqa: SIM115  (held as long as this process lives)
     fcntl.flock(lock, fcntl.LOCK_EX)
     lock.truncate(0)
-    lock.write(str(os.getpid()))
+    lock.write(str(os.getpid()).ljust(RESERVED_BYTES))
     lock.flush()
 
     def report(job: Job, event: Event) -> None:
@@ -128,6 +133,12 @@ def main(grid: Grid, context: Context) -> None:
                 on_event=report).run()
     except FedgapError as error:
         write_json(failed, {"error": str(error), "exit_code": error.exit_code})
+        raise
+    except OSError as error:
+        if problem := disk_error(error):
+            said = json.dumps({"error": f"{problem}; free some space, then continue with the same command",
+                               "exit_code": InputError.exit_code})
+            os.pwrite(lock.fileno(), said.ljust(RESERVED_BYTES)[:RESERVED_BYTES].encode(), 0)
         raise
     finally:
         lock.close()
