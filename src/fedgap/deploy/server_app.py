@@ -113,11 +113,9 @@ def main(grid: Grid, context: Context) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     failed = folder / "failed.json"
     failed.unlink(missing_ok=True)
-    lock = open(folder / LOCK, "a+")  # noqa: SIM115  (held as long as this process lives)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # held as long as this process lives
     fcntl.flock(lock, fcntl.LOCK_EX)
-    lock.truncate(0)
-    lock.write(str(os.getpid()).ljust(RESERVED_BYTES))
-    lock.flush()
+    os.pwrite(lock, str(os.getpid()).ljust(RESERVED_BYTES).encode(), 0)
 
     def report(job: Job, event: Event) -> None:
         LOG.info("%s", describe(job, event))
@@ -138,7 +136,7 @@ def main(grid: Grid, context: Context) -> None:
         if problem := disk_error(error):
             said = json.dumps({"error": f"{problem}; free some space, then continue with the same command",
                                "exit_code": InputError.exit_code})
-            os.pwrite(lock.fileno(), said.ljust(RESERVED_BYTES)[:RESERVED_BYTES].encode(), 0)
+            os.pwrite(lock, said.ljust(RESERVED_BYTES).encode(), 0)
         raise
     finally:
-        lock.close()
+        os.close(lock)
