@@ -16,7 +16,7 @@ import pytest
 from fedgap.deploy.child_processes import free_port, listening
 from fedgap.deploy.worker_socket import SOCKET
 from fedgap.learning.data import load
-from tests.e2e.deployments import QUICK, deployed, wait_for
+from tests.e2e.deployments import QUICK, deployed, said, wait_for
 
 pytestmark = pytest.mark.skipif(os.environ.get("FEDGAP_FULL") != "1", reason="takes minutes; set FEDGAP_FULL=1")
 DEPLOY = [sys.executable, "-m", "fedgap", "deploy"]
@@ -114,7 +114,7 @@ def test_who_is_not_meant_to_take_part_does_not(shops, tmp_path):
         assert wait_for(lambda: "does not know this node's key" in shops.said("stranger"), 120)
         for name in "ab":
             shops.node(name, name=name, key=name)
-        assert wait_for(lambda: "SuperNode ID:" in (tmp_path / "a-folder" / "supernode.log").read_text(), 120)
+        assert wait_for(lambda: said(tmp_path / "a-folder" / "supernode.log", "SuperNode ID:"), 120)
         shops.node("twin", name="a", key="a")
         assert wait_for(lambda: "a node with this key is connected already" in shops.said("twin"), 120)
         _, err = server.communicate(timeout=400)
@@ -123,6 +123,8 @@ def test_who_is_not_meant_to_take_part_does_not(shops, tmp_path):
     assert [client["name"] for client in summary["clients"]] == ["a", "b"]
     assert "its key belongs to 'c', and it calls itself 'a'" in err
     assert "'old' has fedgap 0.0.9" in err
+    assert "name: the server knows this key as 'c', and the node's file says 'a'" in shops.said("thief")
+    assert "version: this node has fedgap 0.0.9 and the server" in shops.said("old")
     assert not [path for path in (tmp_path / "run").rglob("*") if path.stat().st_mode & 0o077 and path.is_file()]
 
     (tmp_path / "keys" / "b.pub").unlink()  # revoked: a and b still run

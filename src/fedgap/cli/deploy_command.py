@@ -198,8 +198,10 @@ def node(
             processes.start()
             while True:
                 time.sleep(5.0)
-                if said := processes.revive():
-                    tell(why_not_admitted(superlink, ca, key, data.name) or f"the SuperNode ended: {said}")
+                said = processes.revive()
+                if said or told:
+                    problem = why_not_admitted(superlink, ca, key, data.name, connected=not said)
+                    tell(problem or (f"the SuperNode ended: {said}" if said else ""))
         finally:
             processes.stop()
 

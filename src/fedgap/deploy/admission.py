@@ -50,8 +50,11 @@ def judge(scope: Any) -> dict[str, Any]:
     return {**answer, "key": "in use" if info.status == "online" else "known", "name": info.name}
 
 
-def why_not_admitted(superlink: str, ca: Path, key: Path, name: str) -> str:
-    """Why the server would not let this node in, and what to do about it; "" where nothing is known to be wrong."""
+def why_not_admitted(superlink: str, ca: Path, key: Path, name: str, *, connected: bool = False) -> str:
+    """Why the server would not let this node in, and what to do about it; "" where nothing is known to be wrong.
+
+    ``connected``: the node itself may be connected by now, so that its key is in use.
+    """
     private = read_private_key(key)
     stamp = _now().isoformat()
     signature = private.sign(_signed(stamp), ec.ECDSA(hashes.SHA256()))
@@ -68,10 +71,10 @@ def why_not_admitted(superlink: str, ca: Path, key: Path, name: str) -> str:
         return _unreachable(superlink, ca, error)
     except ValueError:
         return f"server: {superlink} does not answer as a SuperLink does; check --superlink"
-    return _judged(answer, key, name)
+    return _judged(answer, key, name, connected)
 
 
-def _judged(answer: dict[str, Any], key: Path, name: str) -> str:
+def _judged(answer: dict[str, Any], key: Path, name: str, connected: bool) -> str:
     """The sentence for a server's answer."""
     ours, theirs = metadata.version("fedgap"), answer["fedgap"]
     behind = (datetime.datetime.fromisoformat(answer["now"]) - _now()).total_seconds()
@@ -84,7 +87,7 @@ def _judged(answer: dict[str, Any], key: Path, name: str) -> str:
     if answer.get("key") == "unknown":
         return (f"key: the server does not know this node's key; give {key}.pub to its operator, who puts it into the "
                 f"folder of --keys under the node's name ({name}.pub) and starts the server again")
-    if answer.get("key") == "in use":
+    if answer.get("key") == "in use" and not connected:
         return ("key: a node with this key is connected already, or was until less than a minute ago; if it is another "
                 "node, make this one its own key with `fedgap deploy key`")
     if answer.get("name", name) != name:
