@@ -66,7 +66,7 @@ def requirements(root: str, extras: tuple[str, ...]) -> dict[str, set[str]]:
 def component(name: str) -> dict[str, Any]:
     """A package as CycloneDX has it."""
     about = metadata.metadata(name)
-    licence = about.get("License-Expression")
+    licence = next(iter(about.get_all("License-Expression", [])), None)
     named = [classifier.rpartition(" :: ")[2] for classifier in about.get_all("Classifier", [])
              if classifier.startswith("License :: ") and not classifier.endswith("OSI Approved")]
     licences = [{"expression": licence}] if licence else [{"license": {"name": text}} for text in named]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import sys
@@ -184,24 +185,19 @@ def node(
     processes = NodeProcesses(node_folder, superlink=superlink, ca=ca.resolve(), key=key.resolve(), warm=not plain,
                               poll_s=poll)
     typer.echo(f"{file.stem}: {len(labels)} samples; logs are in {node_folder}; Ctrl-C ends it", err=True)
-    told = ""
-
-    def tell(problem: str) -> None:
-        nonlocal told
-        if problem and problem != told:
-            typer.echo(f"{problem} (it is tried again every few seconds)", err=True)
-        told = problem
-
     with _terminable():
         try:
-            tell(why_not_admitted(superlink, ca, key, data.name))
+            problem, told = why_not_admitted(superlink, ca, key, data.name), ""
             processes.start()
             while True:
+                if problem not in ("", told):
+                    typer.echo(f"{problem} (it is tried again every few seconds)", err=True)
+                    told = problem
                 time.sleep(5.0)
                 said = processes.revive()
-                if said or told:
+                if said or problem:
                     problem = why_not_admitted(superlink, ca, key, data.name, connected=not said)
-                    tell(problem or (f"the SuperNode ended: {said}" if said else ""))
+                    problem = problem or (f"the SuperNode ended: {said}" if said else "")
         finally:
             processes.stop()
 
@@ -222,6 +218,7 @@ def write(
 def _root() -> None:
     """Run an experiment over Flower, on real processes and machines."""
     require("deploy", "deploy")
+    os.umask(0o077)  # what a deployment writes is for its owner alone
 
 
 class _terminable:  # noqa: N801  (it reads as a verb)
