@@ -2,22 +2,41 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+STAMP  := $(VENV)/.installed$(if $(LOCKED),-locked)
 
-.PHONY: help demo test test-all test-kernels lint clean
+.PHONY: help demo test test-all test-kernels lint constraints sbom clean
 
 help:
 	@echo "make demo      set up, then run the main job on embedded data"
 	@echo "make test      set up, then lint, type-check and test"
 	@echo "make lint      ruff, and mypy on src/ and tools/"
+	@echo "make sbom      write sbom.json: what is installed, in CycloneDX's form"
 	@echo "make test-all  the same with the full counts of the long checks, and the GPU kernels in an interpreter"
 
+# `make test LOCKED=1` installs the very files that constraints.txt names, by their hashes, and nothing else.
+ifdef LOCKED
+$(STAMP): pyproject.toml setup.py constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what constraints.txt names into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+else
 $(STAMP): pyproject.toml setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=23.2"
 	@echo "installing fedgap and what it needs into $(VENV) (a few minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[all,dev]"
 	@touch $(STAMP)
+endif
+
+# The newest versions that pyproject.toml allows, for every platform and Python, with the hashes of their files.
+constraints: $(STAMP)
+	@$(BIN)/uv --quiet pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-header \
+	  --no-annotate --no-emit-index-url --upgrade --output-file constraints.txt > /dev/null
+
+sbom: $(STAMP)
+	@$(BIN)/python -m tools.sbom sbom.json
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

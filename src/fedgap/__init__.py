@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedgap.config import Experiment, Scenario
     from fedgap.learning.data import Dataset
     from fedgap.planning import Objective, Plan, Scheme, Segment, plan
+    from fedgap.registry import allow
     from fedgap.running.calibrate import calibrate
     from fedgap.running.run import Run
     from fedgap.running.sweep import sweep
@@ -34,6 +35,7 @@ _HOME = {
     "Scenario": "fedgap.config",
     "Scheme": "fedgap.planning",
     "Segment": "fedgap.planning",
+    "allow": "fedgap.registry",
     "bound": "fedgap.analysis",
     "budget": "fedgap.analysis",
     "calibrate": "fedgap.running.calibrate",
@@ -48,8 +50,8 @@ _HOME = {
 """Public name to the module that has it."""
 
 __all__ = [
-    "Dataset", "Experiment", "Objective", "Plan", "Run", "Scenario", "Scheme", "Segment", "__version__", "bound",
-    "budget", "calibrate", "compare", "cost", "errors", "frontier", "plan", "resume", "sweep", "train",
+    "Dataset", "Experiment", "Objective", "Plan", "Run", "Scenario", "Scheme", "Segment", "__version__", "allow",
+    "bound", "budget", "calibrate", "compare", "cost", "errors", "frontier", "plan", "resume", "sweep", "train",
 ]
 
 

@@ -8,16 +8,44 @@ as ``package.module:NAME``. A package adds a selection rule, for example, with t
     nearest = "my_package.rules:nearest"
 
 Nothing is imported before its name is used. This is the only module that imports users' code.
+
+An experiment or a scenario may come from somebody else, so a file must not be able to call any function of this
+machine. ``package.module:NAME`` is imported only where the module itself offers the name to fedgap, by a line
+``__fedgap__ = ["NAME"]`` (which is read from its source, before anything of it runs), where an installed package has
+an entry point for it, or where the user allowed it (:func:`allow`, ``--allow``).
 """
 
+import ast
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 from fedgap.errors import FedgapError, InputError, did_you_mean
+
+OFFERED = "__fedgap__"
+"""A module's list of the names that files may use."""
+ALLOW_VARIABLE = "FEDGAP_ALLOW"
+"""References that the user allowed, separated by spaces. An environment variable, because worker processes and Flower's
+processes must know them, too."""
+
+
+def allow(*references: str) -> None:
+    """Let files use ``package.module:NAME``, although its module does not offer it; for this process and those that it
+    starts."""
+    for reference in references:
+        if ":" not in reference or len(reference.split()) != 1:
+            raise InputError(f"--allow: must have the form package.module:NAME; got {reference!r}")
+    os.environ[ALLOW_VARIABLE] = " ".join(dict.fromkeys([*allowed(), *references]))
+
+
+def allowed() -> list[str]:
+    """The references that :func:`allow` let in."""
+    return os.environ.get(ALLOW_VARIABLE, "").split()
 
 
 def import_object(reference: str, key: str) -> Any:
@@ -25,16 +53,73 @@ def import_object(reference: str, key: str) -> Any:
 
     :param key: the key of the file or the argument that gave the reference, for the error message.
     """
-    module, separator, attribute = reference.partition(":")
-    if not (module and separator and attribute):
-        raise InputError(f"{key}: must have the form package.module:NAME; got {reference!r}")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
+    module, _, attribute = reference.partition(":")
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # whatever a user's module raises when it is imported
         raise InputError(f"{key}: {reference} cannot be imported ({type(error).__name__}: {error}); "
                          "is it installed, or in this folder?") from error
+
+
+def check_permission(reference: str, key: str, trusted: Callable[[], Iterable[str]]) -> None:
+    """Raise an :class:`InputError` unless files may use ``package.module:NAME``; imports nothing.
+
+    :param trusted: gives the references that need no permission.
+    """
+    module, separator, attribute = reference.partition(":")
+    if not (module and separator and attribute):
+        raise InputError(f"{key}: must have the form package.module:NAME; got {reference!r}")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    if reference in allowed():
+        return
+    try:
+        offered = _offered(module)
+    except SyntaxError as error:
+        raise InputError(f"{key}: {reference} cannot be imported (SyntaxError: {error})") from None
+    if offered is None:  # importing it all the same might succeed: some packages make their modules when asked
+        raise InputError(f"{key}: {reference} cannot be imported (there is no module {module}); is it installed, or in "
+                         "this folder?")
+    if attribute in offered or reference in trusted():
+        return
+    raise InputError(f"{key}: {reference} is not offered to fedgap by its module{did_you_mean(attribute, offered)}; if "
+                     f"the module is yours, add {OFFERED} = [{attribute!r}] to it; if not, and if you trust it, use "
+                     f"--allow {reference}")
+
+
+def _offered(module: str) -> list[str] | None:
+    """The names that a module offers, read from its source: nothing is imported. None where there is no such module."""
+    if (loaded := sys.modules.get(module)) is not None:  # an interactive session has no source
+        return [name for name in getattr(loaded, OFFERED, ()) if isinstance(name, str)]
+    spec = _find(module)
+    if spec is None:
+        return None
+    try:
+        tree = ast.parse(Path(spec.origin or "").read_bytes())
+    except (OSError, ValueError):  # compiled, built in, or without a file
+        return []
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == [OFFERED]:
+            listed = getattr(statement.value, "elts", [])
+            return [item.value for item in listed if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    return []
+
+
+def _find(module: str) -> ModuleSpec | None:
+    """Where a module's source is. ``importlib.util.find_spec`` would import the packages that it lies in."""
+    spec: ModuleSpec | None = None
+    path: Sequence[str] | None = None
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        specs = (finder.find_spec(name, path) for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        spec = next((found for found in specs if found is not None), None)
+        if spec is None:
+            return None
+        path = spec.submodule_search_locations
+        if path is None and depth < len(parts):
+            return None
+    return spec
 
 
 def call_extension(key: str, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
@@ -93,6 +178,8 @@ class Registry:
         """
         self.check(name, key)
         reference = self.built_in.get(name) or (name if ":" in name else self.added()[name])
+        if reference == name:
+            check_permission(reference, key or self.noun, lambda: [*self.built_in.values(), *self.added().values()])
         return import_object(reference, key or self.noun)
 
 

@@ -46,7 +46,8 @@ def test_some_schemes_and_each_plan_as_it_is_there(small):
         fedgap.compare(small, ["fixed_powr"])
 
 
-def test_a_scheme_may_be_an_object_or_an_import(small):
+def test_a_scheme_may_be_an_object_or_an_import(small, monkeypatch):
+    monkeypatch.setenv("FEDGAP_ALLOW", "math:pi")
     plain = fedgap.Scheme(name="plain", title="Neither pruning nor power are decided", prune=False, power=False)
     result = fedgap.compare(small, [plain, "fedgap.planning.schemes.proposed:SCHEME"])
     assert [plan.scheme for plan in result] == ["plain", "proposed"]

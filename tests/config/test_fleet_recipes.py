@@ -203,6 +203,8 @@ RINGS = '''
 
 import numpy as np
 
+__fedgap__ = ["rings", "rows", "rngs", "number", "uneven", "none", "text", "misspelt", "broken"]
+
 from fedgap.streams import stream
 
 

@@ -24,6 +24,8 @@ from fedgap.running.train_and_resume import resume, train
 from fedgap.upload_size import upload_bytes
 from tests.deploy.direct import FIRST, news
 
+__fedgap__ = ["Normalised", "Silent"]
+
 
 class Normalised(nn.Module):
     """A small model with BatchNorm, whose statistics must travel too."""
@@ -465,6 +467,7 @@ def test_a_message_holds_no_sample(fleet):
     nodes.session().run()
     assert {name for answer in seen for name in answer.blobs} == {"upload"}
     fields = {key for answer in seen for key in answer.fields}
-    assert fields <= {"status", "round", "loss", "seconds", "name", "client", "label_counts", "target_counts", "device"}
+    assert fields <= {"status", "round", "loss", "seconds", "name", "client", "label_counts", "target_counts", "device",
+                      "fedgap"}  # its version
     assert all(len(json.dumps(answer.fields)) < 2000 for answer in seen)
     assert dataclasses.is_dataclass(seen[0])

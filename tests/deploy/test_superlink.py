@@ -1,7 +1,19 @@
 """The gate before Flower's real SuperLink app: other machines reach nodes' requests alone, and those are bounded."""
 
+import base64
+import contextlib
+import datetime
 import inspect
+import io
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
 import time
+import urllib.error
 
 import pytest
 from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, RegisterNodeRequest
@@ -14,8 +26,10 @@ from flwr.superlink.main import create_app
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
-from fedgap.deploy import flower_patches
-from fedgap.deploy.flower_patches import PULL, check_version, pull_soon
+from fedgap.deploy import admission, client_app, connection_owner, flower_patches
+from fedgap.deploy.connection_owner import owner_of
+from fedgap.deploy.flower_patches import PULL, check_version, pull_soon, register_nodes, run_only
+from fedgap.deploy.keys import make_certificates, make_node_key, node_id, read_public_keys
 from fedgap.deploy.packet import Packet
 from fedgap.deploy.server_app import GridTransport
 from fedgap.deploy.superlink import Gate, from_here
@@ -33,7 +47,13 @@ def superlink(monkeypatch):
     return lambda address: TestClient(app, client=(address, 40_000), raise_server_exceptions=False)
 
 
-def test_only_this_machine_starts_runs_and_registers_keys(superlink):
+@pytest.fixture
+def ours(monkeypatch):
+    """Every connection belongs to the account that runs the tests."""
+    monkeypatch.setattr(connection_owner, "owner_of", lambda client, server: os.getuid())
+
+
+def test_only_this_machine_starts_runs_and_registers_keys(superlink, ours):
     asked = ListRunsRequest().SerializeToString()
     ours = superlink("127.0.0.1").post("/v1/control/list-runs", content=asked, headers=PROTOBUF)
     assert ours.status_code == 200
@@ -115,3 +135,174 @@ def test_an_unknown_version_of_flower_is_refused_in_one_line_that_says_what_to_i
         pull_soon()
     assert str(caught.value) == ("flwr: version 1.50.2 is installed, and fedgap knows 1.41.x only; install that with: "
                                  "pip install 'flwr==1.41.*'")
+
+
+# --- another account of the same machine ------------------------------------------------------------------------------
+
+CONTROL = [("/v1/control/list-runs", ListRunsRequest().SerializeToString()), ("/v1/control/start-run", b""),
+           ("/v1/runtime/acquire-task", b""), ("/v1/runtime/pull-messages", b"")]
+
+
+@pytest.mark.parametrize("owner", [os.getuid() + 1, None], ids=["another account", "nobody knows"])
+def test_another_account_of_this_machine_controls_nothing(superlink, monkeypatch, owner):
+    monkeypatch.setattr(connection_owner, "owner_of", lambda client, server: owner)
+    for path, request in CONTROL:
+        answer = superlink("127.0.0.1").post(path, content=request, headers=PROTOBUF)
+        assert (answer.status_code, answer.text) == (403, "only the account that started the SuperLink may control it")
+
+
+def test_where_the_kernel_does_not_tell_nobody_controls_until_the_user_says_so(superlink, monkeypatch, tmp_path):
+    monkeypatch.setattr(connection_owner, "TABLES", (tmp_path / "tcp", tmp_path / "tcp6"))
+    refused = superlink("127.0.0.1").post(*CONTROL[0][:1], content=CONTROL[0][1], headers=PROTOBUF)
+    assert (refused.status_code, "FEDGAP_TRUST_LOCAL_ACCOUNTS=1" in refused.text) == (403, True)
+    monkeypatch.setenv("FEDGAP_TRUST_LOCAL_ACCOUNTS", "1")
+    assert superlink("127.0.0.1").post(CONTROL[0][0], content=CONTROL[0][1], headers=PROTOBUF).status_code == 200
+
+
+@pytest.mark.skipif(not connection_owner.TABLES[0].is_file(), reason="reads /proc/net/tcp")
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=["IPv4", "IPv6"])
+def test_the_kernel_tells_whose_a_connection_is(family):
+    host = "127.0.0.1" if family == socket.AF_INET else "::1"
+    try:
+        listener = socket.create_server((host, 0), family=family)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with listener:
+        at = listener.getsockname()[:2]
+        with socket.create_connection(at) as mine:
+            ends = mine.getsockname()[:2], at
+            assert owner_of(*ends) == os.getuid()
+            with listener.accept()[0]:
+                mine.close()
+                assert owner_of(*ends) is None  # closed by its process: whoever it was, it counts no more
+        if os.getuid() == 0:
+            with other_account(at) as client:
+                assert owner_of(client, at) == NOBODY
+
+
+NOBODY = 65534
+
+
+@contextlib.contextmanager
+def other_account(at):
+    """A connection to ``at`` that belongs to the account nobody; its address."""
+    told, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setuid(NOBODY)
+        connection = socket.socket(socket.AF_INET6 if ":" in at[0] else socket.AF_INET)
+        connection.connect(at)
+        os.write(tell, str(connection.getsockname()[1]).encode())
+        signal.pause()
+    try:
+        yield at[0], int(os.read(told, 10))
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+# --- who is let in ----------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def admitting(monkeypatch, tmp_path):
+    """admitting() → an app with the nodes a and b; it forgets nothing of them when it is made again."""
+    keys = {name: make_node_key(tmp_path / "keys", name)[0] for name in "ab"}
+    monkeypatch.setattr(extensions, "configure_app", extensions.configure_app)
+    monkeypatch.setattr(extensions, "get_middleware", lambda: (Middleware(Gate, most_bytes=MOST),))
+    register_nodes(read_public_keys(tmp_path / "keys"))
+    return create_app, keys
+
+
+def test_the_keys_of_the_folder_are_let_in_under_their_names_and_the_same_numbers(admitting, tmp_path):
+    make, _ = admitting
+    pems = read_public_keys(tmp_path / "keys")
+    for app in (make(), make()):  # a SuperLink that was killed, and its successor
+        nodes = app.state.linkstate_factory.state().get_node_info()
+        assert {node.name: (node.node_id, node.public_key) for node in nodes} == {
+            name: (node_id(pem), pem) for name, pem in pems.items()}
+    (tmp_path / "keys" / "b.pub").unlink()  # revoked
+    register_nodes(read_public_keys(tmp_path / "keys"))
+    state = make().state.linkstate_factory.state()
+    assert state.get_node_id_by_public_key(pems["b"]) is None
+    assert state.get_node_id_by_public_key(pems["a"]) == node_id(pems["a"])
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({}, ""),
+    ({"stranger": True}, "key: the server does not know this node's key; give .*stranger.pub to its operator"),
+    ({"online": True}, "key: a node with this key is connected already"),
+    ({"name": "b"}, "name: the server knows this key as 'a', and the node's file says 'b'"),
+    ({"ahead_s": 3600}, "clock: this machine's is 3600 s ahead of the server's.* NTP"),
+    ({"ahead_s": -400}, "clock: this machine's is 400 s behind the server's"),
+    ({"ahead_s": -200}, ""),  # Flower bears it
+    ({"version": "0.0.9"}, "version: this node has fedgap 0.0.9 and the server .*; install the server's with: pip"),
+])
+def test_a_node_is_told_why_it_is_not_let_in(admitting, monkeypatch, tmp_path, change, says):
+    make, keys = admitting
+    app, key = make(), keys["a"]
+    if change.get("stranger"):
+        key, _ = make_node_key(tmp_path / "own", "stranger")
+    if change.get("online"):
+        app.state.linkstate_factory.state().activate_node(node_id(read_public_keys(tmp_path / "keys")["a"]), 30.0)
+    real_now, real_version = admission._now, admission.metadata.version
+    server = TestClient(app)
+
+    def ask(request, timeout, context):
+        """The server answers with its own clock and version, whatever the node's are."""
+        with monkeypatch.context() as here:
+            here.setattr(admission, "_now", real_now)
+            here.setattr(admission.metadata, "version", real_version)
+            answer = server.get(admission.CHECK, headers=dict(request.header_items()))
+        return io.BytesIO(answer.content)
+
+    monkeypatch.setattr(admission.urllib.request, "urlopen", ask)
+    monkeypatch.setattr(admission.ssl, "create_default_context", lambda cafile: None)
+    monkeypatch.setattr(admission, "_now", lambda: real_now() + datetime.timedelta(seconds=change.get("ahead_s", 0)))
+    monkeypatch.setattr(admission.metadata, "version", lambda name: change.get("version") or real_version(name))
+    said = admission.why_not_admitted("server.example:8000", tmp_path / "ca.crt", key, change.get("name", "a"))
+    assert re.match(says, said), said
+    assert bool(said) == bool(says)
+
+
+def test_what_is_known_of_a_key_is_told_to_its_owner_alone(admitting, tmp_path):
+    make, _ = admitting
+    pem = base64.b64encode(read_public_keys(tmp_path / "keys")["a"]).decode()
+    answer = TestClient(make()).get(admission.CHECK, headers={admission.KEY: pem, admission.TIME: "now",
+                                                             admission.SIGNATURE: base64.b64encode(b"x").decode()})
+    assert set(answer.json()) == {"fedgap", "flwr", "now"}
+
+
+@pytest.mark.parametrize(("error", "says"), [
+    (ConnectionRefusedError(111, "Connection refused"), r"server: nobody answers at s:1 \(Connection refused\)"),
+    (TimeoutError("timed out"), "server: nobody answers at s:1 .*firewall"),
+    (socket.gaierror(-2, "Name or service not known"), "server: the name of s:1 is not known here"),
+    (ssl.SSLError("wrong version number"), "server: s:1 does not speak TLS"),
+])
+def test_a_server_that_cannot_be_reached_is_told_apart(admitting, monkeypatch, tmp_path, error, says):
+    def fail(*arguments, **options):
+        raise urllib.error.URLError(error)
+
+    monkeypatch.setattr(admission.urllib.request, "urlopen", fail)
+    monkeypatch.setattr(admission.ssl, "create_default_context", lambda cafile: None)
+    assert re.match(says, admission.why_not_admitted("s:1", tmp_path / "ca.crt", admitting[1]["a"], "a"))
+
+
+def test_an_app_that_the_server_sends_is_not_run(monkeypatch):
+    """A SuperLink sends code with every run; a node answers with the installed app, whatever came."""
+    from flwr.supernode.runtime import run_clientapp
+
+    for name in ("install_from_fab", "get_load_client_app_fn"):
+        monkeypatch.setattr(run_clientapp, name, getattr(run_clientapp, name))
+    run_only(client_app.app)
+    assert run_clientapp.install_from_fab(b"not even an archive", skip_prompt=True) is None
+    load = run_clientapp.get_load_client_app_fn(default_app_ref="", app_path=None, multi_app=True)
+    assert load("evil", "1.0", "hash") is client_app.app
+
+
+def test_a_database_is_refused(tmp_path):
+    make_certificates(tmp_path / "keys", ["127.0.0.1"])
+    done = subprocess.run([sys.executable, "-m", "fedgap.deploy.superlink", "1000", str(tmp_path / "keys"),
+                           "--database", str(tmp_path / "state.db")], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "would keep the clients' gradients on disk" in done.stderr
+    assert not (tmp_path / "state.db").exists()

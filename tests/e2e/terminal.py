@@ -23,8 +23,11 @@ def fedgap(*arguments: object, columns: int | None = None) -> Answer:
     be told how wide one is."""
     out, err = io.StringIO(), io.StringIO()
     width = {} if columns is None else {"COLUMNS": str(columns)}
+    umask = os.umask(0o022)
+    os.umask(umask)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), mock.patch.dict(os.environ, width):
         code = run([str(argument) for argument in arguments])
+    os.umask(umask)
     return Answer(code, out.getvalue(), err.getvalue())
 
 

@@ -20,7 +20,8 @@ TREE = typer.main.get_command(app)
 def test_the_reference_has_every_command_and_option(name):
     text = (ROOT / "docs/reference/cli.md").read_text(encoding="utf-8")
     section = re.split(r"^##", text, flags=re.MULTILINE)
-    section = next(part for part in section if part.startswith(f"# `fedgap {name}"))
+    shared = next(part for part in section if part.startswith(" What all commands share"))
+    section = shared + next(part for part in section if part.startswith(f"# `fedgap {name}"))
     for parameter in TREE.commands[name].params:
         if parameter.param_type_name == "option":
             assert parameter.opts[0] in section, parameter.opts

@@ -6,6 +6,7 @@ import torch
 from fedgap.errors import InputError
 from fedgap.learning.aggregators import aggregate, load_aggregator, mean
 
+__fedgap__ = ["trimmed_mean", "constant", "UPDATES"]
 UPDATES = torch.tensor([[1.0, 4.0, 0.0, 0.0], [2.0, 0.0, 0.0, 6.0], [9.0, 2.0, 0.0, 3.0]])
 KEPT = torch.tensor([[True, True, False, False], [True, False, False, True], [True, True, False, True]])
 

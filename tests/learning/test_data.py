@@ -203,7 +203,8 @@ def test_own_arrays_torch_data_sets_npz_files_and_functions_are_one(tmp_path, mo
     assert load("mine.npz", folder=tmp_path).digest() == arrays.digest()
     keys = "('train_x', 'train_y', 'test_x', 'test_y')"
     (tmp_path / "my_data_module.py").write_text(
-        f"import numpy as np\n\ndef make():\n    return tuple(np.load('mine.npz')[k] for k in {keys})\n\n"
+        "import numpy as np\n\n__fedgap__ = ('make', 'bad', 'worse')\n\n"
+        f"def make():\n    return tuple(np.load('mine.npz')[k] for k in {keys})\n\n"
         "def bad():\n    return 3\n\ndef worse():\n    raise KeyError('no such shelf')\n")
     monkeypatch.chdir(tmp_path)
     assert load("my_data_module:make").digest() == arrays.digest()
@@ -253,7 +254,7 @@ def every_way_in(train_y, test_y, tmp_path, monkeypatch) -> dict[str, Dataset]:
     train_x, test_x = SAMPLES
     np.savez(tmp_path / "own.npz", train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
     (tmp_path / "own_labels.py").write_text(
-        "import numpy as np\nfrom fedgap.learning.data import from_arrays\n\n"
+        "import numpy as np\nfrom fedgap.learning.data import from_arrays\n\n__fedgap__ = ['arrays', 'dataset']\n\n"
         "def arrays():\n    file = np.load('own.npz')\n"
         "    return tuple(file[key] for key in ('train_x', 'train_y', 'test_x', 'test_y'))\n\n"
         "def dataset():\n    return from_arrays(*arrays())\n")

@@ -19,6 +19,7 @@ class RunningMean:
 
 
 RULE = RunningMean()
+__fedgap__ = ["RULE", "NAME", "BLIND"]
 NAME = "tests.learning.test_importance_rules:RULE"
 WEIGHTS = torch.tensor([[2.0, -1.0, 3.0], [1.0, 1.0, 1.0]])
 GRADIENT = torch.tensor([[1.0, -4.0, 2.0], [5.0, 5.0, 5.0]])

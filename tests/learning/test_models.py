@@ -96,6 +96,8 @@ def test_layout_leaves_frozen_parameters_out():
 
 
 OWN = '''
+__fedgap__ = ["tiny", "Both", "lazy", "missing", "number", "not_a_module", "ends_in", "Functional",
+              "Logits"]
 from torch import nn
 def tiny(classes, width=3):
     return nn.Sequential(nn.Flatten(), nn.Linear(4, width), nn.ReLU(), nn.Linear(width, classes))

@@ -14,6 +14,7 @@ from fedgap.running.loop import Rounds
 from fedgap.running.prepare import divide, prepare
 from tests.running.plans import by_hand
 
+__fedgap__ = ["own_mean"]
 TRIMMED = "tests.learning.test_aggregators:trimmed_mean"
 MEAN = "tests.running.test_extensions:own_mean"
 RULE = {"rule": "tests.learning.test_importance_rules:RULE", "current_weights": True, "remember": True}

@@ -24,6 +24,7 @@ from fedgap.upload_size import upload_bytes
 from tests.running.plans import by_hand
 from tests.running.test_run import results
 
+__fedgap__ = ["softmax_regression"]
 OPTIMISERS = ("sgd", "momentum", "nesterov", "adam", "yogi")
 
 

@@ -127,6 +127,7 @@ def test_probabilities_are_the_softmax_of_the_models_logits(small, mlp_run):
 
 
 OWN = """
+__fedgap__ = ["make"]
 from torch import nn
 
 def make(input_shape, classes, width=8):

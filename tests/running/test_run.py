@@ -296,6 +296,7 @@ def test_weights_that_happen_to_be_zero_are_kept_all_the_same(small, tmp_path):
 
 
 FROZEN = """
+__fedgap__ = ["Half"]
 import torch
 from torch import nn
 
@@ -329,6 +330,7 @@ def test_frozen_parameters_are_shipped_too(small, tmp_path, monkeypatch):
 
 
 MODELS = """
+__fedgap__ = ["few", "narrow", "empty", "drops", "missing"]
 from torch import nn
 
 def few():
@@ -398,7 +400,7 @@ def test_a_second_process_on_a_run_is_refused(small, tmp_path):
             done = subprocess.run([sys.executable, "-m", "fedgap.running.run", str(folder)], capture_output=True,
                                   text=True)
             assert done.returncode == 2
-            assert "another process is training this run" in done.stderr
+            assert "is using this folder" in done.stderr
 
     run, = execute([folder], on_events=meanwhile)
     assert [event["round"] for event in run.history] == [0, 1, 2, 3]

@@ -209,7 +209,7 @@ def test_what_was_missing_is_looked_for_again(small, tmp_path):
 
 def test_a_run_whose_process_died_is_told_from_one_that_did_not_start(small, tmp_path, monkeypatch):
     """Its code is at hand only while the sweep runs; it leaves no failed.json, so that the same call tries again."""
-    (tmp_path / "deadly.py").write_text("import os\n\ndef data():\n    os._exit(7)\n")
+    (tmp_path / "deadly.py").write_text("import os\n\n__fedgap__ = [\"data\"]\n\ndef data():\n    os._exit(7)\n")
     experiment = small("rounds=2", "data.name=deadly:data")
     monkeypatch.syspath_prepend(str(tmp_path))  # a spawned process inherits it
     rows = sweep(experiment, {"seed": ["0"]}, tmp_path / "sweep").rows

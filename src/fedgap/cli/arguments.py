@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from fedgap.registry import OBJECTIVES, SCHEMES, SELECTION, Registry
+from fedgap.registry import allow as allow_references
 
 Solver = Literal["exact", "alternating"]
 NAMED = "NAME|package.module:NAME"
@@ -49,6 +53,27 @@ _SELECTION = typer.Option(
     help="A rule that selects the clients; the rest is then decided for them. With --solver alternating also how P5 is "
          "solved: printed (a and μ by turns), relaxed (and rounded), or exact.")
 SelectionOption = Annotated[str | None, _SELECTION]
+
+
+_ALLOW = Annotated[list[str] | None, typer.Option(
+    "--allow", metavar="package.module:NAME", show_default=False,
+    help="Let files use this object, although its module does not offer it to fedgap; repeat it.")]
+
+
+def allowing(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option ``--allow``: what a file names is code that will run, so the user decides."""
+
+    @functools.wraps(command)
+    def wrapped(*arguments: Any, allow: list[str] | None = None, **options: Any) -> None:
+        allow_references(*(allow or ()))
+        command(*arguments, **options)
+
+    signature = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter("allow", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_ALLOW)
+    parameters = [*signature.parameters.values(), option]
+    vars(wrapped)["__signature__"] = signature.replace(parameters=parameters)
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapped
 
 
 def list_known_names() -> None:

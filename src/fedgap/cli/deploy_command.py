@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import sys
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedgap.cli.arguments import AsJson, ExperimentFile, Overrides
+from fedgap.cli.arguments import AsJson, ExperimentFile, Overrides, allowing
 from fedgap.cli.extras import require
 from fedgap.errors import InputError
-from fedgap.files import write_text
+from fedgap.files import hold_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ EnrolTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds it waits for
 
 
 @app.command()
+@allowing
 def up(
     experiment: ExperimentFile,
     overrides: Overrides = None,
@@ -53,12 +55,14 @@ def up(
     _positive(epsilon)
     chosen = Experiment.load(experiment, overrides or [])
     _fresh(out)
-    _keep_command(out)
-    _say(f"starting a SuperLink and {local} nodes on this machine", as_json)
     patience = Patience(round_timeout, enrol_timeout)
-    with _terminable(), start(chosen, local, out, patience=patience, epsilon=epsilon, warm=not plain) as deployment:
-        _say(f"the SuperLink listens on 127.0.0.1:{deployment.superlink.port}; logs are in {out}/deployment", as_json)
-        run = deployment.run(None if as_json else _show(out))
+    with _terminable(), hold_folder(out):
+        _keep_command(out)
+        _say(f"starting a SuperLink and {local} nodes on this machine", as_json)
+        with start(chosen, local, out, patience=patience, epsilon=epsilon, warm=not plain) as deployment:
+            _say(f"the SuperLink listens on 127.0.0.1:{deployment.superlink.port}; logs are in {out}/deployment",
+                 as_json)
+            run = deployment.run(None if as_json else _show(out))
     _report(run, as_json)
 
 
@@ -66,21 +70,38 @@ def up(
 def keys(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them; made with permissions 0700.")],
     host: Annotated[list[str], typer.Option(help="A name or address by which nodes reach the server; repeat it.")],
-    node: Annotated[list[str], typer.Option(help="A node's name; repeat it.")],
+    node: Annotated[list[str] | None, typer.Option(help="A node that is to get a key from here; repeat it. Without it, "
+                                                   "nodes make theirs with `fedgap deploy key`.")] = None,
 ) -> None:
     """Make the certificates of a server and the keys of its nodes."""
     from fedgap.deploy.keys import make_certificates, make_node_key
 
-    for name in node:
-        if not name.replace("-", "").replace("_", "").isalnum():
-            raise InputError(f"--node: {name!r} names a file; use letters, digits, - and _")
+    for name in node or ():
+        _check_node_name(name, "--node")
     make_certificates(folder, host)
-    for name in node:
+    for name in node or ():
         make_node_key(folder, name)
-    typer.echo(f"wrote {folder}: give each node ca.crt and its own key, and nobody else anything")
+    typer.echo(f"wrote {folder}: give each node ca.crt and its own key, if it did not make one itself, and nobody else "
+               "anything")
 
 
 @app.command()
+def key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The node's name, as in its file.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put the key pair; made with permissions "
+                                           "0700.")] = Path("keys"),
+) -> None:
+    """Make a node's key pair on the node itself; only the public half leaves it."""
+    from fedgap.deploy.keys import make_node_key
+
+    _check_node_name(name, "NAME")
+    private, public = make_node_key(folder, name)
+    typer.echo(f"wrote {private}, which stays here; give {public.name} to the server's operator, who puts it into the "
+               "folder of `fedgap deploy server --keys`")
+
+
+@app.command()
+@allowing
 def server(
     experiment: ExperimentFile,
     overrides: Overrides = None,
@@ -100,26 +121,24 @@ def server(
     from fedgap.config import Experiment
     from fedgap.deploy.enrol import most_request_bytes
     from fedgap.deploy.flower_processes import SuperLink, watch, write_app
-    from fedgap.deploy.keys import private_folder
+    from fedgap.deploy.keys import private_folder, read_public_keys
     from fedgap.deploy.transport import Patience
 
     chosen = Experiment.load(experiment, overrides or [])
     _fresh(out)
-    public = sorted(key_folder.glob("*.pub"))
-    if not public or not (key_folder / "server.crt").is_file():
+    names = read_public_keys(key_folder)
+    if not names or not (key_folder / "server.crt").is_file():
         raise InputError(f"{key_folder}: holds no server.crt and node keys; make them with `fedgap deploy keys`")
     most_bytes = most_request_bytes(chosen)
-    _keep_command(out)
-    folder = private_folder(out / "deployment")
-    file = chosen.save(folder / "experiment.yaml")
-    superlink = SuperLink(folder, host=host, port=port, keys=key_folder, most_bytes=most_bytes, reach=reach)
-    application, patience = write_app(folder / "app"), Patience(round_timeout, enrol_timeout)
-    with _terminable():
+    with _terminable(), hold_folder(out):
+        _keep_command(out)
+        folder = private_folder(out / "deployment")
+        file = chosen.save(folder / "experiment.yaml")
+        superlink = SuperLink(folder, host=host, port=port, keys=key_folder, most_bytes=most_bytes, reach=reach)
+        application, patience = write_app(folder / "app"), Patience(round_timeout, enrol_timeout)
         try:
             superlink.start()
-            for key in public:
-                superlink.register(key)
-            _say(f"listening on {host}:{port}; {len(public)} keys may take part, {nodes} nodes must enrol", as_json)
+            _say(f"listening on {host}:{port}; {', '.join(names)} may take part, {nodes} nodes must enrol", as_json)
             run = watch(superlink, out, lambda: superlink.submit(application, file, out, nodes, patience),
                         None if as_json else _show(out))
         finally:
@@ -141,18 +160,21 @@ def node(
 ) -> None:
     """Run a node until it is interrupted; its data stay on it."""
     from fedgap.config.yaml_files import write_document
+    from fedgap.deploy.admission import why_not_admitted
     from fedgap.deploy.flower_processes import NodeProcesses
-    from fedgap.deploy.keys import private_folder
+    from fedgap.deploy.keys import private_folder, read_private_key
     from fedgap.deploy.node_data import LocalNodeData, NodeSettings
 
     described = NodeSettings.load(file)
     for path in (ca, key):
         if not path.is_file():
             raise InputError(f"{path}: is not a file")
-    name, _, port = superlink.rpartition(":")
-    if not name or not port.isdigit() or not 0 < int(port) < 65536:
+    read_private_key(key)
+    server_name, _, port = superlink.rpartition(":")
+    if not server_name or not port.isdigit() or not 0 < int(port) < 65536:
         raise InputError(f"--superlink: must be host:port, such as server.example:8000, not {superlink!r}")
-    _, labels = LocalNodeData(described).samples()  # a wrong path is named here, not in a log
+    data = LocalNodeData(described)
+    _, labels = data.samples()  # a wrong path is named here, not in a log
     values = described.node.model_dump(mode="json", exclude_none=True)
     for name in ("data", "experiment"):
         beside = described.path.parent / str(values.get(name, ""))
@@ -165,11 +187,17 @@ def node(
     typer.echo(f"{file.stem}: {len(labels)} samples; logs are in {node_folder}; Ctrl-C ends it", err=True)
     with _terminable():
         try:
+            problem, told = why_not_admitted(superlink, ca, key, data.name), ""
             processes.start()
             while True:
+                if problem not in ("", told):
+                    typer.echo(f"{problem} (it is tried again every few seconds)", err=True)
+                    told = problem
                 time.sleep(5.0)
-                if said := processes.revive():
-                    typer.echo(f"the SuperNode ended and is started again: {said}", err=True)
+                said = processes.revive()
+                if said or problem:
+                    problem = why_not_admitted(superlink, ca, key, data.name, connected=not said)
+                    problem = problem or (f"the SuperNode ended: {said}" if said else "")
         finally:
             processes.stop()
 
@@ -190,6 +218,7 @@ def write(
 def _root() -> None:
     """Run an experiment over Flower, on real processes and machines."""
     require("deploy", "deploy")
+    os.umask(0o077)  # what a deployment writes is for its owner alone
 
 
 class _terminable:  # noqa: N801  (it reads as a verb)
@@ -206,6 +235,11 @@ class _terminable:  # noqa: N801  (it reads as a verb)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
             typer.echo("fedgap: interrupted; the same command continues the run", err=True)
             raise typer.Exit(130) from None
+
+
+def _check_node_name(name: str, argument: str) -> None:
+    if not name.replace("-", "").replace("_", "").replace(" ", "").isalnum():
+        raise InputError(f"{argument}: {name!r} names a file; use letters, digits, spaces, - and _")
 
 
 def _positive(epsilon: float | None) -> None:

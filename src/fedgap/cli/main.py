@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fedgap.cli.arguments import list_known_names
+from fedgap.cli.arguments import allowing, list_known_names
 from fedgap.cli.budget_command import budget
 from fedgap.cli.calibrate_command import calibrate
 from fedgap.cli.compare_command import compare, frontier
@@ -24,9 +24,10 @@ from fedgap.cli.predict_command import export, predict
 from fedgap.cli.reproduce_command import reproduce
 from fedgap.cli.studio_command import studio
 from fedgap.cli.sweep_command import sweep
-from fedgap.cli.terminal import INTERRUPTED, disk_error
+from fedgap.cli.terminal import INTERRUPTED
 from fedgap.cli.train_command import partition, resume, train
 from fedgap.errors import FedgapError, missing_extra
+from fedgap.files import disk_error
 
 app = typer.Typer(
     name="fedgap",
@@ -66,9 +67,11 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Look": (studio,),
     "Evidence": (reproduce,),
 }
+_READ_FILES = ("Plan", "Train", "Use")
+"""Panels whose commands read scenarios, experiments or runs, which may name code."""
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(interruptible(_command))
+        app.command(rich_help_panel=_panel)(interruptible(allowing(_command) if _panel in _READ_FILES else _command))
 app.add_typer(deploy, name="deploy", rich_help_panel="Deploy")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,17 +10,8 @@ from rich.console import Console, RenderableType
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR,
-         errno.EISDIR, errno.ENAMETOOLONG}
 WIDTH = 1000
 """Columns where output is piped: a row is a line, so that grep and awk find it whole. A terminal has its own."""
-
-
-def disk_error(error: OSError) -> str | None:
-    """A sentence for a disk that is full, read-only or out of reach; None for any other error, which is a bug."""
-    if error.errno not in _DISK:
-        return None
-    return f"{error.filename or 'output'}: cannot be written or read ({error.strerror})"
 
 
 def stdout() -> Console:

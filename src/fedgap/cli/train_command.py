@@ -13,8 +13,10 @@ import typer
 
 from fedgap.cli.arguments import AsJson, ExperimentFile, Picture
 from fedgap.cli.extras import require
-from fedgap.cli.terminal import INTERRUPTED, disk_error, downloads, planning, show
+from fedgap.cli.terminal import INTERRUPTED, downloads, planning, show
 from fedgap.errors import DivergedError, InfeasibleError, InputError
+from fedgap.files import disk_error, hold_folder
+from fedgap.registry import allowed
 
 if TYPE_CHECKING:
     from fedgap.running.run import Run
@@ -50,21 +52,22 @@ def train(
     if not prepare_only:
         check_device(chosen.engine.device)
     given = Plan.load(plan) if plan else None
-    with downloads() as progress:
-        divided = divide(chosen, progress=progress)
-    with planning(divided[2].constants().alpha, quiet=as_json) as steps:
-        try:
-            ready = prepare(chosen, given, divided=divided, planning=steps)
-        except InfeasibleError as error:
-            if as_json:
-                typer.echo(json.dumps({"status": "infeasible", "reason": str(error)}))
-            raise
-    write_run(ready, folder, copy_data=prepare_only)
-    if prepare_only:
-        typer.echo(f"{folder} is ready: python -m fedgap.running.run {folder}")
-        return
-    with resumable("resume", folder), live() as on_events:
-        run = execute([folder], dataset=ready.dataset, on_events=on_events)[0]
+    with hold_folder(folder):
+        with downloads() as progress:
+            divided = divide(chosen, progress=progress)
+        with planning(divided[2].constants().alpha, quiet=as_json) as steps:
+            try:
+                ready = prepare(chosen, given, divided=divided, planning=steps)
+            except InfeasibleError as error:
+                if as_json:
+                    typer.echo(json.dumps({"status": "infeasible", "reason": str(error)}))
+                raise
+        write_run(ready, folder, copy_data=prepare_only)
+        if prepare_only:
+            typer.echo(f"{folder} is ready: python -m fedgap.running.run {folder}")
+            return
+        with resumable("resume", folder), live() as on_events:
+            run = execute([folder], dataset=ready.dataset, on_events=on_events)[0]
     _report(run, as_json)
 
 
@@ -127,6 +130,7 @@ def resumable(*words: object, **options: object) -> Iterator[None]:
     options that were given. A full disk says so likewise."""
     option_words = [part for name, value in options.items() if value
                     for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
+    option_words += [word for reference in allowed() for word in ("--allow", reference)]
     command = shlex.join(["fedgap", *map(str, words), *option_words])
     try:
         yield

@@ -25,6 +25,9 @@ class _Node(Section):
     """ε of the noise on the label histogram; none without it."""
     threads: Threads = 1
     """CPU threads of the node's computing."""
+    allow: tuple[Word, ...] = ()
+    """Models and importance rules that the server may choose beside fedgap's own: names that installed packages add,
+    or ``package.module:NAME``."""
 
 
 @error_messages.register

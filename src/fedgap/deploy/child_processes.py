@@ -24,6 +24,8 @@ QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
 """Flower, and Ray in simulations, tell nobody anything and install nothing; otherwise a SuperLink calls ``uv sync``,
 and fails offline."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+PRIVATE = 0o077
+"""The umask of Flower's processes: only the owner reads what they write."""
 TASK_POLL_S = "0.1"
 """How often a SuperExec asks for tasks; Flower's default is one second."""
 
@@ -45,9 +47,10 @@ class Process:
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         self.name, self.log = name, log
-        with open(log, "ab") as out:
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as out:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                             env=dict(environ), start_new_session=True, preexec_fn=die_with_parent)
+                                             env=dict(environ), start_new_session=True, preexec_fn=die_with_parent,
+                                             umask=PRIVATE)
 
     @property
     def pid(self) -> int:
@@ -123,7 +126,8 @@ def listening(host: str, port: int) -> bool:
 def flwr(arguments: Sequence[str], environ: Mapping[str, str], timeout_s: float = 120.0) -> dict[str, Any]:
     """A ``flwr`` command with ``--format json``; its answer, or an error with its own words."""
     done = subprocess.run([str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"],
-                          capture_output=True, text=True, env=dict(environ), timeout=timeout_s, check=False)
+                          capture_output=True, text=True, env=dict(environ), timeout=timeout_s, check=False,
+                          umask=PRIVATE)
     start = done.stdout.find("{")
     try:
         answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}

@@ -11,15 +11,17 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fedgap.deploy.child_processes import die_with_parent
+from fedgap.deploy.keys import node_id
 from fedgap.errors import InputError
 
 if TYPE_CHECKING:
+    from flwr.clientapp import ClientApp
     from starlette.middleware import Middleware
 
 KNOWN = "1.41."
@@ -71,6 +73,36 @@ def put_before_superlink(middleware: Middleware) -> None:
 
     check_version()
     vars(extensions)["get_middleware"] = lambda: (middleware,)
+
+
+def register_nodes(keys: Mapping[str, bytes]) -> None:
+    """Make a SuperLink start with the nodes that have these public keys (PEM), each under its name.
+
+    ``flwr supernode register`` would draw their numbers, see :func:`fedgap.deploy.keys.node_id`.
+    """
+    from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
+    from flwr.server.superlink.linkstate import in_memory_linkstate
+    from flwr.superlink import extensions
+
+    def register(app: Any) -> None:
+        state, names = app.state.linkstate_factory.state(), vars(in_memory_linkstate)
+        draw = names["generate_rand_int_from_bytes"]
+        for name, pem in keys.items():
+            names["generate_rand_int_from_bytes"] = lambda *_, pem=pem, **__: node_id(pem)
+            state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, pem, HEARTBEAT_DEFAULT_INTERVAL, name=name)
+        names["generate_rand_int_from_bytes"] = draw
+
+    check_version()
+    vars(extensions)["configure_app"] = register
+
+
+def run_only(app: ClientApp) -> None:
+    """Make this process answer every message with this app, whatever code the SuperLink sent along."""
+    from flwr.supernode.runtime import run_clientapp
+
+    check_version()
+    vars(run_clientapp)["install_from_fab"] = lambda *_, **__: None
+    vars(run_clientapp)["get_load_client_app_fn"] = lambda **_: lambda *__: app
 
 
 def shorten_waits(poll_s: float) -> None:

@@ -54,6 +54,7 @@ clientapp = "fedgap.deploy.client_app:app"
 experiment = "embedded"   # an experiment's file (an absolute path), or a preset
 folder = "runs/deployed"  # the run's folder on the server; a run that was killed continues there
 nodes = 4                 # how many must enrol before planning
+keys = ""                 # the folder with the nodes' public keys, NAME.pub: each may take its own name only
 round-timeout = 60.0      # seconds the server waits for a round's answers
 enrol-timeout = 180.0     # seconds it waits for all nodes to enrol
 """
@@ -69,7 +70,7 @@ def write_app(folder: Path) -> Path:
 
 
 class SuperLink:
-    """A SuperLink in ``folder``: keys/ (made before), home/, state.db, logs/."""
+    """A SuperLink in ``folder``: home/, logs/. The nodes whose public keys are in ``keys`` may take part."""
 
     def __init__(self, folder: Path, *, host: str, port: int, keys: Path, most_bytes: int,
                  reach: str | None = None) -> None:
@@ -91,31 +92,21 @@ class SuperLink:
         self.process: Process | None = None
 
     def start(self) -> None:
-        """Starts it and waits until it listens; one that was killed finds its nodes and runs in its database again."""
+        """Starts it and waits until it listens. It keeps nothing on disk; nodes of one that was killed stay known."""
         check_version()
-        keys, reach = self.keys, "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
+        reach = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         if listening(reach, self.port):
             raise InputError(f"--port: somebody listens on {reach}:{self.port} already; choose another port")
         self.process = Process("the SuperLink", [
-            sys.executable, "-m", "fedgap.deploy.superlink", str(self.most_bytes),
-            "--host", self.host, "--port", str(self.port),
-            "--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt"),
-            "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth",
-            "--database", str(self.folder / "state.db")], self.logs / "superlink.log", self.environ)
+            sys.executable, "-m", "fedgap.deploy.superlink", str(self.most_bytes), str(self.keys),
+            "--host", self.host, "--port", str(self.port)], self.logs / "superlink.log", self.environ)
         wait_until(lambda: listening(reach, self.port), 90.0, "the SuperLink did not listen", self.process)
-
-    def register(self, public_key: Path) -> None:
-        """Lets the node with this key in; one that is registered already stays so."""
-        try:
-            flwr(["supernode", "register", str(public_key), CONNECTION], self.environ)
-        except DeployError as error:
-            if "already" not in str(error):
-                raise
 
     def submit(self, app: Path, experiment: Path, out: Path, nodes: int, patience: Patience) -> str:
         """Starts a run of the app; its id."""
         settings = {"experiment": str(experiment.resolve()), "folder": str(out.resolve()), "nodes": nodes,
-                    "round-timeout": patience.round_s, "enrol-timeout": patience.enrol_s}
+                    "keys": str(self.keys.resolve()), "round-timeout": patience.round_s,
+                    "enrol-timeout": patience.enrol_s}
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
         return str(flwr(["run", str(app), CONNECTION, "--run-config", text], self.environ)["run-id"])
 
@@ -219,7 +210,7 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
         if seen > seen_before:
             restarts = 0
         if (out / "failed.json").is_file():
-            raise _failure(out / "failed.json")
+            raise _failure((out / "failed.json").read_bytes())
         assert superlink.process is not None
         dead = not superlink.process.alive()
         if not dead and not _server_died(out, since=submitted):
@@ -239,7 +230,10 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
 
 
 def _server_died(out: Path, since: float) -> bool:
-    """Whether the server app that held the folder's lock is gone, or none has come within two minutes."""
+    """Whether the server app that held the folder's lock is gone, or none has come within two minutes.
+
+    One that ended because of the disk has left its reason there.
+    """
     path = out / LOCK
     if not path.is_file():
         return time.monotonic() - since > 120.0
@@ -248,33 +242,33 @@ def _server_died(out: Path, since: float) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        left = path.read_bytes()
         path.unlink()
+    if left.startswith(b"{"):
+        raise _failure(left)
     return True
 
 
-def _failure(path: Path) -> FedgapError:
-    said = json.loads(path.read_bytes())
+def _failure(left: bytes) -> FedgapError:
+    said = json.loads(left)
     kind = {2: InputError, 3: InfeasibleError}.get(said["exit_code"], DeployError)
     return kind(said["error"])
 
 
-def local_superlink(folder: Path, nodes: Sequence[str], most_bytes: int) -> SuperLink:
-    """A SuperLink on the loopback interface, with fresh keys for itself and these nodes."""
+def local_superlink(folder: Path, nodes: Sequence[str], most_bytes: int) -> tuple[SuperLink, list[Path]]:
+    """A SuperLink on the loopback interface, with fresh keys for itself and these nodes; the nodes' private keys."""
     from fedgap.deploy.keys import make_certificates, make_node_key
 
     keys = private_folder(folder / "keys")
     make_certificates(keys, ["127.0.0.1"])
-    for name in nodes:
-        make_node_key(keys, name)
-    return SuperLink(folder, host="127.0.0.1", port=free_port(), keys=keys, most_bytes=most_bytes)
+    private = [make_node_key(keys, name)[0] for name in nodes]
+    return SuperLink(folder, host="127.0.0.1", port=free_port(), keys=keys, most_bytes=most_bytes), private
 
 
 def forget_secrets(folder: Path) -> None:
-    """Removes the keys, databases and sockets of a deployment that is over; its logs stay."""
+    """Removes the keys and sockets of a deployment that is over; its logs stay."""
     for name in ("keys", "home", "app"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for path in folder.glob("state.db*"):
-        path.unlink()
     for node in folder.glob("node-*"):
         logs = folder / "logs" / node.name
         logs.mkdir(parents=True, exist_ok=True)

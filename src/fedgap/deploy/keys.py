@@ -1,19 +1,23 @@
 """Keys and certificates of a deployment, made with ``cryptography`` into a folder that only its owner can read.
 
 ``ca.crt`` (what nodes must know), ``ca.key``, ``server.crt``, ``server.key``; for each node ``NAME`` (private, OpenSSH
-format, ECDSA P-384: Flower refuses PEM) and ``NAME.pub``.
+format, ECDSA P-384: Flower refuses PEM) and ``NAME.pub``. A node may make its key pair itself and hand over the public
+half; the file's name is then the name by which the server knows whoever has the key.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -81,7 +85,8 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
 
 def make_node_key(folder: Path, name: str) -> tuple[Path, Path]:
     """A node's key pair in ``folder``: the private file and the public one; a pair that exists is kept."""
-    private, public = private_folder(folder) / name, folder / f"{name}.pub"
+    file = quote(name, safe=" ")
+    private, public = private_folder(folder) / file, folder / f"{file}.pub"
     if not (private.is_file() and public.is_file()):
         key = ec.generate_private_key(ec.SECP384R1())
         text = key.private_bytes(
@@ -91,6 +96,47 @@ def make_node_key(folder: Path, name: str) -> tuple[Path, Path]:
         line = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         _write(public, line + b"\n", 0o644)
     return private, public
+
+
+def read_public_keys(folder: Path) -> dict[str, bytes]:
+    """The public keys in ``folder`` (``NAME.pub``) by their nodes' names, as PEM, which is what Flower compares."""
+    keys: dict[str, bytes] = {}
+    for path in sorted(folder.glob("*.pub")):
+        try:
+            key = serialization.load_ssh_public_key(path.read_bytes())
+        except (ValueError, UnsupportedAlgorithm):
+            raise InputError(f"{path}: is not a public key in OpenSSH format; `fedgap deploy key` makes one") from None
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise InputError(f"{path}: must be an ECDSA key; make one with `fedgap deploy key`")
+        pem, name = public_pem(key), unquote(path.stem)
+        if other := next((name for name, known in keys.items() if known == pem), None):
+            raise InputError(f"{path}: is the same key as {other}.pub; every node needs its own, which `fedgap deploy "
+                             "key` makes")
+        keys[name] = pem
+    return keys
+
+
+def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A node's private key."""
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path}: is not a private key in OpenSSH format without a password ({error}); make one with "
+                         "`fedgap deploy key`") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise InputError(f"{path}: must be an ECDSA key; make one with `fedgap deploy key`")
+    return key
+
+
+def public_pem(key: ec.EllipticCurvePublicKey) -> bytes:
+    """A public key as Flower's SuperNode sends it."""
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def node_id(pem: bytes) -> int:
+    """Flower's number for the node with this public key. Flower would draw one; this one is the same in every
+    SuperLink, so that nodes stay connected where theirs is killed and started again."""
+    return int.from_bytes(hashlib.sha256(pem).digest()[:8], "big") | 2  # neither 0 nor 1, which is the SuperLink
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:

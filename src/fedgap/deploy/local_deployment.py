@@ -59,19 +59,17 @@ def local(experiment: Experiment, count: int, out: Path, *, patience: Patience |
     folder = private_folder(out / "deployment")
     forget_secrets(folder)  # of a deployment that was killed: its SuperLink would believe the nodes still there
     file = chosen.save(folder / "experiment.yaml")
-    names = [f"node-{n}" for n in range(count)]
-    superlink = local_superlink(folder, names, most_bytes)
+    superlink, node_keys = local_superlink(folder, [device["name"] for device in chosen.devices()], most_bytes)
     nodes: list[NodeProcesses] = []
     try:
         superlink.start()
         port = superlink.port if through is None else through(superlink.port)
-        for n, name in enumerate(names):
-            superlink.register(superlink.keys / f"{name}.pub")
-            node_folder = private_folder(folder / name)
+        for n, key in enumerate(node_keys):
+            node_folder = private_folder(folder / f"node-{n}")
             settings = {"experiment": str(file.resolve()), "client": n}
             write_document(settings if epsilon is None else {**settings, "epsilon": epsilon}, node_folder / "node.yaml")
             node = NodeProcesses(node_folder, superlink=f"127.0.0.1:{port}", ca=superlink.keys / "ca.crt",
-                                 key=superlink.keys / name, warm=warm)
+                                 key=key, warm=warm)
             nodes.append(node)
             node.start()
         yield Local(superlink, nodes, file, write_app(folder / "app"), out, patience or Patience())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +34,7 @@ from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
 from fedgap.learning.stacked_importance import Importances
 from fedgap.learning.stochastic_rounding import upload_keys
+from fedgap.registry import IMPORTANCE, MODELS, Registry
 from fedgap.streams import stream_seed
 from fedgap.upload_size import UPLOAD_BITS
 
@@ -48,6 +50,9 @@ class NodeData(Protocol):
 
     def samples(self) -> tuple[Tensor, Tensor]:
         """Inputs (D̂_n, *shape) and labels (D̂_n,)."""
+
+    def allowed(self) -> set[str]:
+        """Models and importance rules that the node's operator lets the server choose, beside those of fedgap."""
 
 
 @dataclass
@@ -90,7 +95,7 @@ class Node:
             return Packet({"status": "refused", "reason": str(error)})
 
     def _enrol(self, request: Packet) -> Packet:
-        return Packet({"status": "enrolled", **self._data.profile()})
+        return Packet({"status": "enrolled", "fedgap": metadata.version("fedgap"), **self._data.profile()})
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
@@ -161,6 +166,8 @@ class Node:
             if tuple(inputs.shape[1:]) != tuple(task["input_shape"]):
                 raise PacketError(f"task: expects samples of shape {tuple(task['input_shape'])}; this node's have "
                                   f"{tuple(inputs.shape[1:])}")
+            self._check_allowed(MODELS, task["model"]["name"])
+            self._check_allowed(IMPORTANCE, task["importance"]["rule"])
             seed = int(task["seed"])
             module = build(**task["model"], input_shape=task["input_shape"], classes=int(task["classes"]),
                            seed=stream_seed(seed, "model"))
@@ -177,6 +184,12 @@ class Node:
         model = GlobalModel(weights, torch.zeros(1, layout.buffer_size), importance, update)
         model.load([_read_state(state, layout, update)], number)
         return _ModelCopy(run, module, layout, *keys, bits, learner, model)
+
+    def _check_allowed(self, registry: Registry, name: object) -> None:
+        """Refuse code that the server names and this node's operator has not allowed, before anything is imported."""
+        if name not in registry.built_in and name not in self._data.allowed():
+            raise PacketError(f"task: the {registry.noun} {str(name)[:200]!r} is not allowed on this node; its "
+                              "operator can add it to `allow` in the node's file")
 
     def _batches(self, copy: _ModelCopy, number: int, size: int, wanted: bytes | None) -> tuple[Tensor, Tensor]:
         """The round's τ mini-batches of this client, (τ, Z, ...): the simulator's, if the node's samples are.

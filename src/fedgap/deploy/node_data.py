@@ -3,7 +3,7 @@
 A node's file (YAML or JSON) has either ``experiment`` and ``client`` (which share of the experiment's data this node
 plays; for trying things out), or ``name``, ``data`` (an ``.npz`` file with ``train_x`` and ``train_y``), ``classes``
 and ``device`` (the figures of a scenario's client). Both may have ``epsilon`` (noise on the label histogram) and
-``threads``; :mod:`fedgap.config.node_file` has all keys.
+``threads`` and ``allow`` (code that the server may choose); :mod:`fedgap.config.node_file` has all keys.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fedgap.config.node_file import NOT_A_DEVICE, OwnNode, ShareNode, read_node
 from fedgap.config.yaml_files import parse, read_file
 from fedgap.deploy.privacy import noised_counts
 from fedgap.errors import InputError
+from fedgap.registry import allow
 from fedgap.running.prepare import divide
 
 FILES = ("node.yaml", "node.yml", "node.json")
@@ -55,6 +56,7 @@ class LocalNodeData:
 
     def __init__(self, settings: NodeSettings) -> None:
         self.settings = settings
+        allow(*(name for name in settings.node.allow if ":" in name))
 
     @cached_property
     def _share(self) -> tuple[Tensor, Tensor, dict[str, Any]]:
@@ -62,10 +64,18 @@ class LocalNodeData:
         node = self.settings.node
         return self._of_experiment(node) if isinstance(node, ShareNode) else self._own(node)
 
-    def _of_experiment(self, node: ShareNode) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    @cached_property
+    def _experiment(self) -> Experiment | None:
+        """The experiment that the node plays a client of."""
+        node = self.settings.node
+        if not isinstance(node, ShareNode):
+            return None
         beside = self.settings.path.parent / node.experiment
-        experiment = Experiment.load(beside if beside.is_file() else node.experiment)
-        client = node.client
+        return Experiment.load(beside if beside.is_file() else node.experiment)
+
+    def _of_experiment(self, node: ShareNode) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        experiment, client = self._experiment, node.client
+        assert experiment is not None
         if client >= experiment.size:
             raise InputError(f"client: the experiment has clients 0 to {experiment.size - 1}; there is no {client}")
         dataset, parts, scenario = divide(experiment)
@@ -99,6 +109,11 @@ class LocalNodeData:
         return (x - mean) / std, y, {"name": node.name, "label_counts": counts.tolist(),
                                      "device": _figures(node.device)}
 
+    @property
+    def name(self) -> str:
+        """What the node is called."""
+        return str(self._share[2]["name"])
+
     def profile(self) -> dict[str, Any]:
         """Name, device figures and histograms; where ``epsilon`` says so the training histogram alone, noised."""
         profile = dict(self._share[2])
@@ -112,6 +127,13 @@ class LocalNodeData:
     def samples(self) -> tuple[Tensor, Tensor]:
         """Inputs and labels; they never leave the node."""
         return self._share[:2]
+
+    def allowed(self) -> set[str]:
+        """What the node's file allows, and what the experiment that it plays a part of names."""
+        names = set(self.settings.node.allow)
+        if self._experiment is not None:
+            names |= {self._experiment.model.name, self._experiment.pruning.importance}
+        return names
 
     def _secret(self) -> bytes:
         """What the noise is drawn from, made once and kept beside the node's file, so that it never changes."""

@@ -43,7 +43,7 @@ class NodeWorker:
         """The answer's bytes; an error for people becomes a refusal with its reason."""
         try:
             return self.node(which).answer(Packet.from_bytes(request, MOST_BYTES)).to_bytes()
-        except FedgapError as error:
+        except (FedgapError, OSError) as error:  # OSError: a full disk, most often
             LOG.warning("refused: %s", error)
             return Packet({"status": "refused", "reason": str(error)}).to_bytes()
 
@@ -95,6 +95,7 @@ def serve(folder: Path, worker: NodeWorker, idle_s: float = IDLE_S) -> None:
 
 def main() -> None:
     """The command line."""
+    os.umask(0o077)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     folder = Path(sys.argv[1]).resolve()
     passing = "--passing" in sys.argv[2:]

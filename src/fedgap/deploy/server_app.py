@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import sys
@@ -15,18 +16,22 @@ from flwr.app import ConfigRecord, Context, Error, Message, MessageType, RecordD
 from flwr.serverapp import Grid, ServerApp
 
 from fedgap.config import Experiment
+from fedgap.deploy.child_processes import PRIVATE
 from fedgap.deploy.flower_patches import pull_for
 from fedgap.deploy.flower_processes import LOCK
+from fedgap.deploy.keys import node_id, read_public_keys
 from fedgap.deploy.packet import PACKET, RECORD, Packet
 from fedgap.deploy.session import Session
 from fedgap.deploy.transport import Answer, Patience
-from fedgap.errors import FedgapError
-from fedgap.files import write_json
+from fedgap.errors import FedgapError, InputError
+from fedgap.files import disk_error, write_json
 from fedgap.running.events import Event
 from fedgap.running.job import Job
 from fedgap.running.live_progress import describe, describe_news
 
 LEAST_PULL_S = 1.0
+RESERVED_BYTES = 2000
+"""Length of the lock's file. A full disk is told there: its bytes are on the disk already."""
 LOG = logging.getLogger("flwr")
 
 app = ServerApp()
@@ -102,16 +107,15 @@ def main(grid: Grid, context: Context) -> None:
     """Run, or resume, the experiment that the run's configuration names."""
     if Path(sys.argv[0]).name == "flwr-serverapp":  # in a simulation the app is a thread of another process
         end_with_parent()
+    os.umask(PRIVATE)
     settings = context.run_config
     folder = Path(str(settings["folder"]))
     folder.mkdir(parents=True, exist_ok=True)
     failed = folder / "failed.json"
     failed.unlink(missing_ok=True)
-    lock = open(folder / LOCK, "a+")  # noqa: SIM115  (held as long as this process lives)
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # held as long as this process lives
     fcntl.flock(lock, fcntl.LOCK_EX)
-    lock.truncate(0)
-    lock.write(str(os.getpid()))
-    lock.flush()
+    os.pwrite(lock, str(os.getpid()).ljust(RESERVED_BYTES).encode(), 0)
 
     def report(job: Job, event: Event) -> None:
         LOG.info("%s", describe(job, event))
@@ -121,10 +125,18 @@ def main(grid: Grid, context: Context) -> None:
     try:
         experiment = Experiment.load(str(settings["experiment"]))
         patience = Patience(float(settings["round-timeout"]), float(settings["enrol-timeout"]))
-        Session(folder, experiment, GridTransport(grid), nodes=int(settings["nodes"]), patience=patience,
+        keys = str(settings.get("keys", ""))
+        names = {node_id(pem): name for name, pem in read_public_keys(Path(keys)).items()} if keys else None
+        Session(folder, experiment, GridTransport(grid), nodes=int(settings["nodes"]), patience=patience, names=names,
                 on_event=report).run()
     except FedgapError as error:
         write_json(failed, {"error": str(error), "exit_code": error.exit_code})
         raise
+    except OSError as error:
+        if problem := disk_error(error):
+            said = json.dumps({"error": f"{problem}; free some space, then continue with the same command",
+                               "exit_code": InputError.exit_code})
+            os.pwrite(lock, said.ljust(RESERVED_BYTES).encode(), 0)
+        raise
     finally:
-        lock.close()
+        os.close(lock)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 
 from fedgap.config import Experiment
@@ -36,9 +37,12 @@ class Session:
 
     def __init__(self, folder: Path, experiment: Experiment, transport: Transport, *, nodes: int,
                  patience: Patience | None = None, dataset: Dataset | None = None,
+                 names: Mapping[int, str] | None = None,
                  on_event: Callable[[Job, Event], None] | None = None) -> None:
+        """``names``: the name that belongs to each node's key; without it (in a simulation) nodes choose theirs."""
         self.folder, self.experiment, self.transport, self.nodes = folder, experiment, transport, nodes
         self.patience, self._on_event = patience or Patience(), on_event
+        self._names_of_keys = names
         self.dataset = dataset or load(**data_arguments(experiment))
         self.profiles: dict[int, Profile] = {}
         self._asked: dict[str, int] = {}
@@ -117,7 +121,9 @@ class Session:
             try:
                 if answer.error:
                     raise PacketError(answer.error)
-                profile = Profile.read(Packet.from_bytes(answer.data, PROFILE_BYTES))
+                packet = Packet.from_bytes(answer.data, PROFILE_BYTES)
+                profile = Profile.read(packet)
+                self._check_identity(node, profile.name, packet.fields.get("fedgap"))
             except FedgapError as error:
                 self._news.tell(None, f"node {node} did not enrol: {error}")
                 if not answer.error:
@@ -132,6 +138,16 @@ class Session:
                 del self.profiles[other]
             self.profiles[node] = profile
             self._admit(node)
+
+    def _check_identity(self, node: int, name: str, version: object) -> None:
+        """Refuse a node that has another version, or takes a name that does not belong to its key."""
+        ours = metadata.version("fedgap")
+        if version != ours:
+            raise PacketError(f"{name!r} has fedgap {str(version or 'of an earlier version')[:40]}, the server {ours}; "
+                              f"install the server's on the node with: pip install fedgap=={ours}")
+        if self._names_of_keys is not None and self._names_of_keys.get(node) != name:
+            raise PacketError(f"its key belongs to {self._names_of_keys.get(node)!r}, and it calls itself {name!r}; a "
+                              "node's name must be that of its public key's file")
 
     def _admit(self, node: int) -> None:
         """Make an enrolled node the peer of its client, once there is a run."""

@@ -1,24 +1,36 @@
-"""Flower's SuperLink behind a gate: ``python -m fedgap.deploy.superlink MOST_BYTES [flower-superlink options]``.
+"""Flower's SuperLink behind a gate: ``python -m fedgap.deploy.superlink MOST_BYTES KEYS [flower-superlink options]``.
 
 A SuperLink answers nodes (Fleet API), the processes of its server apps (Runtime API) and ``flwr`` (Control API) on one
 port, and asks only nodes for a key: whoever reaches the port could register a key, or have an app run on the server and
-on every node. It also reads a request to its end before it asks who sent it. Here other machines reach the Fleet API
-alone, and none of its requests may have more than ``MOST_BYTES`` bytes.
+on every node. It also reads a request to its end before it asks who sent it. Here
+
+- other machines reach the Fleet API alone, and none of its requests may have more than ``MOST_BYTES`` bytes;
+- the other two answer only the account that started the SuperLink (see :mod:`fedgap.deploy.connection_owner`);
+- the nodes whose public keys are in the folder ``KEYS`` are let in, and nobody else;
+- messages stay in memory: a database would keep the clients' gradients on disk;
+- a node may ask why it is refused (see :mod:`fedgap.deploy.admission`).
 """
 
 from __future__ import annotations
 
 import ipaddress
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from flwr.superlink.cli.flower_superlink import flower_superlink
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fedgap.deploy.flower_patches import put_before_superlink
+from fedgap.deploy.admission import CHECK, judge
+from fedgap.deploy.connection_owner import may_control
+from fedgap.deploy.flower_patches import put_before_superlink, register_nodes
+from fedgap.deploy.keys import read_public_keys
+from fedgap.errors import FedgapError, InputError
 
 FLEET = "/v1/fleet/"
 
@@ -34,11 +46,16 @@ class Gate:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        if not str(scope["path"]).startswith(FLEET):
-            if from_here(scope):
+        path = str(scope["path"])
+        if path == CHECK:
+            await JSONResponse(await run_in_threadpool(judge, scope))(scope, receive, send)
+            return
+        if not path.startswith(FLEET):
+            refused = "nodes only" if not from_here(scope) else await run_in_threadpool(may_control, scope)
+            if not refused:
                 await self.app(scope, receive, send)
             elif scope["type"] == "http":
-                await PlainTextResponse("nodes only", 403)(scope, receive, send)
+                await PlainTextResponse(refused, 403)(scope, receive, send)
             return
         left = self.most_bytes
         if _announced(scope) > left:
@@ -78,6 +95,21 @@ def _announced(scope: Scope) -> int:
     return int(value) if value.isdigit() else 0
 
 
-if __name__ == "__main__":
-    put_before_superlink(Middleware(Gate, most_bytes=int(sys.argv.pop(1))))
+def main() -> None:
+    """The command line."""
+    os.umask(0o077)
+    most_bytes, keys = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
+    if any(word.partition("=")[0] == "--database" for word in sys.argv):
+        raise InputError("--database: would keep the clients' gradients on disk; leave it out")
+    put_before_superlink(Middleware(Gate, most_bytes=most_bytes))
+    register_nodes(read_public_keys(keys))
+    sys.argv += ["--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt"),
+                 "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
     flower_superlink()
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except FedgapError as error:
+        sys.exit(f"ERROR {error}")

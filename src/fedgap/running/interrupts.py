@@ -1,20 +1,12 @@
-"""Ctrl-C takes effect between rounds, never inside one; and only one process trains a run."""
+"""Ctrl-C takes effect between rounds, never inside one."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
-
-from fedgap.errors import InputError
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -38,22 +30,3 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def alone(folders: Sequence[Path]) -> Iterator[None]:
-    """Hold these runs' folders for this process: two that trained one run would garble its log.
-
-    The lock is on ``job/job.json``; it is released when the process ends, however that happens.
-    """
-    with ExitStack() as held:
-        for folder in folders if fcntl is not None else ():
-            file = held.enter_context(open(folder / "job" / "job.json", "rb"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"{folder}: another process is training this run; wait for it, or stop it "
-                                 "first") from None
-            except OSError:  # a file system without locks
-                pass
-        yield

@@ -11,6 +11,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
@@ -24,13 +25,13 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from fedgap.errors import DivergedError, InputError
-from fedgap.files import remove_torn, write_bytes, write_json
+from fedgap.files import hold_folder, remove_torn, write_bytes, write_json
 from fedgap.learning.data import Dataset, load
 from fedgap.report.printable import Printable
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, OnEvents, RoundLog, read_rounds
 from fedgap.running.final_evaluation import accuracy_figures
-from fedgap.running.interrupts import alone, interruptible
+from fedgap.running.interrupts import interruptible
 from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.model_card import model_card
@@ -145,8 +146,9 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     if len({jobs[i].kind for i in waiting}) > 1:
         raise InputError(f"{runs[waiting[0]].folder}: cannot be trained together with the other runs, whose model, "
                          "data, device or precision differ; give them one by one")
-    with alone([runs[i].folder for i in waiting]), interruptible() as interrupted:
+    with ExitStack() as held, interruptible() as interrupted:
         for i in waiting:
+            held.enter_context(hold_folder(runs[i].folder))
             remove_torn(runs[i].folder)
         states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
         at = {i: state[1]["round"] if state else 0 for i, state in states.items()}

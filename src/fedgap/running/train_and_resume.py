@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedgap.config import Experiment
 from fedgap.errors import InputError
+from fedgap.files import hold_folder
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
 from fedgap.planning.plan import Plan
@@ -26,9 +27,10 @@ def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan |
     """
     folder = free_folder(out, experiment)
     check_device(experiment.engine.device)
-    ready = prepare(experiment, plan, dataset, progress)
-    write_run(ready, folder, copy_data=dataset is not None)
-    return execute([folder], dataset=ready.dataset, on_events=on_events)[0]
+    with hold_folder(folder):
+        ready = prepare(experiment, plan, dataset, progress)
+        write_run(ready, folder, copy_data=dataset is not None)
+        return execute([folder], dataset=ready.dataset, on_events=on_events)[0]
 
 
 def resume(folder: str | Path, *, on_events: OnEvents | None = None) -> Run:

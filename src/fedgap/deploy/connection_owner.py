@@ -1,0 +1,71 @@
+"""Whose account a local connection belongs to: the kernel knows, and says it in ``/proc/net/tcp``.
+
+Flower asks nobody who speaks to its Control API for a password, and hands the tokens of its Runtime API to processes on
+their command lines, which every account of the machine can read. So the SuperLink's gate asks the kernel.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+TRUST_VARIABLE = "FEDGAP_TRUST_LOCAL_ACCOUNTS"
+"""With 1, every account of this machine may use the SuperLink; for systems that are not Linux."""
+
+
+def may_control(scope: Any) -> str:
+    """Why a local request may not use the Control and Runtime APIs; "" where it may."""
+    if os.environ.get(TRUST_VARIABLE) == "1":
+        return ""
+    if not TABLES[0].is_file():
+        return (f"only Linux tells whose a connection is; if nobody else has an account on this machine, set "
+                f"{TRUST_VARIABLE}=1")
+    client, server = (scope.get(end) or ("", 0) for end in ("client", "server"))
+    if owner_of(client, server) == os.getuid():
+        return ""
+    return "only the account that started the SuperLink may control it"
+
+
+def owner_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """The user id of the client's end of a TCP connection within this machine; None where there is no such end now.
+
+    A socket that its process has closed has no inode, and root for its owner, whoever it was: it does not count.
+    """
+    wanted = {(_words(client), _words(server)) for _words in (_entry, _mapped_entry)}
+    for table in TABLES:
+        if not table.is_file():
+            continue
+        for line in table.read_text().splitlines()[1:]:
+            _, local, remote, *rest = line.split()
+            uid, inode = int(rest[4]), int(rest[6])
+            if (local, remote) in wanted and inode:
+                return uid
+    return None
+
+
+def _entry(end: tuple[str, int]) -> str:
+    """An address and a port as the table has them: hexadecimal, each four bytes in the machine's order."""
+    try:
+        return _hexadecimal(ipaddress.ip_address(end[0]).packed, end[1])
+    except ValueError:
+        return ""
+
+
+def _mapped_entry(end: tuple[str, int]) -> str:
+    """The same for an IPv4 address that a socket for both versions uses, ``::ffff:a.b.c.d``; and its reverse."""
+    try:
+        address = ipaddress.ip_address(end[0])
+    except ValueError:
+        return ""
+    if isinstance(address, ipaddress.IPv6Address):
+        return _hexadecimal(address.ipv4_mapped.packed, end[1]) if address.ipv4_mapped else ""
+    return _hexadecimal(bytes(10) + b"\xff\xff" + address.packed, end[1])
+
+
+def _hexadecimal(packed: bytes, port: int) -> str:
+    words = (int.from_bytes(packed[at:at + 4], sys.byteorder) for at in range(0, len(packed), 4))
+    return f"{''.join(f'{word:08X}' for word in words)}:{port:04X}"
