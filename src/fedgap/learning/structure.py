@@ -1,0 +1,354 @@
+"""What is pruned: single weights, or whole neurons and channels. Both give nested masks of one flat ranking.
+
+λ is the share of the model's M weights that a client removes, in both structures, so that its upload has at most
+(1 − λ)·M values, and a plan's bits hold.
+
+**Weights.** A client keeps the round((1 − λ)·M) most important weights, wherever they are. It computes with masks, as
+long as with the whole model.
+
+**Channels.** A client keeps whole units (neurons of linear layers, channels of convolutions) and computes with a model
+that is really smaller. Which units can be removed is :mod:`fedgap.learning.channel_graph`'s answer. They are removed
+one by one in a fixed order of layers: the j-th unit of a layer of C units goes when the share (j − ½)/C is reached, so
+that all layers lose the same share, rounded to whole units, and each keeps at least one. Which unit of the layer goes is
+for importance to say: the one with the least sum of its weights' scores. So the possible sizes of the model, its bits
+and its FLOPs are known before training; a client takes the largest size of at most round((1 − λ)·M) weights.
+
+A weight goes with the first of its units (its output's or its input's). Weights are ranked by when they go, the last
+first, so that what a client keeps is again a beginning of one ranking (:mod:`fedgap.learning.masks`): masks are nested,
+uploads need values only, and the server's side of a round is the same for both structures. The values that a client
+keeps, in the order of their indices, are the small model's weights in the order of its own layout.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fedgap.errors import InputError
+from fedgap.learning import masks
+from fedgap.learning.channel_graph import KEY, ChannelGraph, channel_graph, kept_shape, unit_numbers
+from fedgap.learning.models.layout import Layout
+from fedgap.learning.sizes import forward_flops
+
+STRUCTURES = ("weights", "channels")
+"""The values of ``pruning.structure``."""
+_TOLERANCE = 1e-9  # of the small model's logits in float64, relative to the largest
+
+
+class Structure(Protocol):
+    """What a client with pruning ratio λ keeps of M weights."""
+
+    size: int
+    """M."""
+
+    def keep_count(self, ratio: float) -> int:
+        """How many weights a client with this ratio keeps."""
+
+    def ranks(self, scores: Tensor) -> Tensor:
+        """The position of each weight in the ranking by ``scores`` (..., M), int32: a client keeps a beginning."""
+
+    def kept_share(self, ranks: Tensor, ratios: Sequence[float]) -> Tensor:
+        """What the evaluated pruned model has of each weight, (M,), for a ranking (M,) and clients of these ratios."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Single weights."""
+
+    size: int
+
+    def keep_count(self, ratio: float) -> int:
+        """round((1 − λ)·M)."""
+        return masks.keep_count(ratio, self.size)
+
+    def ranks(self, scores: Tensor) -> Tensor:
+        """By the scores alone."""
+        return masks.ranks(scores)
+
+    def kept_share(self, ranks: Tensor, ratios: Sequence[float]) -> Tensor:
+        """The share of the clients that keep each weight: the mean of their pruned models."""
+        return masks.kept_fraction(ranks, ratios)
+
+
+class _Block(NamedTuple):
+    """Groups of C units with P weights each: ``units`` (n, C), their ``members`` (n, C, P) among the M weights, and
+    ``removals`` (n, C): when the unit at each position of its layer's ranking goes."""
+
+    units: Tensor
+    members: Tensor
+    removals: Tensor
+
+
+class _Tables(NamedTuple):
+    """Index tensors on one device: the blocks, and the two units of each weight (M,) and the unit of each buffer entry
+    (B,); the number U of all units stands for "never removed"."""
+
+    blocks: tuple[_Block, ...]
+    output_unit: Tensor
+    input_unit: Tensor
+    buffer_unit: Tensor
+
+
+class Channels:
+    """Whole neurons and channels of one module."""
+
+    def __init__(self, module: nn.Module, input_shape: Sequence[int]) -> None:
+        self.module, self.input_shape = copy.deepcopy(module).cpu(), tuple(input_shape)
+        self.graph = graph = channel_graph(self.module, input_shape)
+        self.layout = Layout.of(module)
+        self.size = self.layout.size
+        self._removals, self.widths = _removal_order(graph.widths)
+        """``widths`` (E + 1, groups): those of every possible size, from the whole model to the smallest."""
+        self.sizes = self._count(dict(zip(self.layout.names, self.layout.shapes, strict=True)))
+        """The weights of every possible size, (E + 1,), falling."""
+        widths = [tuple(row) for row in self.widths.tolist()]
+        self._widths_by_size = dict(zip(self.sizes.tolist(), widths, strict=True))
+        self._sizes_by_widths = dict(zip(widths, self.sizes.tolist(), strict=True))
+        self._known: dict[torch.device, _Tables] = {}
+        self.small_module = lru_cache(256)(self._small_module)
+        self._check()
+
+    # --- sizes ------------------------------------------------------------------------------------------------------
+
+    def _count(self, shapes: dict[str, torch.Size]) -> NDArray[np.int64]:
+        """Entries of these tensors at every size, (E + 1,)."""
+        return np.sum([self._scaled(prod(shape), name) for name, shape in shapes.items()], axis=0, dtype=np.int64)
+
+    def _scaled(self, whole: int, name: str) -> NDArray[np.int64]:
+        """A number that is proportional to each width that the tensor ``name`` has, at every size."""
+        amount = np.full(len(self.widths), whole, dtype=np.int64)
+        for _, group, _ in self.graph.slices.get(name, ()):
+            amount = amount // self.graph.widths[group] * self.widths[:, group]
+        return amount
+
+    @property
+    def largest_ratio(self) -> float:
+        """The largest λ that can be reached: one unit is left in every layer."""
+        return 1.0 - int(self.sizes[-1]) / self.size
+
+    def flops(self) -> NDArray[np.float64]:
+        """Operations of a sample's forward pass at every size, (E + 1,), counted as in
+        :func:`~fedgap.learning.sizes.flops_per_sample`."""
+        layers = self.graph.flops
+        rest = forward_flops(self.module, self.input_shape) - sum(layers.values())
+        return rest + np.sum([self._scaled(amount, name) for name, amount in layers.items()], axis=0, dtype=np.float64)
+
+    def keep_count(self, ratio: float) -> int:
+        """The largest size of at most round((1 − λ)·M) weights; the smallest where there is none."""
+        most = masks.keep_count(ratio, self.size)
+        fitting = np.flatnonzero(self.sizes <= most)
+        return int(self.sizes[fitting[0] if len(fitting) else -1])
+
+    def widths_of(self, keep: int) -> tuple[int, ...]:
+        """The width of each group in a model that keeps ``keep`` weights, which must be a possible size."""
+        return self._widths_by_size[keep]
+
+    # --- ranking ----------------------------------------------------------------------------------------------------
+
+    def ranks(self, scores: Tensor) -> Tensor:
+        """Weights of the units that go last come first; among those that go together the lower index."""
+        tables = self._tables(scores.device)
+        never = len(self._removals)
+        removal = scores.new_full((*scores.shape[:-1], sum(self.graph.widths) + 1), never, dtype=torch.float32)
+        for block in tables.blocks:
+            positions = masks.ranks(scores[..., block.members].sum(-1)).long()
+            removal[..., block.units] = block.removals.expand_as(positions).gather(-1, positions)
+        return masks.ranks(torch.minimum(removal.index_select(-1, tables.output_unit),
+                                         removal.index_select(-1, tables.input_unit)))
+
+    def kept_share(self, ranks: Tensor, ratios: Sequence[float]) -> Tensor:
+        """What a layer reads of a unit is the mean over the clients, 0 from those that removed it.
+
+        So a weight counts by the share of the clients that keep its *input* unit, if any client keeps its output unit;
+        a unit's bias and normalisation count wholly. (Taking the share for every weight of a unit would weaken it two
+        or three times over, and its running statistics would fit no client's unit.)
+        """
+        tables = self._tables(ranks.device)
+        share = ranks.new_ones(sum(self.graph.widths) + 1, dtype=torch.float32)
+        kept_units = torch.stack([self._kept_units(ranks < self.keep_count(ratio), tables) for ratio in ratios]).float()
+        share[:-1] = kept_units.mean(0)
+        return share[tables.input_unit] * (share[tables.output_unit] > 0)
+
+    def _kept_units(self, mask: Tensor, tables: _Tables) -> Tensor:
+        """Which units a mask (..., M) keeps, (..., U): those of which it keeps any weight."""
+        kept = mask.new_empty((*mask.shape[:-1], sum(self.graph.widths)))
+        for block in tables.blocks:
+            kept[..., block.units] = mask[..., block.members].any(-1)
+        return kept
+
+    def buffer_mask(self, mask: Tensor) -> Tensor:
+        """Which buffer entries (BatchNorm's statistics) belong to units that a mask (..., M) keeps: (..., B) bool."""
+        tables = self._tables(mask.device)
+        kept = self._kept_units(mask, tables)
+        return torch.cat([kept, kept.new_ones(*kept.shape[:-1], 1)], dim=-1).index_select(-1, tables.buffer_unit)
+
+    def part(self, ranks: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """The indices of the weights (R, M') and buffers (R, B') of small models with these widths, which have the
+        units that go last by the rankings ``ranks`` (R, M)."""
+        keep = self._sizes_by_widths.get(widths)
+        mask = self._mask_of_widths(ranks, widths) if keep is None else ranks < keep
+        layout = Layout.of(self.small_module(widths))
+        return _positions(mask, layout.size), _positions(self.buffer_mask(mask), layout.buffer_size)
+
+    def _mask_of_widths(self, ranks: Tensor, widths: tuple[int, ...]) -> Tensor:
+        """What small models of these widths have, (R, M) bool; the widths need not be those of a possible size."""
+        tables = self._tables(ranks.device)
+        by_unit = torch.tensor(np.repeat(widths, self.graph.widths), device=ranks.device)
+        kept = torch.ones(len(ranks), len(by_unit) + 1, dtype=torch.bool, device=ranks.device)
+        for block in tables.blocks:
+            first = ranks[:, block.members].amin(-1)  # a unit that goes later has a weight of a lower rank
+            kept[:, block.units] = masks.ranks(-first.double()) < by_unit[block.units]
+        return kept.index_select(1, tables.output_unit) & kept.index_select(1, tables.input_unit)
+
+    def _tables(self, device: torch.device) -> _Tables:
+        if device not in self._known:
+            tables = self._make_tables() if not self._known else next(iter(self._known.values()))
+            blocks = tuple(_Block(*(tensor.to(device) for tensor in block)) for block in tables.blocks)
+            self._known[device] = _Tables(blocks, *(tensor.to(device) for tensor in tables[1:]))
+        return self._known[device]
+
+    def _make_tables(self) -> _Tables:
+        widths = self.graph.widths
+        firsts = np.concatenate([[0], np.cumsum(widths)]).tolist()
+        never = firsts[-1]
+
+        def units(names: Sequence[str], shapes: Sequence[torch.Size], place: int) -> Tensor:
+            """Each entry's unit along its tensor's slice in dimension ``place``."""
+            found = [torch.full(shape, never, dtype=torch.int32) for shape in shapes]
+            for i, (name, shape) in enumerate(zip(names, shapes, strict=True)):
+                for part in self.graph.slices.get(name, ()):
+                    if part.dim == place:
+                        found[i] = unit_numbers(shape, part, firsts[part.group])
+            return torch.cat([tensor.flatten() for tensor in found]) if found else torch.zeros(0, dtype=torch.int32)
+
+        output, read = (units(self.layout.names, self.layout.shapes, place) for place in (0, 1))
+        of_buffers = units(self.layout.buffer_names, self.layout.buffer_shapes, 0)
+        weights = torch.arange(self.size)
+        owners = torch.cat([output, read])
+        order = owners.argsort(stable=True)
+        members = torch.cat([weights, weights])[order].split(torch.bincount(owners, minlength=never + 1).tolist())
+        by_form: dict[tuple[int, int], list[int]] = {}
+        for group, width in enumerate(widths):
+            by_form.setdefault((width, len(members[firsts[group]])), []).append(group)
+        when = [[len(self._removals)] * width for width in widths]
+        for number, (group, position) in enumerate(self._removals):
+            when[group][position] = number
+        blocks = [_Block(torch.tensor([list(range(firsts[g], firsts[g + 1])) for g in groups]),
+                         torch.stack([torch.stack(members[firsts[g]:firsts[g + 1]]) for g in groups]),
+                         torch.tensor([when[g] for g in groups], dtype=torch.float32))
+                  for groups in by_form.values()]
+        return _Tables(tuple(blocks), output, read, of_buffers)
+
+    # --- small models -----------------------------------------------------------------------------------------------
+
+    def _small_module(self, widths: tuple[int, ...]) -> nn.Module:
+        """A copy of the module with these widths. Its weights mean nothing; do not change it, it is kept."""
+        small = copy.deepcopy(self.module)
+        parts = dict(small.named_modules())
+        for name, slices in self.graph.slices.items():
+            owner, _, which = name.rpartition(".")
+            part = parts[owner]
+            tensor = getattr(part, which)
+            shape = kept_shape(tensor.shape, slices, self.graph.widths, widths)
+            if which in part._parameters:
+                part.register_parameter(which, nn.Parameter(tensor.new_zeros(shape)))
+            else:
+                part.register_buffer(which, tensor.new_zeros(shape))
+            _note_width(part, which, shape)
+        return small
+
+    @torch.no_grad()
+    def _check(self) -> None:
+        """Refuse a module whose small model does not compute what the masked whole one does: its forward pass has
+        sizes written into it, or mixes channels in a way that tracing did not show."""
+        whole = copy.deepcopy(self.module).double().eval()
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(2, *self.input_shape, generator=generator, dtype=torch.float64)
+        weights, buffers = self.layout.weights(whole), self.layout.buffers(whole)
+        keep = int(self.sizes[len(self.sizes) // 2])
+        mask = self.ranks(torch.rand(self.size, generator=generator)) < keep
+        self.layout.load(whole, weights * mask, buffers)
+        try:
+            expected, small = whole(inputs), copy.deepcopy(self.small_module(self.widths_of(keep))).double().eval()
+            Layout.of(small).load(small, weights[mask], buffers[self.buffer_mask(mask)])
+            given = small(inputs)
+            right = given.shape == expected.shape and bool(
+                (given - expected).abs().max() <= _TOLERANCE * expected.abs().max().clamp(min=1e-12))
+        except (RuntimeError, ValueError, IndexError):
+            right = False
+        if not right:
+            raise InputError(f"{KEY}: channels needs a model that still works with fewer channels; the forward pass of "
+                             "this one depends on their number (sizes written as numbers, perhaps); use weights")
+
+
+def _positions(mask: Tensor, count: int) -> Tensor:
+    """Where each row of a mask (R, ·) is True, (R, count): every row is so ``count`` times."""
+    if mask.device.type == "cpu":
+        return mask.nonzero()[:, 1].reshape(len(mask), count)
+    places = torch.where(mask, mask.cumsum(1) - 1, count)  # without asking the GPU how many there are
+    found = places.new_empty(len(mask), count + 1)
+    return found.scatter_(1, places, torch.arange(mask.shape[1], device=mask.device).expand_as(places))[:, :count]
+
+
+def _note_width(part: nn.Module, which: str, shape: Sequence[int]) -> None:
+    """Write a layer's new width where torch's layers keep it."""
+    if isinstance(part, nn.Linear) and which == "weight":
+        part.out_features, part.in_features = shape
+    elif isinstance(part, nn.modules.conv._ConvNd) and which == "weight":
+        part.out_channels, part.in_channels = shape[0], shape[1]
+    elif isinstance(part, nn.modules.batchnorm._NormBase):
+        part.num_features = shape[0]
+
+
+def _removal_order(widths: Sequence[int]) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+    """The units in the order in which they go, as (group, position in its ranking), and the widths before the first and
+    after each, (E + 1, groups)."""
+    order = sorted((Fraction(2 * gone - 1, 2 * width), group, width - gone)
+                   for group, width in enumerate(widths) for gone in range(1, width))
+    removals = [(group, position) for _, group, position in order]
+    table = np.tile(np.array(widths, dtype=np.int64), (len(removals) + 1, 1))
+    for number, (group, _) in enumerate(removals):
+        table[number + 1:, group] -= 1
+    return removals, table
+
+
+def structure_of(name: str, module: nn.Module, input_shape: Sequence[int]) -> Structure:
+    """The structure with this name of :data:`STRUCTURES` for a module."""
+    if name not in STRUCTURES:
+        raise InputError(f"{KEY}: {name!r} is not known; it is one of {', '.join(STRUCTURES)}")
+    return Weights(Layout.of(module).size) if name == "weights" else Channels(module, input_shape)
+
+
+class CostCurve(NamedTuple):
+    """What a client with pruning ratio λ uploads and computes, as shares of the whole model's; arrays of equal length.
+
+    ``ratio`` rises from 0; ``bits`` and ``flops`` fall from 1. Between two entries a client takes the smaller model of
+    the second, so that straight lines between them are upper bounds.
+    """
+
+    ratio: NDArray[np.float64]
+    bits: NDArray[np.float64]
+    flops: NDArray[np.float64]
+
+
+def cost_curve(module: nn.Module, input_shape: Sequence[int], structure: str = "channels") -> CostCurve:
+    """The cost curve of a module for samples of ``input_shape``.
+
+    With single weights both shares are 1 − λ, as the paper charges it. (An upload has that many values; computing with
+    masks takes as long as without, on usual processors.)
+    """
+    shape = structure_of(structure, module, input_shape)
+    if not isinstance(shape, Channels):
+        return CostCurve(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([1.0, 0.0]))
+    bits, flops = shape.sizes / shape.size, shape.flops()
+    return CostCurve(1.0 - bits, bits, flops / flops[0])
