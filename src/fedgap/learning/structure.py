@@ -13,10 +13,10 @@ that all layers lose the same share, rounded to whole units, and each keeps at l
 for importance to say: the one with the least sum of its weights' scores. So the possible sizes of the model, its bits
 and its FLOPs are known before training; a client takes the largest size of at most round((1 − λ)·M) weights.
 
-A weight goes with the first of its units (its output's or its input's). Weights are ranked by when they go, the last
-first, so that what a client keeps is again a beginning of one ranking (:mod:`fedgap.learning.masks`): masks are nested,
-uploads need values only, and the server's side of a round is the same for both structures. The values that a client
-keeps, in the order of their indices, are the small model's weights in the order of its own layout.
+A weight goes with the first of its units (its output's or its input's), and its rank is the number of weights that stay
+longer. So whoever keeps k weights keeps those of rank below k, as with single weights (:mod:`fedgap.learning.masks`):
+masks are nested, uploads need values only, and the server's side of a round is the same for both structures. The values
+that a client keeps, in the order of their indices, are the small model's weights in the order of its own layout.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from fedgap.learning.sizes import forward_flops
 
 STRUCTURES = ("weights", "channels")
 """The values of ``pruning.structure``."""
+_KEPT = 256  # small modules
 _TOLERANCE = 1e-9  # of the small model's logits in float64, relative to the largest
 
 
@@ -55,7 +56,7 @@ class Structure(Protocol):
         """How many weights a client with this ratio keeps."""
 
     def ranks(self, scores: Tensor) -> Tensor:
-        """The position of each weight in the ranking by ``scores`` (..., M), int32: a client keeps a beginning."""
+        """The rank of each weight by ``scores`` (..., M), int32: who keeps k weights keeps those of rank below k."""
 
     def kept_share(self, ranks: Tensor, ratios: Sequence[float]) -> Tensor:
         """What the evaluated pruned model has of each weight, (M,), for a ranking (M,) and clients of these ratios."""
@@ -82,16 +83,16 @@ class Weights:
 
 class _Block(NamedTuple):
     """Groups of C units with P weights each: ``units`` (n, C), their ``members`` (n, C, P) among the M weights, and
-    ``removals`` (n, C): when the unit at each position of its layer's ranking goes."""
+    ``ranks`` (n, C): the rank of the unit at each position of its layer."""
 
     units: Tensor
     members: Tensor
-    removals: Tensor
+    ranks: Tensor
 
 
 class _Tables(NamedTuple):
-    """Index tensors on one device: the blocks, and the two units of each weight (M,) and the unit of each buffer entry
-    (B,); the number U of all units stands for "never removed"."""
+    """Index tensors on one device: the blocks, the two units of each weight (M,), and the unit of each buffer entry
+    (B,); the number U of all units stands for one that is never removed."""
 
     blocks: tuple[_Block, ...]
     output_unit: Tensor
@@ -107,15 +108,20 @@ class Channels:
         self.graph = graph = channel_graph(self.module, input_shape)
         self.layout = Layout.of(module)
         self.size = self.layout.size
-        self._removals, self.widths = _removal_order(graph.widths)
+        removals, self.widths = _removal_order(graph.widths)
         """``widths`` (E + 1, groups): those of every possible size, from the whole model to the smallest."""
         self.sizes = self._count(dict(zip(self.layout.names, self.layout.shapes, strict=True)))
         """The weights of every possible size, (E + 1,), falling."""
         widths = [tuple(row) for row in self.widths.tolist()]
         self._widths_by_size = dict(zip(self.sizes.tolist(), widths, strict=True))
-        self._sizes_by_widths = dict(zip(widths, self.sizes.tolist(), strict=True))
+        self._position_ranks = [[0] * width for width in graph.widths]
+        """By group: the rank of the unit at each position of the layer's ranking; the first one is never removed."""
+        for (group, position), left in zip(removals, self.sizes[1:].tolist(), strict=True):
+            self._position_ranks[group][position] = left
+        self._units = sum(graph.widths)
         self._known: dict[torch.device, _Tables] = {}
-        self.small_module = lru_cache(256)(self._small_module)
+        self.small_module = lru_cache(_KEPT)(self._small_module)
+        self._limits = lru_cache(_KEPT)(self._limits_of)
         self._check()
 
     # --- sizes ------------------------------------------------------------------------------------------------------
@@ -156,15 +162,21 @@ class Channels:
     # --- ranking ----------------------------------------------------------------------------------------------------
 
     def ranks(self, scores: Tensor) -> Tensor:
-        """Weights of the units that go last come first; among those that go together the lower index."""
+        """How many weights stay longer than each. Weights that go together share their rank."""
         tables = self._tables(scores.device)
-        never = len(self._removals)
-        removal = scores.new_full((*scores.shape[:-1], sum(self.graph.widths) + 1), never, dtype=torch.float32)
+        units = scores.new_zeros((*scores.shape[:-1], self._units + 1), dtype=torch.int32)
         for block in tables.blocks:
             positions = masks.ranks(scores[..., block.members].sum(-1)).long()
-            removal[..., block.units] = block.removals.expand_as(positions).gather(-1, positions)
-        return masks.ranks(torch.minimum(removal.index_select(-1, tables.output_unit),
-                                         removal.index_select(-1, tables.input_unit)))
+            units[..., block.units] = block.ranks.expand_as(positions).gather(-1, positions)
+        return torch.maximum(units.index_select(-1, tables.output_unit), units.index_select(-1, tables.input_unit))
+
+    def unit_ranks(self, ranks: Tensor) -> Tensor:
+        """The rank of every unit, (..., U + 1), from those of the weights: a unit has a weight whose other unit stays
+        longer. The last entry, 0, is for what is never removed."""
+        units = ranks.new_zeros((*ranks.shape[:-1], self._units + 1))
+        for block in self._tables(ranks.device).blocks:
+            units[..., block.units] = ranks[..., block.members].amin(-1)
+        return units
 
     def kept_share(self, ranks: Tensor, ratios: Sequence[float]) -> Tensor:
         """What a layer reads of a unit is the mean over the clients, 0 from those that removed it.
@@ -173,42 +185,37 @@ class Channels:
         a unit's bias and normalisation count wholly. (Taking the share for every weight of a unit would weaken it two
         or three times over, and its running statistics would fit no client's unit.)
         """
-        tables = self._tables(ranks.device)
-        share = ranks.new_ones(sum(self.graph.widths) + 1, dtype=torch.float32)
-        kept_units = torch.stack([self._kept_units(ranks < self.keep_count(ratio), tables) for ratio in ratios]).float()
-        share[:-1] = kept_units.mean(0)
+        tables, units = self._tables(ranks.device), self.unit_ranks(ranks)
+        share = torch.stack([units < self.keep_count(ratio) for ratio in ratios]).float().mean(0)
         return share[tables.input_unit] * (share[tables.output_unit] > 0)
 
-    def _kept_units(self, mask: Tensor, tables: _Tables) -> Tensor:
-        """Which units a mask (..., M) keeps, (..., U): those of which it keeps any weight."""
-        kept = mask.new_empty((*mask.shape[:-1], sum(self.graph.widths)))
-        for block in tables.blocks:
-            kept[..., block.units] = mask[..., block.members].any(-1)
-        return kept
+    def buffer_ranks(self, units: Tensor) -> Tensor:
+        """The ranks of buffer entries (..., B), which are those of their units, from :meth:`unit_ranks`."""
+        return units.index_select(-1, self._tables(units.device).buffer_unit)
 
     def buffer_mask(self, mask: Tensor) -> Tensor:
-        """Which buffer entries (BatchNorm's statistics) belong to units that a mask (..., M) keeps: (..., B) bool."""
-        tables = self._tables(mask.device)
-        kept = self._kept_units(mask, tables)
-        return torch.cat([kept, kept.new_ones(*kept.shape[:-1], 1)], dim=-1).index_select(-1, tables.buffer_unit)
+        """Which buffer entries (BatchNorm's statistics) belong to units of which a mask (..., M) keeps any weight:
+        (..., B) bool. The mask may be a client's own."""
+        return self.buffer_ranks(self.unit_ranks((~mask).to(torch.int32))) == 0
 
-    def part(self, ranks: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    def part(self, ranks: Tensor, units: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """The indices of the weights (R, M') and buffers (R, B') of small models with these widths, which have the
-        units that go last by the rankings ``ranks`` (R, M)."""
-        keep = self._sizes_by_widths.get(widths)
-        mask = self._mask_of_widths(ranks, widths) if keep is None else ranks < keep
-        layout = Layout.of(self.small_module(widths))
-        return _positions(mask, layout.size), _positions(self.buffer_mask(mask), layout.buffer_size)
+        units that stay longest by the rankings ``ranks`` (R, M), whose :meth:`unit_ranks` are ``units``.
 
-    def _mask_of_widths(self, ranks: Tensor, widths: tuple[int, ...]) -> Tensor:
-        """What small models of these widths have, (R, M) bool; the widths need not be those of a possible size."""
-        tables = self._tables(ranks.device)
-        by_unit = torch.tensor(np.repeat(widths, self.graph.widths), device=ranks.device)
-        kept = torch.ones(len(ranks), len(by_unit) + 1, dtype=torch.bool, device=ranks.device)
-        for block in tables.blocks:
-            first = ranks[:, block.members].amin(-1)  # a unit that goes later has a weight of a lower rank
-            kept[:, block.units] = masks.ranks(-first.double()) < by_unit[block.units]
-        return kept.index_select(1, tables.output_unit) & kept.index_select(1, tables.input_unit)
+        The widths need not be those of a possible size.
+        """
+        tables, layout = self._tables(ranks.device), Layout.of(self.small_module(widths))
+        kept = units < self._limits(widths, ranks.device)
+        mask = kept.index_select(1, tables.output_unit) & kept.index_select(1, tables.input_unit)
+        return (_positions(mask, layout.size),
+                _positions(kept.index_select(1, tables.buffer_unit), layout.buffer_size))
+
+    def _limits_of(self, widths: tuple[int, ...], device: torch.device) -> Tensor:
+        """Below which rank each unit belongs to a model of these widths, (U + 1,)."""
+        limits = [self.size + 1 if width == full else ranks[width]
+                  for width, full, ranks in zip(widths, self.graph.widths, self._position_ranks, strict=True)]
+        by_unit = np.append(np.repeat(limits, self.graph.widths), self.size + 1)
+        return torch.tensor(by_unit, dtype=torch.int32, device=device)
 
     def _tables(self, device: torch.device) -> _Tables:
         if device not in self._known:
@@ -218,9 +225,8 @@ class Channels:
         return self._known[device]
 
     def _make_tables(self) -> _Tables:
-        widths = self.graph.widths
+        widths, never = self.graph.widths, self._units
         firsts = np.concatenate([[0], np.cumsum(widths)]).tolist()
-        never = firsts[-1]
 
         def units(names: Sequence[str], shapes: Sequence[torch.Size], place: int) -> Tensor:
             """Each entry's unit along its tensor's slice in dimension ``place``."""
@@ -240,12 +246,9 @@ class Channels:
         by_form: dict[tuple[int, int], list[int]] = {}
         for group, width in enumerate(widths):
             by_form.setdefault((width, len(members[firsts[group]])), []).append(group)
-        when = [[len(self._removals)] * width for width in widths]
-        for number, (group, position) in enumerate(self._removals):
-            when[group][position] = number
         blocks = [_Block(torch.tensor([list(range(firsts[g], firsts[g + 1])) for g in groups]),
                          torch.stack([torch.stack(members[firsts[g]:firsts[g + 1]]) for g in groups]),
-                         torch.tensor([when[g] for g in groups], dtype=torch.float32))
+                         torch.tensor([self._position_ranks[g] for g in groups], dtype=torch.int32))
                   for groups in by_form.values()]
         return _Tables(tuple(blocks), output, read, of_buffers)
 

@@ -22,7 +22,7 @@ from fedgap.learning.learner import ServerUpdate
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models import build
 from fedgap.learning.stacked_importance import Importances
-from fedgap.learning.structure import Weights, structure_of
+from fedgap.learning.structure import structure_of
 from fedgap.running.clients import Clients, Delivery
 from fedgap.running.events import Event, finite_or_none
 from fedgap.running.job import Job
@@ -59,8 +59,7 @@ class Rounds:
             weights,
             torch.stack([layout.buffers(module) for module in modules]).to(device, dtype),
             Importances([job.importance for job in jobs], [stream_seed(job.seed, "selection") for job in jobs], device),
-            ServerUpdate([job.learner for job in jobs], weights),
-            self.engine.rank if isinstance(self.structure, Weights) else self.structure.ranks)
+            ServerUpdate([job.learner for job in jobs], weights), self.engine.ranking(self.structure))
         self._train_x, self._train_y = dataset.train_x.to(device, dtype), dataset.train_y.to(device)
         self._test_x, self._test_y = dataset.test_x.to(device, dtype), dataset.test_y.to(device)
         self._validation: tuple[Tensor, Tensor] | None = None

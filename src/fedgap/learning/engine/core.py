@@ -25,7 +25,7 @@ from fedgap.learning.engine.stacked import local_stack_of, stack_of
 from fedgap.learning.masks import ranks
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models.layout import Layout
-from fedgap.learning.structure import Channels
+from fedgap.learning.structure import Channels, Structure, Weights
 
 STRATEGIES = ("auto", "stacked", "vmap", "loop")
 """How models with own weights are computed: by a hand-written stack (our own models), under ``torch.func.vmap``, one
@@ -129,6 +129,12 @@ class Engine:
         if self._recorded_ranks is None or scores.numel() > _RANKED or not scores.is_cuda:
             return ranks(scores)
         return self._recorded_ranks(scores)
+
+    def ranking(self, structure: Structure) -> Callable[[Tensor], Tensor]:
+        """The structure's ranking function; on a GPU it is replayed, and a result may hold until the next call only."""
+        if isinstance(structure, Weights):
+            return self.rank
+        return structure.ranks if self._recorded_ranks is None else RecordedRanks(structure.ranks)
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
         """A round of FedSGD. ``per_client`` asks for ``client_gradients`` too: K·M values, and no shared passes."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from fedgap.learning.contract import LocalTraining, RoundInput, RoundOutput
 from fedgap.learning.structure import Channels
 
 _KEPT = 64  # engines; a plan has a few ratios for each client
+_DIVISIONS = 256  # of rounds' jobs into sizes
 _ALIGNED = 8  # channels: tensor cores multiply so many at once, and cuDNN's kernels for other widths are slow
 
 
@@ -31,6 +32,27 @@ class _Engine(Protocol):
 EngineKind = TypeVar("EngineKind", bound=_Engine)
 
 
+class _Size(NamedTuple):
+    """The jobs of one size: their numbers, runs (all that there are, and each job's place among them) and counts of
+    kept weights; the same on the device, where reading or writing them would make the host wait."""
+
+    widths: tuple[int, ...]
+    jobs: list[int]
+    places: list[int]
+    keeps: list[int]
+    on_device: _OnDevice
+
+
+class _OnDevice(NamedTuple):
+    """``jobs``, ``places``, ``job_runs`` and ``keeps`` (J,) and ``runs`` (r,) of a size."""
+
+    jobs: Tensor
+    places: Tensor
+    job_runs: Tensor
+    keeps: Tensor
+    runs: Tensor
+
+
 class SmallModels(Generic[EngineKind]):
     """Jobs are divided by the size of their models; those of one size are computed together.
 
@@ -42,61 +64,72 @@ class SmallModels(Generic[EngineKind]):
     def __init__(self, structure: Channels, whole: EngineKind, make: Callable[[nn.Module], EngineKind]) -> None:
         self.structure, self._whole, self._make = structure, whole, make
         self._engines: OrderedDict[tuple[int, ...], EngineKind] = OrderedDict()
+        self._divisions: dict[tuple[tuple[int, ...], tuple[int, ...]], list[_Size]] = {}
 
     def round(self, round_input: RoundInput, local: LocalTraining | None, rates: Tensor,
               per_client: bool) -> RoundOutput:
         """The round; see :class:`~fedgap.learning.engine.core.Engine`."""
-        device, dtype, jobs, runs = self._whole.device, self._whole.dtype, len(round_input.run), len(round_input.weights)
+        device, dtype, jobs = self._whole.device, self._whole.dtype, len(round_input.run)
         weights, buffers = (tensor.to(device, dtype) for tensor in (round_input.weights, round_input.buffers))
-        ranks = round_input.ranks.to(device)
+        ranks, rates = round_input.ranks.to(device), rates.to(device)
+        units = self.structure.unit_ranks(ranks)
+        buffer_ranks = self.structure.buffer_ranks(units)
         gradient, buffer_sums, buffer_counts = (torch.zeros_like(like) for like in (weights, buffers, buffers))
         losses, finite = weights.new_zeros(jobs), torch.zeros(jobs, dtype=torch.bool, device=device)
-        accepted = torch.zeros(runs, dtype=torch.int64, device=device)
-        kept = torch.zeros(runs, dtype=torch.int32, device=device)
+        accepted = torch.zeros(len(weights), dtype=torch.int64, device=device)
+        kept = torch.zeros(len(weights), dtype=torch.int32, device=device)
         each = weights.new_zeros(jobs, weights.shape[1]) if per_client else None
-        for widths, members in self._divided(round_input).items():
-            rows = sorted({round_input.run[job] for job in members})
-            places, own = torch.tensor(rows, device=device), torch.tensor(members, device=device)
-            job_run = torch.tensor([round_input.run[job] for job in members], device=device)
-            row_of_job = torch.tensor([rows.index(round_input.run[job]) for job in members], device=device)
-            index, buffer_index = self.structure.part(ranks[places], widths)
-            keeps = [round_input.keeps[job] for job in members]
-            counted = None
-            if buffers.shape[1]:
-                limits = torch.tensor(keeps, dtype=torch.int32, device=device)[:, None]
-                whole_counted = self.structure.buffer_mask(ranks[job_run] < limits)
-                counted = whole_counted.gather(1, buffer_index[row_of_job])
-            small = RoundInput(weights[places].gather(1, index), ranks[places].gather(1, index),
-                               buffers[places].gather(1, buffer_index), row_of_job.tolist(),
-                               [round_input.ratios[job] for job in members], _take(round_input.inputs, members),
-                               _take(round_input.labels, members), keeps=keeps, counted=counted)
-            engine = self._engine(widths)
+        for size in self._divided(round_input):
+            here = size.on_device
+            index, buffer_index = self.structure.part(ranks[here.runs], units[here.runs], size.widths)
+            has = buffer_ranks[here.job_runs] < here.keeps[:, None]  # which buffers each job has, (J, B)
+            small = RoundInput(weights[here.runs].gather(1, index), ranks[here.runs].gather(1, index),
+                               buffers[here.runs].gather(1, buffer_index), size.places,
+                               [round_input.ratios[job] for job in size.jobs], _take(round_input.inputs, size.jobs),
+                               _take(round_input.labels, size.jobs), keeps=size.keeps,
+                               counted=has.gather(1, buffer_index[here.places]) if buffers.shape[1] else None)
+            engine = self._engine(size.widths)
             out = (engine.gradients(small, per_client=per_client) if local is None else
-                   engine.updates(small, local, rates.to(device)[places], per_client=per_client))
-            rows_of = places[:, None]
-            gradient[rows_of, index] += out.gradient * out.accepted[:, None]
-            losses[own], finite[own] = out.losses, out.finite
-            accepted[places] += out.accepted
+                   engine.updates(small, local, rates[here.runs], per_client=per_client))
             assert out.kept is not None
-            kept[places] = torch.maximum(kept[places], out.kept)
-            if counted is not None:
-                buffer_sums[rows_of, buffer_index] += out.buffers * out.accepted[:, None]
-                buffer_counts.index_add_(0, job_run, (whole_counted & out.finite[:, None]).to(dtype))
+            clients = out.accepted[:, None]
+            gradient[here.runs] = gradient[here.runs].scatter_add(1, index, out.gradient * clients)
+            losses[here.jobs], finite[here.jobs] = out.losses, out.finite
+            accepted[here.runs] += out.accepted
+            kept[here.runs] = torch.maximum(kept[here.runs], out.kept)
+            buffer_sums[here.runs] = buffer_sums[here.runs].scatter_add(1, buffer_index, out.buffers * clients)
+            buffer_counts.index_add_(0, here.job_runs, (has & out.finite[:, None]).to(dtype))
             if each is not None and out.client_gradients is not None:
-                each[own] = each[own].scatter(1, index[row_of_job], out.client_gradients)
+                each[here.jobs] = each[here.jobs].scatter(1, index[here.places], out.client_gradients)
         buffers = torch.where(buffer_counts > 0, buffer_sums / buffer_counts.clamp(min=1), buffers)
         return RoundOutput(gradient / accepted.clamp(min=1)[:, None], losses, finite, accepted, buffers, each, kept)
 
-    def _divided(self, round_input: RoundInput) -> dict[tuple[int, ...], list[int]]:
-        """The jobs by the widths of their models."""
-        by_widths: dict[tuple[int, ...], list[int]] = {}
-        for job, keep in enumerate(round_input.keeps):
-            widths = self.structure.widths_of(keep)
-            if self._whole.device.type == "cuda":
-                widths = tuple(min(full, -(-width // _ALIGNED) * _ALIGNED)
-                               for width, full in zip(widths, self.structure.graph.widths, strict=True))
-            by_widths.setdefault(widths, []).append(job)
-        return by_widths
+    def _divided(self, round_input: RoundInput) -> list[_Size]:
+        """The jobs by the widths of their models; a plan's rounds repeat, so divisions are kept."""
+        key = tuple(round_input.run), tuple(round_input.keeps)
+        if key not in self._divisions:
+            if len(self._divisions) >= _DIVISIONS:
+                self._divisions.clear()
+            by_widths: dict[tuple[int, ...], list[int]] = {}
+            for job, keep in enumerate(round_input.keeps):
+                by_widths.setdefault(self._computed_widths(keep), []).append(job)
+            self._divisions[key] = [self._size(widths, jobs, *key) for widths, jobs in by_widths.items()]
+        return self._divisions[key]
+
+    def _computed_widths(self, keep: int) -> tuple[int, ...]:
+        widths = self.structure.widths_of(keep)
+        if self._whole.device.type != "cuda":
+            return widths
+        return tuple(min(full, -(-width // _ALIGNED) * _ALIGNED)
+                     for width, full in zip(widths, self.structure.graph.widths, strict=True))
+
+    def _size(self, widths: tuple[int, ...], jobs: list[int], run: Sequence[int], keeps: Sequence[int]) -> _Size:
+        job_runs, job_keeps = [run[job] for job in jobs], [keeps[job] for job in jobs]
+        runs = sorted(set(job_runs))
+        places = [runs.index(owner) for owner in job_runs]
+        here = _OnDevice(*(torch.tensor(numbers, device=self._whole.device)
+                           for numbers in (jobs, places, job_runs, job_keeps, runs)))
+        return _Size(widths, jobs, places, job_keeps, here)
 
     def _engine(self, widths: tuple[int, ...]) -> EngineKind:
         if widths == self.structure.graph.widths:

@@ -1,0 +1,133 @@
+"""What a client's step costs when whole channels are pruned, against its unpruned step: one core, batch 32.
+
+    python benchmarks/structured_cpu.py [--passes 15] [--out benchmarks/results/structured_cpu.json]
+
+For LeNet-5 on 28×28 and ResNet-20 on 32×32 images a client trains some local steps with the model that is left at each
+pruning ratio λ, as a deployed node does (the plain loop; taking its weights out of the whole model is part of it) and
+as the simulator does (the engine). Ratios take turns within a pass; times are of the processor, which a busy machine
+disturbs less than the wall clock, and the median over passes of the ratio to λ = 0 counts. Masks over single weights
+are there for comparison. Peak memory is what a process of its own grows by in its first round.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedgap.learning import reference
+from fedgap.learning.contract import LocalTraining, RoundInput
+from fedgap.learning.engine import Engine
+from fedgap.learning.models import Layout, build
+from fedgap.learning.structure import structure_of
+
+HERE = Path(__file__).resolve().parent
+RESULT = HERE / "results" / "structured_cpu.json"
+SHAPES = {"lenet5": (1, 28, 28), "resnet20": (3, 32, 32)}
+STEPS = {"lenet5": 16, "resnet20": 2}
+RATIOS = (0.0, 0.3, 0.5, 0.7)
+BATCH, RATE = 32, 0.01
+MARKS = {("lenet5", 0.5): 0.75, ("lenet5", 0.7): 0.65, ("resnet20", 0.5): 0.75, ("resnet20", 0.7): 0.7}
+"""The largest share of the unpruned step's time that a deployed client's step may take."""
+
+
+def round_of(name: str, structure: str, ratio: float) -> tuple[torch.nn.Module, RoundInput, LocalTraining]:
+    """One client's round with random samples."""
+    module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
+    layout, shape = Layout.of(module), structure_of(structure, module, SHAPES[name])
+    weights, steps = layout.weights(module)[None], STEPS[name]
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(1, steps, BATCH, *SHAPES[name], generator=generator)
+    labels = torch.randint(10, (1, steps, BATCH), generator=generator)
+    given = RoundInput(weights, shape.ranks(weights.abs()), layout.buffers(module)[None], (0,), (ratio,), inputs,
+                       labels, shape)
+    return module, given, LocalTraining(steps)
+
+
+def contestants(name: str, structure: str) -> dict[str, dict[float, Callable[[], object]]]:
+    """A round at every ratio, as a deployed client and as the simulator compute it."""
+    module, given, local = round_of(name, structure, 0.0)
+    engine, rates = Engine(module), torch.tensor([RATE])
+    rounds = {ratio: replace(given, ratios=(ratio,), keeps=()) for ratio in RATIOS}
+
+    def client(own: RoundInput) -> Callable[[], object]:
+        return lambda: reference.updates(module, own, local, rates)
+
+    def simulated(own: RoundInput) -> Callable[[], object]:
+        return lambda: engine.updates(own, local, rates)
+
+    return {"client": {ratio: client(own) for ratio, own in rounds.items()},
+            "engine": {ratio: simulated(own) for ratio, own in rounds.items()}}
+
+
+def step_times(name: str, structure: str, passes: int) -> list[dict[str, Any]]:
+    """Seconds of processor time a step, and as a share of the unpruned step's, by ratio."""
+    rows = []
+    for how, functions in contestants(name, structure).items():
+        for function in functions.values():
+            function()
+        times: dict[float, list[float]] = {ratio: [] for ratio in functions}
+        for _ in range(passes):
+            for ratio, function in functions.items():
+                began = time.process_time()
+                function()
+                times[ratio].append((time.process_time() - began) / STEPS[name])
+        for ratio, own in times.items():
+            share = statistics.median(one / whole for one, whole in zip(own, times[0.0], strict=True))
+            mark = MARKS.get((name, ratio)) if (how, structure) == ("client", "channels") else None
+            rows.append({"model": name, "structure": structure, "how": how, "ratio": ratio,
+                         "ms": 1e3 * statistics.median(own), "share": share, "mark": mark})
+    return rows
+
+
+def peak_growth(name: str, structure: str, ratio: float) -> int:
+    """Bytes by which a process's peak memory grows in a deployed client's first round."""
+    module, given, local = round_of(name, structure, ratio)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reference.updates(module, given, local, torch.tensor([RATE]))
+    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--passes", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.peak:
+        name, structure, ratio = arguments.peak
+        print(peak_growth(name, structure, float(ratio)))
+        return
+    rows = [row for name in SHAPES for structure in ("channels", "weights")
+            for row in step_times(name, structure, arguments.passes)]
+    memory = []
+    for name in SHAPES:
+        for ratio in RATIOS:
+            command = [sys.executable, str(HERE / "structured_cpu.py"), "--peak", name, "channels", str(ratio)]
+            answer = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ})
+            memory.append({"model": name, "ratio": ratio, "peak_mib": int(answer.stdout) / 2**20})
+    results = {"batch": BATCH, "threads": 1, "torch": torch.__version__, "python": platform.python_version(),
+               "machine": platform.processor() or platform.machine(), "steps": rows, "memory": memory}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    for row in rows:
+        mark = f"   at most {row['mark']:g}" if row["mark"] else ""
+        print(f"{row['model']:9s} {row['structure']:9s} {row['how']:7s} λ = {row['ratio']:.1f}  {row['ms']:8.2f} ms  "
+              f"{row['share']:.2f}{mark}")
+    for row in memory:
+        print(f"{row['model']:9s} λ = {row['ratio']:.1f}  peak memory {row['peak_mib']:.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()
