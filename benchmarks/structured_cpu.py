@@ -11,7 +11,6 @@ are there for comparison. Peak memory is what a process of its own grows by in i
 
 import argparse
 import json
-import os
 import platform
 import resource
 import statistics
@@ -54,11 +53,12 @@ def round_of(name: str, structure: str, ratio: float) -> tuple[torch.nn.Module, 
     return module, given, LocalTraining(steps)
 
 
-def contestants(name: str, structure: str) -> dict[str, dict[float, Callable[[], object]]]:
-    """A round at every ratio, as a deployed client and as the simulator compute it."""
-    module, given, local = round_of(name, structure, 0.0)
+def contestants(name: str) -> dict[tuple[str, float], Callable[[], object]]:
+    """A round as a deployed client and as the simulator compute it, and a deployed client's with masks, by ratio."""
+    module, given, local = round_of(name, "channels", 0.0)
+    _, masked, _ = round_of(name, "weights", 0.5)
     engine, rates = Engine(module), torch.tensor([RATE])
-    rounds = {ratio: replace(given, ratios=(ratio,), keeps=()) for ratio in RATIOS}
+    rounds = {ratio: replace(given, ratios=(ratio,)) for ratio in RATIOS}
 
     def client(own: RoundInput) -> Callable[[], object]:
         return lambda: reference.updates(module, own, local, rates)
@@ -66,33 +66,33 @@ def contestants(name: str, structure: str) -> dict[str, dict[float, Callable[[],
     def simulated(own: RoundInput) -> Callable[[], object]:
         return lambda: engine.updates(own, local, rates)
 
-    return {"client": {ratio: client(own) for ratio, own in rounds.items()},
-            "engine": {ratio: simulated(own) for ratio, own in rounds.items()}}
+    return {**{("client", ratio): client(own) for ratio, own in rounds.items()}, ("masks", 0.5): client(masked),
+            **{("engine", ratio): simulated(own) for ratio, own in rounds.items()}}
 
 
-def step_times(name: str, structure: str, passes: int) -> list[dict[str, Any]]:
-    """Seconds of processor time a step, and as a share of the unpruned step's, by ratio."""
-    rows = []
-    for how, functions in contestants(name, structure).items():
-        for function in functions.values():
+def step_times(name: str, passes: int) -> list[dict[str, Any]]:
+    """Milliseconds of processor time a step, and as a share of the unpruned step's."""
+    functions = contestants(name)
+    for function in functions.values():
+        function()
+    times: dict[tuple[str, float], list[float]] = {which: [] for which in functions}
+    for _ in range(passes):
+        for which, function in functions.items():
+            began = time.process_time()
             function()
-        times: dict[float, list[float]] = {ratio: [] for ratio in functions}
-        for _ in range(passes):
-            for ratio, function in functions.items():
-                began = time.process_time()
-                function()
-                times[ratio].append((time.process_time() - began) / STEPS[name])
-        for ratio, own in times.items():
-            share = statistics.median(one / whole for one, whole in zip(own, times[0.0], strict=True))
-            mark = MARKS.get((name, ratio)) if (how, structure) == ("client", "channels") else None
-            rows.append({"model": name, "structure": structure, "how": how, "ratio": ratio,
-                         "ms": 1e3 * statistics.median(own), "share": share, "mark": mark})
+            times[which].append(1e3 * (time.process_time() - began) / STEPS[name])
+    rows = []
+    for (how, ratio), own in times.items():
+        whole = times["engine" if how == "engine" else "client", 0.0]
+        share = statistics.median(one / other for one, other in zip(own, whole, strict=True))
+        rows.append({"model": name, "how": how, "ratio": ratio, "ms": statistics.median(own), "share": share,
+                     "mark": MARKS.get((name, ratio)) if how == "client" else None})
     return rows
 
 
-def peak_growth(name: str, structure: str, ratio: float) -> int:
+def peak_growth(name: str, ratio: float) -> int:
     """Bytes by which a process's peak memory grows in a deployed client's first round."""
-    module, given, local = round_of(name, structure, ratio)
+    module, given, local = round_of(name, "channels", ratio)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     reference.updates(module, given, local, torch.tensor([RATE]))
     return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
@@ -102,20 +102,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--passes", type=int, default=15)
     parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.peak:
-        name, structure, ratio = arguments.peak
-        print(peak_growth(name, structure, float(ratio)))
+        name, ratio = arguments.peak
+        print(peak_growth(name, float(ratio)))
         return
-    rows = [row for name in SHAPES for structure in ("channels", "weights")
-            for row in step_times(name, structure, arguments.passes)]
+    rows = [row for name in SHAPES for row in step_times(name, arguments.passes)]
     memory = []
     for name in SHAPES:
         for ratio in RATIOS:
-            command = [sys.executable, str(HERE / "structured_cpu.py"), "--peak", name, "channels", str(ratio)]
-            answer = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ})
+            command = [sys.executable, str(HERE / "structured_cpu.py"), "--peak", name, str(ratio)]
+            answer = subprocess.run(command, check=True, capture_output=True, text=True)
             memory.append({"model": name, "ratio": ratio, "peak_mib": int(answer.stdout) / 2**20})
     results = {"batch": BATCH, "threads": 1, "torch": torch.__version__, "python": platform.python_version(),
                "machine": platform.processor() or platform.machine(), "steps": rows, "memory": memory}
@@ -123,7 +122,7 @@ def main() -> None:
     arguments.out.write_text(json.dumps(results, indent=1) + "\n")
     for row in rows:
         mark = f"   at most {row['mark']:g}" if row["mark"] else ""
-        print(f"{row['model']:9s} {row['structure']:9s} {row['how']:7s} λ = {row['ratio']:.1f}  {row['ms']:8.2f} ms  "
+        print(f"{row['model']:9s} {row['how']:7s} λ = {row['ratio']:.1f}  {row['ms']:8.2f} ms  "
               f"{row['share']:.2f}{mark}")
     for row in memory:
         print(f"{row['model']:9s} λ = {row['ratio']:.1f}  peak memory {row['peak_mib']:.1f} MiB")

@@ -147,8 +147,8 @@ def whole_round(engine: Engine, rounds: list[RoundInput], local: LocalTraining, 
 def line(row: dict[str, Any]) -> str:
     """A row of timings as a person reads it."""
     mark = f"   at most {row['mark']:g}" if row["mark"] else ""
-    return (f"  {row['model']:9s} {row['precision']:9s} τ = {row['local_steps']}  {row['kind']:9s} {row['ms']:8.3f} ms  "
-            f"{row['share']:.2f}{mark}")
+    return (f"  {row['model']:9s} {row['precision']:9s} τ = {row['local_steps']}  {row['kind']:9s} "
+            f"{row['ms']:8.3f} ms  {row['share']:.2f}{mark}")
 
 
 def main() -> None:

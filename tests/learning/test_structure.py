@@ -86,8 +86,13 @@ def round_of(module, channels, shape, ratios, *, batch=4, runs=1, steps=None):
     lead = (len(run), batch) if steps is None else (len(run), steps, batch)
     inputs = torch.randn(*lead, *shape, generator=generator, dtype=torch.float64)
     labels = torch.randint(3, lead, generator=generator)
-    return RoundInput(weights, ranks, layout.buffers(module).double().repeat(runs, 1), run, list(ratios) * runs, inputs, labels,
-                      channels)
+    buffers = layout.buffers(module).double().repeat(runs, 1)
+    return RoundInput(weights, ranks, buffers, run, list(ratios) * runs, inputs, labels, channels)
+
+
+def masked_round(given):
+    """The same round by masks over the whole model."""
+    return replace(given, structure=None, keep_counts=given.keeps)
 
 
 @pytest.mark.parametrize("name", [*(SHIPPED if FULL else QUICK), *OWN])
@@ -96,7 +101,7 @@ def test_the_small_model_is_the_masked_whole_one(name):
     module, shape, channels = made(name)
     given = round_of(module, channels, shape, RATIOS)
     small = reference.gradients(module, given)
-    masked = reference.gradients(module, replace(given, structure=None))
+    masked = reference.gradients(module, masked_round(given))
     torch.testing.assert_close(small.losses, masked.losses, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(small.client_gradients, masked.client_gradients, rtol=1e-7, atol=1e-7)
     layout, buffers = Layout.of(module), given.buffers[0]
@@ -113,7 +118,7 @@ def test_it_holds_in_float32_too():
     module, shape, channels = made("lenet5")
     given = round_of(module.float(), channels, shape, RATIOS)
     given = replace(given, weights=given.weights.float(), inputs=given.inputs.float(), buffers=given.buffers.float())
-    small, masked = (reference.gradients(module, replace(given, structure=structure)) for structure in (channels, None))
+    small, masked = (reference.gradients(module, own) for own in (given, masked_round(given)))
     torch.testing.assert_close(small.client_gradients, masked.client_gradients, rtol=1e-5, atol=1e-5)
 
 
@@ -154,7 +159,7 @@ def test_units_that_come_along_change_nothing(name):
     counted = channels.buffer_mask(given.ranks[given.run] < torch.tensor(given.keeps)[:, None])
     small = RoundInput(given.weights.gather(1, index), given.ranks.gather(1, index),
                        given.buffers.gather(1, buffer_index), given.run, given.ratios, given.inputs, given.labels,
-                       keeps=given.keeps, counted=counted.gather(1, buffer_index[given.run]))
+                       keep_counts=given.keeps, counted=counted.gather(1, buffer_index[given.run]))
     out = Engine(channels.small_module(widths), precision="float64").gradients(small)
     loop = reference.gradients(module, given)
     torch.testing.assert_close(torch.zeros_like(given.weights).scatter(1, index, out.gradient), loop.gradient,
@@ -206,7 +211,7 @@ def test_masks_are_nested_and_no_larger_than_the_ratio_says(seed, ratios):
 _MADE: list[Channels] = []
 
 
-def CHANNELS() -> Channels:  # noqa: N802  (a constant, made when it is first needed)
+def CHANNELS() -> Channels:
     if not _MADE:
         _MADE.append(made("blocks")[2])
     return _MADE[0]
@@ -226,8 +231,11 @@ def test_every_layer_loses_the_same_share_within_one_unit(name):
 def test_the_cost_curve_is_that_of_the_small_models(name):
     module, shape, channels = made(name)
     curve = cost_curve(module, shape)
-    assert curve.ratio[0] == 0 and curve.bits[0] == curve.flops[0] == 1
-    assert (np.diff(curve.ratio) > 0).all() and (np.diff(curve.bits) < 0).all() and (np.diff(curve.flops) < 0).all()
+    assert curve.ratio[0] == 0
+    assert curve.bits[0] == curve.flops[0] == 1
+    assert (np.diff(curve.ratio) > 0).all()
+    assert (np.diff(curve.bits) < 0).all()
+    assert (np.diff(curve.flops) < 0).all()
     whole = flops_per_sample(module, shape)
     for ratio in RATIOS:
         keep = channels.keep_count(ratio)
@@ -255,11 +263,13 @@ def test_statistics_of_a_round():
     module, shape, channels = made("resnet20")
     given = round_of(module, channels, shape, (0.1, 0.6))
     out = reference.gradients(module, given)
-    alone = [reference.gradients(module, replace(given, run=[0], ratios=[ratio], keeps=[given.keeps[job]],
-                                                 inputs=given.inputs[job:job + 1], labels=given.labels[job:job + 1]))
+    alone = [reference.gradients(module, replace(given, run=[0], ratios=[ratio], inputs=given.inputs[job:job + 1],
+                                                 labels=given.labels[job:job + 1]))
              for job, ratio in enumerate(given.ratios)]
     both, one = (channels.buffer_mask(given.ranks[0] < keep) for keep in reversed(given.keeps))
-    assert (one | ~both).all() and not (one == both).all() and not one.all()
+    assert (one | ~both).all()
+    assert not (one == both).all()
+    assert not one.all()
     mean = (alone[0].buffers[0] + alone[1].buffers[0]) / 2
     torch.testing.assert_close(out.buffers[0][both], mean[both])
     torch.testing.assert_close(out.buffers[0][one & ~both], alone[0].buffers[0][one & ~both])
@@ -351,7 +361,7 @@ def test_what_cannot_be_removed_stays_whole():
     assert channels.graph.names == ("b",)
     given = round_of(module, channels, (4,), (0.0, 0.3))
     given = replace(given, labels=given.labels % 2)
-    small, masked = (reference.gradients(module, replace(given, structure=structure)) for structure in (channels, None))
+    small, masked = (reference.gradients(module, own) for own in (given, masked_round(given)))
     torch.testing.assert_close(small.client_gradients, masked.client_gradients)
     grouped = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=2), nn.ReLU(), nn.Conv2d(4, 6, 3),
                             nn.ReLU(), nn.Conv2d(6, 2, 1), nn.Flatten())

@@ -79,7 +79,8 @@ class RoundMessages:
             job = self.job
             fields["task"] = {"seed": job.seed, "client": client, "model": job.model, "importance": job.importance,
                               "learner": asdict(job.learner), "upload_bits": job.upload_bits,
-                              "structure": job.structure, "input_shape": job.extra["input_shape"], "classes": job.extra["classes"]}
+                              "structure": job.structure, "input_shape": job.extra["input_shape"],
+                              "classes": job.extra["classes"]}
             blobs["state"] = bytes(save_tensors({name: tensor.detach().cpu().float().flatten() for name, tensor
                                                  in model.state(0).items() if name != "ranks" and tensor.numel()}))
         elif self._last is not None:

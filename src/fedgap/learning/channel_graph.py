@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.passes.shape_prop import ShapeProp
 from torch.nn import functional
+from torch.nn.modules.conv import _ConvNd
 
 from fedgap.errors import InputError
 from fedgap.learning.models.layout import Layout
@@ -146,7 +147,7 @@ class _Walk:
             return _FIXED
         if node.op == "call_module":
             part = self.modules[str(node.target)]
-            if type(part) in (*_CONVOLUTIONS, nn.Linear):
+            if isinstance(part, nn.Linear | _ConvNd) and type(part) in (*_CONVOLUTIONS, nn.Linear):
                 return self._layer(node, str(node.target), part)
             if type(part) in _NORMS:
                 return self._norm(node, str(node.target))
@@ -162,7 +163,7 @@ class _Walk:
                 return self._flattened(inputs[0])
             if self._averages(node):
                 return self.units[inputs[0]]
-            if node.target == "size" or node.target is getattr:  # a shape, not a value
+            if node.target == "size" or (node.target is getattr and node.args[1] == "shape"):  # not a value
                 return _FIXED
         return self._whole(inputs, _reason(node))
 
@@ -174,23 +175,21 @@ class _Walk:
                 group.whole = f"{group.name}: {why}"
         return _FIXED
 
-    def _layer(self, node: fx.Node, name: str, part: nn.Module) -> _Units:
+    def _layer(self, node: fx.Node, name: str, part: nn.Linear | _ConvNd) -> _Units:
         source = node.all_input_nodes[0]
         weight, shape = f"{name}.weight", _shape(node)
-        linear = isinstance(part, nn.Linear)
-        self.flops[weight] = (self.flops.get(weight, 0) +
-                              2 * prod(shape[1:]) * prod(getattr(part, "weight").shape[1:]))
-        trained = weight in self.trained and (getattr(part, "bias") is None or f"{name}.bias" in self.trained)
+        self.flops[weight] = self.flops.get(weight, 0) + 2 * prod(shape[1:]) * prod(part.weight.shape[1:])
+        trained = weight in self.trained and (part.bias is None or f"{name}.bias" in self.trained)
         why = ("is not trained" if not trained else "is used more than once" if self.calls[name] > 1 else
                "shares its weights" if name in self.shared else
-               "is a grouped convolution" if not linear and getattr(part, "groups") > 1 else
-               "reads more than one feature dimension" if linear and len(shape) != 2 else "")
+               "is a grouped convolution" if isinstance(part, _ConvNd) and part.groups > 1 else
+               "reads more than one feature dimension" if isinstance(part, nn.Linear) and len(shape) != 2 else "")
         if why:
             return self._whole([source], f"{name} {why}")
         read = self.units[source]
         if read.group is not None:
             read.group.slices.append((weight, 1, read.repeat))
-        group = _Group(name, getattr(part, "weight").shape[0])
+        group = _Group(name, part.weight.shape[0])
         group.slices += [(weight, 0, 1)] + ([(f"{name}.bias", 0, 1)] if f"{name}.bias" in self.trained else [])
         self.groups.append(group)
         return _Units(group)

@@ -44,8 +44,8 @@ What the rest of a round means with local steps and server state:
 - A client is accepted if all its losses and its update are finite.
 - **Uploads** carry u for the kept weights, as they carried the gradient.
 
-With ``structure`` :class:`~fedgap.learning.structure.Channels` a client's model is really smaller, and computes what the
-masked whole model would. Only BatchNorm differs: a client has no statistics of a channel that it removed, so a
+With ``structure`` :class:`~fedgap.learning.structure.Channels` a client's model is really smaller, and computes what
+the masked whole model would. Only BatchNorm differs: a client has no statistics of a channel that it removed, so a
 channel's statistics are averaged over the clients that kept it, and stay as they were where none did.
 """
 
@@ -99,8 +99,9 @@ class RoundInput:
     and labels are one tensor each, (K, Z, ...), or, where clients have batch sizes of their own, lists of K tensors.
     With local steps a job has τ batches of one size: ``inputs[j]`` (τ, Z, *shape), ``labels[j]`` (τ, Z).
 
-    ``structure`` says what is pruned; without one single weights are. ``keeps`` are the weights that each job keeps, by
-    default what its ratio says. ``counted`` (K, B) bool, if given, says which of a job's buffers count in the mean.
+    ``structure`` says what is pruned; without one single weights are. ``keep_counts``, if given, are the weights that
+    each job keeps, whatever its ratio says. ``counted`` (K, B) bool, if given, says which of a job's buffers count in
+    the mean.
     """
 
     weights: Tensor
@@ -111,7 +112,7 @@ class RoundInput:
     inputs: Tensor | Sequence[Tensor]
     labels: Tensor | Sequence[Tensor]
     structure: Structure | None = None
-    keeps: Sequence[int] = ()
+    keep_counts: Sequence[int] | None = None
     counted: Tensor | None = None
 
     def __post_init__(self) -> None:
@@ -124,10 +125,15 @@ class RoundInput:
                              f"{tuple(self.weights.shape)}, {tuple(self.ranks.shape)} and {tuple(self.buffers.shape)}")
         if jobs and not 0 <= min(self.run) <= max(self.run) < runs:
             raise ValueError(f"a job's run lies in 0..{runs - 1}")
-        if not self.keeps:
-            keeps = ([keep_count(ratio, self.weights.shape[1]) for ratio in self.ratios] if self.structure is None else
-                     [self.structure.keep_count(ratio) for ratio in self.ratios])
-            object.__setattr__(self, "keeps", keeps)
+
+    @property
+    def keeps(self) -> Sequence[int]:
+        """Parameters kept by each job: round((1 − λ)·M) of single weights, a few less where channels are kept."""
+        if self.keep_counts is not None:
+            return self.keep_counts
+        if self.structure is not None:
+            return [self.structure.keep_count(ratio) for ratio in self.ratios]
+        return [keep_count(ratio, self.weights.shape[1]) for ratio in self.ratios]
 
     def check_steps(self, local: LocalTraining, rates: Tensor) -> None:
         """Reject batches that are not those of ``local.steps`` steps, and ``rates`` that are not one for each run."""

@@ -39,13 +39,13 @@ class _ClientModel:
         return buffers if self.counted is None else before.masked_scatter(self.counted, buffers)
 
 
-def _client_model(module: nn.Module, layout: Layout, round_input: RoundInput, job: int) -> _ClientModel:
+def _client_model(module: nn.Module, layout: Layout, round_input: RoundInput, job: int, keep: int) -> _ClientModel:
     run, structure = round_input.run[job], round_input.structure
-    mask = round_input.ranks[run] < round_input.keeps[job]
+    mask = round_input.ranks[run] < keep
     weights, buffers = round_input.weights[run], round_input.buffers[run]
     if not isinstance(structure, Channels):
         return _ClientModel(module, layout, weights * mask, mask, buffers, None)
-    small, counted = structure.small_module(structure.widths_of(round_input.keeps[job])), structure.buffer_mask(mask)
+    small, counted = structure.small_module(structure.widths_of(keep)), structure.buffer_mask(mask)
     return _ClientModel(small, Layout.of(small), weights[mask], mask, buffers[counted], counted)
 
 
@@ -64,13 +64,13 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
             bfloat16: bool = False) -> RoundOutput:
     """A round with local steps, of each run's rate η in ``rates`` (R,); see :mod:`fedgap.learning.contract`."""
     round_input.check_steps(local, rates)
-    layout = Layout.of(module)
+    layout, keeps = Layout.of(module), round_input.keeps
     device = round_input.weights.device
     losses, finite, client_updates, client_buffers = [], [], [], []
     counted: list[Tensor | None] = []
     frozen = {name: parameter for name, parameter in module.named_parameters() if not parameter.requires_grad}
     for job, run in enumerate(round_input.run):
-        model = _client_model(module, layout, round_input, job)
+        model = _client_model(module, layout, round_input, job, keeps[job])
         model.module.train()
         keep = torch.ones_like(model.start) if model.smaller else model.mask
         buffers = {name: value.clone() for name, value in module.named_buffers()}
@@ -106,7 +106,7 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
 
     gradient, buffers_after = torch.zeros_like(round_input.weights), round_input.buffers.clone()
     accepted = torch.zeros(len(round_input.weights), dtype=torch.int64, device=device)
-    kept, keeps = torch.zeros(len(round_input.weights), dtype=torch.int32, device=device), round_input.keeps
+    kept = torch.zeros(len(round_input.weights), dtype=torch.int32, device=device)
     for run in range(len(round_input.weights)):
         jobs = [j for j, owner in enumerate(round_input.run) if owner == run and finite[j]]
         accepted[run] = len(jobs)

@@ -9,9 +9,9 @@ long as with the whole model.
 **Channels.** A client keeps whole units (neurons of linear layers, channels of convolutions) and computes with a model
 that is really smaller. Which units can be removed is :mod:`fedgap.learning.channel_graph`'s answer. They are removed
 one by one in a fixed order of layers: the j-th unit of a layer of C units goes when the share (j − ½)/C is reached, so
-that all layers lose the same share, rounded to whole units, and each keeps at least one. Which unit of the layer goes is
-for importance to say: the one with the least sum of its weights' scores. So the possible sizes of the model, its bits
-and its FLOPs are known before training; a client takes the largest size of at most round((1 − λ)·M) weights.
+that all layers lose the same share, rounded to whole units, and each keeps at least one. Importance says which unit of
+the layer goes: the one with the least sum of its weights' scores. So the possible sizes of the model, its bits and its
+FLOPs are known before training; a client takes the largest size of at most round((1 − λ)·M) weights.
 
 A weight goes with the first of its units (its output's or its input's), and its rank is the number of weights that stay
 longer. So whoever keeps k weights keeps those of rank below k, as with single weights (:mod:`fedgap.learning.masks`):
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from fedgap.errors import InputError
 from fedgap.learning import masks
-from fedgap.learning.channel_graph import KEY, ChannelGraph, channel_graph, kept_shape, unit_numbers
+from fedgap.learning.channel_graph import KEY, channel_graph, kept_shape, unit_numbers
 from fedgap.learning.models.layout import Layout
 from fedgap.learning.sizes import forward_flops
 

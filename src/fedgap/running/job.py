@@ -160,12 +160,13 @@ class Job:
     @property
     def kind(self) -> str:
         """Jobs of one kind can be trained together: one model, data set, device, number format, accounting,
-        aggregator, pruned structure and learner. Rates and their schedules, label probabilities, initial weights and rules for stopping may differ.
+        aggregator, pruned structure and learner. Rates and their schedules, label probabilities, initial weights and
+        rules for stopping may differ.
         """
         learner = replace(self.learner, rate=0.0, server_rate=0.0, rounds=1, schedule="constant", warm_up=0.0)
         return json.dumps([self.model, self.data_sha256, self.engine, self.device, self.precision, self.threads,
-                           self.accounting, self.checkpoint_every, self.aggregator, asdict(learner),
-                           self.batches == "as_is", self.weighting, self.upload_bits, self.structure], sort_keys=True)
+                           self.accounting, self.checkpoint_every, self.aggregator, self.structure, asdict(learner),
+                           self.batches == "as_is", self.weighting, self.upload_bits], sort_keys=True)
 
     def save(self, folder: Path) -> None:
         """Write ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""

@@ -86,7 +86,7 @@ class SmallModels(Generic[EngineKind]):
             small = RoundInput(weights[here.runs].gather(1, index), ranks[here.runs].gather(1, index),
                                buffers[here.runs].gather(1, buffer_index), size.places,
                                [round_input.ratios[job] for job in size.jobs], _take(round_input.inputs, size.jobs),
-                               _take(round_input.labels, size.jobs), keeps=size.keeps,
+                               _take(round_input.labels, size.jobs), keep_counts=size.keeps,
                                counted=has.gather(1, buffer_index[here.places]) if buffers.shape[1] else None)
             engine = self._engine(size.widths)
             out = (engine.gradients(small, per_client=per_client) if local is None else
@@ -111,7 +111,7 @@ class SmallModels(Generic[EngineKind]):
             if len(self._divisions) >= _DIVISIONS:
                 self._divisions.clear()
             by_widths: dict[tuple[int, ...], list[int]] = {}
-            for job, keep in enumerate(round_input.keeps):
+            for job, keep in enumerate(key[1]):
                 by_widths.setdefault(self._computed_widths(keep), []).append(job)
             self._divisions[key] = [self._size(widths, jobs, *key) for widths, jobs in by_widths.items()]
         return self._divisions[key]
