@@ -256,7 +256,7 @@ def test_with_channels_a_run_resumes_bit_identically(small, tmp_path, engine):
     experiment = small("rounds=7", "checkpoint_every=100", "mode=practical", "pruning.structure=channels",
                        "learning.local_steps=2", "learning.upload_bits=8", f"engine.kind={engine}",
                        "pruning.accounting=measured")
-    plan = planned(experiment, (1, range(10), 0.0), (6, range(4), [0.3, 0.3, 0.45, 0.5]))
+    plan = planned(experiment, (1, range(10), 0.0), (6, range(4), [0.3, 0.3, 0.45, 0.5] + 6 * [0.0]))
     whole = train(experiment, tmp_path / "whole", plan=plan)
 
     def interrupt(position, job, events):

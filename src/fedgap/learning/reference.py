@@ -72,7 +72,6 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
     for job, run in enumerate(round_input.run):
         model = _client_model(module, layout, round_input, job, keeps[job])
         model.module.train()
-        keep = torch.ones_like(model.start) if model.smaller else model.mask
         buffers = {name: value.clone() for name, value in module.named_buffers()}
         buffers |= {name: value.clone() for name, value in model.layout.split_buffers(model.buffers).items()}
         start = weights = model.start
@@ -88,7 +87,8 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
             if local.proximal:
                 objective = loss + local.proximal / 2 * (weights - start).square().sum()
             (gradient,) = torch.autograd.grad(objective, weights)
-            gradient = gradient * keep
+            if not model.smaller:
+                gradient = gradient * model.mask
             if local.clip_norm is not None:
                 gradient = gradient * min(1.0, local.clip_norm / (float(gradient.norm()) + CLIP_MARGIN))
             if directions and local.momentum:
