@@ -377,7 +377,8 @@ def drops():
     ("model.name=unfit:drops", "model: layer 1 is dropout"),
     ("model.name=unfit:missing", "model.name: unfit:missing cannot be imported"),
     ("pruning.structure=channels model.name=unfit:single", "pruning.structure: channels needs a convolution or linear"),
-    ("pruning.structure=channels scenario.pruning.max_ratio=0.99", "scenario.pruning.max_ratio: must be at most 0.9842"),
+    ("pruning.structure=channels scenario.pruning.max_ratio=0.99",
+     "scenario.pruning.max_ratio: must be at most 0.9842"),
     ("model.arguments={hiden: 3}", "model.arguments.hiden: mlp takes no such argument"),
 ])
 def test_a_model_that_does_not_fit_is_named_before_anything_is_written(small, tmp_path, monkeypatch, override, says):

@@ -243,7 +243,7 @@ def _flat_arguments(node: fx.Node) -> list[Any]:
 def _shape(node: fx.Node) -> tuple[int, ...]:
     """The shape of a node's value for two samples; () where it is not one tensor."""
     meta = node.meta.get("tensor_meta")
-    return tuple(meta.shape) if hasattr(meta, "shape") else ()
+    return tuple(meta.shape) if meta is not None and hasattr(meta, "shape") else ()
 
 
 _ADDITIONS: tuple[str | Callable[..., Any], ...] = (operator.add, operator.iadd, torch.add, "add", "add_")

@@ -108,8 +108,8 @@ def sensitivity(objective: Objective, weights: Tensor, inputs: Tensor, labels: T
                 scores: Tensor, structure: Structure | None = None) -> float:
     """‖∇L(ω) − ∇L(ω̃)‖²/λ for ω̃ = ω without the λ = ``ratio`` least important weights by ``scores`` (M,), as
     ``structure`` has it; single weights without one."""
-    structure = structure or Weights(len(weights))
-    pruned = weights * (structure.ranks(scores) < structure.keep_count(ratio))
+    pruning = Weights(len(weights)) if structure is None else structure
+    pruned = weights * (pruning.ranks(scores) < pruning.keep_count(ratio))
     difference = gradient(objective, weights, inputs, labels) - gradient(objective, pruned, inputs, labels)
     return float(difference.double().square().sum()) / ratio
 

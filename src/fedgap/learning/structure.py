@@ -49,8 +49,9 @@ _TOLERANCE = 1e-9  # of the small model's logits in float64, relative to the lar
 class Structure(Protocol):
     """What a client with pruning ratio λ keeps of M weights."""
 
-    size: int
-    """M."""
+    @property
+    def size(self) -> int:
+        """M."""
 
     def keep_count(self, ratio: float) -> int:
         """How many weights a client with this ratio keeps."""
@@ -112,8 +113,8 @@ class Channels:
         """``widths`` (E + 1, groups): those of every possible size, from the whole model to the smallest."""
         self.sizes = self._count(dict(zip(self.layout.names, self.layout.shapes, strict=True)))
         """The weights of every possible size, (E + 1,), falling."""
-        widths = [tuple(row) for row in self.widths.tolist()]
-        self._widths_by_size = dict(zip(self.sizes.tolist(), widths, strict=True))
+        self._widths_by_size: dict[int, tuple[int, ...]] = dict(
+            zip(self.sizes.tolist(), map(tuple, self.widths.tolist()), strict=True))
         self._position_ranks = [[0] * width for width in graph.widths]
         """By group: the rank of the unit at each position of the layer's ranking; the first one is never removed."""
         for (group, position), left in zip(removals, self.sizes[1:].tolist(), strict=True):
@@ -128,7 +129,8 @@ class Channels:
 
     def _count(self, shapes: dict[str, torch.Size]) -> NDArray[np.int64]:
         """Entries of these tensors at every size, (E + 1,)."""
-        return np.sum([self._scaled(prod(shape), name) for name, shape in shapes.items()], axis=0, dtype=np.int64)
+        counts = [self._scaled(prod(shape), name) for name, shape in shapes.items()]
+        return np.asarray(np.sum(counts, axis=0), dtype=np.int64)
 
     def _scaled(self, whole: int, name: str) -> NDArray[np.int64]:
         """A number that is proportional to each width that the tensor ``name`` has, at every size."""
@@ -147,7 +149,8 @@ class Channels:
         :func:`~fedgap.learning.sizes.flops_per_sample`."""
         layers = self.graph.flops
         rest = forward_flops(self.module, self.input_shape) - sum(layers.values())
-        return rest + np.sum([self._scaled(amount, name) for name, amount in layers.items()], axis=0, dtype=np.float64)
+        counts = [self._scaled(amount, name) for name, amount in layers.items()]
+        return np.asarray(rest + np.sum(counts, axis=0), dtype=np.float64)
 
     def keep_count(self, ratio: float) -> int:
         """The largest size of at most round((1 − λ)·M) weights; the smallest where there is none."""
@@ -242,7 +245,8 @@ class Channels:
         weights = torch.arange(self.size)
         owners = torch.cat([output, read])
         order = owners.argsort(stable=True)
-        members = torch.cat([weights, weights])[order].split(torch.bincount(owners, minlength=never + 1).tolist())
+        members = torch.split(torch.cat([weights, weights])[order],
+                              torch.bincount(owners, minlength=never + 1).tolist())
         by_form: dict[tuple[int, int], list[int]] = {}
         for group, width in enumerate(widths):
             by_form.setdefault((width, len(members[firsts[group]])), []).append(group)
