@@ -16,7 +16,7 @@ from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning import codec
 from fedgap.learning.codec import HEADER_BYTES, encode
 from fedgap.learning.importance import _SILENT
-from fedgap.learning.masks import digest, keep_count, mask
+from fedgap.learning.masks import digest, keep_count
 from fedgap.learning.models import build
 from fedgap.running.loop import Rounds
 from fedgap.running.run import DEPLOY_COMMAND
@@ -53,6 +53,18 @@ class Silent(nn.Module):
         return self.layers(x)
 
 
+class Wide(nn.Module):
+    """BatchNorm on channels that can be removed."""
+
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 8, 5, stride=3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(),
+                                    nn.Linear(512, 12), nn.ReLU(), nn.Linear(12, classes))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
 def masks_of(folder):
     """The masks' digests of every round of a simulated run, by stepping through it again."""
     from fedgap.running.run import Run, open_data
@@ -62,7 +74,7 @@ def masks_of(folder):
     for s in range(run.job.rounds):
         rounds.step()
         g = run.job.schedule[s]
-        found.append([digest(mask(rounds.model.ranks[0], float(run.job.ratio[g, n]))).hex()
+        found.append([digest(rounds.model.ranks[0] < rounds.structure.keep_count(float(run.job.ratio[g, n]))).hex()
                       for n in np.flatnonzero(run.job.selected[g])])
         rounds.drain()
     return found
@@ -94,6 +106,33 @@ def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
     skipped = {"wall_s", "generalization_gap"}
     assert {k: v for k, v in run.summary.items() if k not in skipped} == {
         k: v for k, v in simulated.summary.items() if k not in skipped}
+
+
+@pytest.mark.parametrize(("model", "bits"), [("lenet5", 32), ("tests.deploy.test_session:Wide", 8)])
+def test_channels_are_the_simulators_bit_for_bit(fleet, tmp_path, model, bits):
+    """Local steps, server momentum and statistics of channels that some clients removed included. A node that loses its
+    copy in round 2 is sent the state, and goes on with the same small model."""
+    bytes_of = {"lenet5": 44426}
+    nodes = fleet(4, "pruning.structure=channels", f"model.name={model}", "mode=practical", "scheme=proposed",
+                  "learning.local_steps=2", f"learning.upload_bits={bits}", "budget.energy_j=0.9",
+                  f"budget.delay_s={2.6 if bits == 32 else 1.4}")
+
+    def forget(request, answer):
+        if request.fields.get("round") == 2:
+            nodes.nodes[FIRST + 2] = nodes.fresh(2)
+        return answer.to_bytes()
+
+    nodes.spoil[2] = forget
+    run = nodes.session().run()
+    simulated = train(Experiment.load(run.folder / "config.yaml"), tmp_path / "simulated")
+    assert len({ratio for e in run.history for ratio in e["pruning_ratio"] if ratio > 0.05}) > 1
+    assert [e["masks"] for e in run.history] == masks_of(simulated.folder)
+    same_model(run.folder, simulated.folder)
+    for event in run.history:
+        assert "rejected" not in event
+        assert "indices" not in event
+        for ratio, sent in zip(event["pruning_ratio"], event["client_uploaded_bytes"], strict=True):
+            assert model not in bytes_of or sent <= HEADER_BYTES + 4 * keep_count(ratio, bytes_of[model])
 
 
 def test_an_aggregator_and_an_importance_rule_from_outside_are_the_simulators_bit_for_bit(fleet, tmp_path):

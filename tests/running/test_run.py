@@ -24,6 +24,7 @@ from fedgap.running.prepare import divide, prepare
 from fedgap.running.run import Run, execute, main
 from fedgap.running.train_and_resume import resume, train, write_run
 from fedgap.streams import stream_seed
+from fedgap.upload_size import upload_bytes
 from tests.running.plans import by_hand
 
 FILES = ["checkpoint", "config.yaml", "job", "model.safetensors", "model_card.md", "plan.json", "rounds.jsonl",
@@ -249,6 +250,27 @@ def test_interrupting_leaves_everything_on_disk_and_resuming_ends_bit_identicall
     assert results(resume(cut.folder).folder) == results(whole.folder)  # a finished run is returned as it is
 
 
+@pytest.mark.parametrize("engine", ["loop", "stacked"])
+def test_with_channels_a_run_resumes_bit_identically(small, tmp_path, engine):
+    """Local steps, server momentum, small uploads, clients of several sizes. Nobody keeps all of the model."""
+    experiment = small("rounds=7", "checkpoint_every=100", "mode=practical", "pruning.structure=channels",
+                       "learning.local_steps=2", "learning.upload_bits=8", f"engine.kind={engine}",
+                       "pruning.accounting=measured")
+    plan = planned(experiment, (1, range(10), 0.0), (6, range(4), [0.3, 0.3, 0.45, 0.5] + 6 * [0.0]))
+    whole = train(experiment, tmp_path / "whole", plan=plan)
+
+    def interrupt(position, job, events):
+        if events[-1]["round"] == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(experiment, tmp_path / "cut", plan=plan, on_events=interrupt)
+    assert results(resume(tmp_path / "cut").folder) == results(whole.folder)
+    # 784 - 64 - 10 with h of 64 neurons has 795·h + 10 weights; λ = 0.3 leaves 44 and λ = 0.5 leaves 31.
+    assert whole.summary["kept_weights"] == 795 * 44 + 10
+    assert whole.history[-1]["uploaded_bits"] == sum(8 * upload_bytes(795 * h + 10, 8) for h in (44, 44, 35, 31))
+
+
 def test_losses_may_stay_on_the_device_for_some_rounds(small, tmp_path, monkeypatch):
     """What an accelerator does (events read in blocks) gives the same files."""
     experiment = small("rounds=11")
@@ -342,6 +364,9 @@ def narrow():
 def empty():
     return nn.Flatten()
 
+def single():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
 def drops():
     return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(784, 10))
 """
@@ -353,13 +378,16 @@ def drops():
     ("model.name=unfit:empty", "model: unfit:empty has no parameters to train"),
     ("model.name=unfit:drops", "model: layer 1 is dropout"),
     ("model.name=unfit:missing", "model.name: unfit:missing cannot be imported"),
+    ("pruning.structure=channels model.name=unfit:single", "pruning.structure: channels needs a convolution or linear"),
+    ("pruning.structure=channels scenario.pruning.max_ratio=0.99",
+     "scenario.pruning.max_ratio: must be at most 0.9842"),
     ("model.arguments={hiden: 3}", "model.arguments.hiden: mlp takes no such argument"),
 ])
 def test_a_model_that_does_not_fit_is_named_before_anything_is_written(small, tmp_path, monkeypatch, override, says):
     (tmp_path / "unfit.py").write_text(MODELS)
     monkeypatch.syspath_prepend(str(tmp_path))
     sys.modules.pop("unfit", None)
-    experiment = small("rounds=2", override)
+    experiment = small("rounds=2", *([override] if "{" in override else override.split()))
     with pytest.raises(InputError, match=says):
         train(experiment, tmp_path / "run", plan=planned(experiment, (2, [0], 0.0)))
     assert not (tmp_path / "run").exists()

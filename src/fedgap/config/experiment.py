@@ -67,7 +67,7 @@ class Experiment(Document):
     learning: LearningChoice = LearningChoice()
     """How clients and server learn, where it differs from the scenario."""
     pruning: PruningChoice = PruningChoice()
-    """How weights are ranked and what an upload is charged for."""
+    """What is pruned, how it is ranked, and what an upload is charged for."""
     mode: mode_defaults.Mode | None = None
     """as_printed, repaired (the default, unless the scenario has a mode), or practical: defaults for keys left out."""
     statement: mode_defaults.Statement | None = None
@@ -266,6 +266,8 @@ class Experiment(Document):
         document["learning"] = {key: value for key, value in learner.items() if (key, value) != ("aggregator", "mean")}
         if not self.data.validation:
             del document["data"]["validation"]
+        if self.pruning.structure == "weights":
+            del document["pruning"]["structure"]
         for section in ("learning", "stop"):
             if not document[section]:
                 del document[section]

@@ -79,8 +79,10 @@ class LearningChoice(LearnerKeys):
 
 
 class PruningChoice(Section):
-    """How weights are ranked and what an upload is charged for."""
+    """What is pruned, how it is ranked, and what an upload is charged for."""
 
+    structure: Literal["weights", "channels"] = "weights"
+    """What is removed: single weights, or whole neurons and channels, so that the client's model is really smaller."""
     importance: Annotated[str, Named(IMPORTANCE)] = "taylor"
     """taylor (the paper's: gradient times weight), magnitude, random, or package.module:NAME."""
     remember: Truth | None = None

@@ -29,11 +29,12 @@ from fedgap.learning.data.batches import draw_weighted_batches
 from fedgap.learning.data.label_sampling import cumulative_probabilities
 from fedgap.learning.global_model import GlobalModel
 from fedgap.learning.learner import Learner, ServerUpdate
-from fedgap.learning.masks import digest, keep_count
+from fedgap.learning.masks import digest
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
 from fedgap.learning.stacked_importance import Importances
 from fedgap.learning.stochastic_rounding import upload_keys
+from fedgap.learning.structure import Channels, Structure, structure_of
 from fedgap.registry import IMPORTANCE, MODELS, Registry
 from fedgap.streams import stream_seed
 from fedgap.upload_size import UPLOAD_BITS
@@ -63,6 +64,7 @@ class _ModelCopy:
     run: str
     module: torch.nn.Module
     layout: Layout
+    structure: Structure
     key: NDArray[np.uint64]
     upload_key: int
     upload_bits: int
@@ -111,12 +113,12 @@ class Node:
         ratio = request.number("ratio")
         if not 0.0 <= ratio <= 1.0:
             raise PacketError(f"ratio: must lie in [0, 1], not {ratio}")
-        keep, model = keep_count(ratio, copy.layout.size), copy.model
+        keep, model, structure = copy.structure.keep_count(ratio), copy.model, copy.structure
         ranks = model.rank(keep < copy.layout.size)
         if number >= copy.learner.rounds:
             raise PacketError(f"round: the run has {copy.learner.rounds} rounds; there is no {number}")
         inputs, labels = self._batches(copy, number, request.whole("batch"), request.blobs.get("labels"))
-        given = RoundInput(model.weights, ranks, model.buffers, (0,), (ratio,), inputs[None], labels[None])
+        given = RoundInput(model.weights, ranks, model.buffers, (0,), (ratio,), inputs[None], labels[None], structure)
         out = reference.updates(copy.module, given, copy.learner.local, model.client_rates)
         if not bool(out.finite[0]):
             return Packet({"status": "not finite", "round": number})
@@ -127,7 +129,8 @@ class Node:
                         key=copy.upload_key)
         blobs = {"upload": upload}
         if copy.layout.buffer_size:
-            blobs["buffers"] = floats_to_bytes(out.buffers[0])
+            own = structure.buffer_mask(mask) if isinstance(structure, Channels) else slice(None)
+            blobs["buffers"] = floats_to_bytes(out.buffers[0, own])
         return Packet({"status": "done", "round": number, "loss": float(out.losses[0]),
                        "seconds": time.perf_counter() - began}, blobs)
 
@@ -172,6 +175,7 @@ class Node:
             module = build(**task["model"], input_shape=task["input_shape"], classes=int(task["classes"]),
                            seed=stream_seed(seed, "model"))
             layout = Layout.of(module)
+            structure = structure_of(task.get("structure", "weights"), module, task["input_shape"])
             importance = Importances([task["importance"]], [stream_seed(seed, "selection")], torch.device("cpu"))
             learner, bits, client = Learner(**task["learner"]), task["upload_bits"], [int(task["client"])]
             weights = torch.zeros(1, layout.size)
@@ -181,9 +185,9 @@ class Node:
             keys = batch_keys(seed, client), int(upload_keys(seed, client)[0])
         except (KeyError, TypeError, ValueError) as error:
             raise PacketError(f"task: cannot be understood ({error})") from None
-        model = GlobalModel(weights, torch.zeros(1, layout.buffer_size), importance, update)
+        model = GlobalModel(weights, torch.zeros(1, layout.buffer_size), importance, update, structure.ranks)
         model.load([_read_state(state, layout, update)], number)
-        return _ModelCopy(run, module, layout, *keys, bits, learner, model)
+        return _ModelCopy(run, module, layout, structure, *keys, bits, learner, model)
 
     def _check_allowed(self, registry: Registry, name: object) -> None:
         """Refuse code that the server names and this node's operator has not allowed, before anything is imported."""

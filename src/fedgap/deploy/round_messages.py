@@ -15,9 +15,11 @@ from fedgap.deploy.node import floats_from_bytes, floats_to_bytes
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.learning.aggregators import aggregate, load_aggregator, mean, weighted_mean
 from fedgap.learning.codec import HEADER_BYTES, Upload, decode, encode
+from fedgap.learning.contract import mean_buffers
 from fedgap.learning.global_model import GlobalModel
-from fedgap.learning.masks import digest, keep_count
+from fedgap.learning.masks import digest
 from fedgap.learning.models.layout import Layout
+from fedgap.learning.structure import Channels, Structure
 from fedgap.running.clients import Update
 from fedgap.running.job import Job
 from fedgap.upload_size import upload_bytes
@@ -47,8 +49,8 @@ def most_answer_bytes(layout: Layout) -> int:
 class RoundMessages:
     """Messages of one run. ``run`` names it towards the nodes, ``plan`` is its plan's hash."""
 
-    def __init__(self, job: Job, layout: Layout, *, run: str, plan: str) -> None:
-        self.job, self.run, self.plan, self._layout = job, run, plan, layout
+    def __init__(self, job: Job, layout: Layout, structure: Structure, *, run: str, plan: str) -> None:
+        self.job, self.run, self.plan, self._layout, self._structure = job, run, plan, layout, structure
         self._aggregator = load_aggregator(job.aggregator)
         self._last: bytes | None = None  # the last round's direction, for nodes that are up to date
         self._last_indices: bytes | None = None  # the same with indices, for nodes whose floats differ
@@ -62,7 +64,7 @@ class RoundMessages:
 
     def mask(self, model: GlobalModel, client: int) -> Tensor:
         """The client's mask (M,) in the current round, as rebuilt here."""
-        return (model.ranks[0] < keep_count(self.ratio(model, client), self._layout.size)).cpu()
+        return (model.ranks[0] < self._structure.keep_count(self.ratio(model, client))).cpu()
 
     def request(self, model: GlobalModel, client: int, *, state: bool, indices: bool,
                 settings: Mapping[str, float] | None) -> Packet:
@@ -77,7 +79,8 @@ class RoundMessages:
             job = self.job
             fields["task"] = {"seed": job.seed, "client": client, "model": job.model, "importance": job.importance,
                               "learner": asdict(job.learner), "upload_bits": job.upload_bits,
-                              "input_shape": job.extra["input_shape"], "classes": job.extra["classes"]}
+                              "structure": job.structure, "input_shape": job.extra["input_shape"],
+                              "classes": job.extra["classes"]}
             blobs["state"] = bytes(save_tensors({name: tensor.detach().cpu().float().flatten() for name, tensor
                                                  in model.state(0).items() if name != "ranks" and tensor.numel()}))
         elif self._last is not None:
@@ -102,15 +105,22 @@ class RoundMessages:
         data, layout = answer.blob("upload"), self._layout
         upload = decode(data, size=layout.size, round=model.round, plan=self.plan, mask=self.mask(model, client),
                         bits=self.job.upload_bits)
-        kept = keep_count(self.ratio(model, client), layout.size)
+        kept = self._structure.keep_count(self.ratio(model, client))
         if int(upload.mask.sum()) != kept:
             raise PacketError(f"{int(upload.mask.sum())} weights are kept; the plan says {kept}")
         buffers = torch.zeros(0)
         if layout.buffer_size:
-            buffers = floats_from_bytes(answer.blob("buffers"), layout.buffer_size)
+            buffers = self._whole_buffers(answer.blob("buffers"), upload.mask)
         nested = len(data) == upload_bytes(kept, self.job.upload_bits)
         return AcceptedUpdate(upload, buffers, answer.number("loss"), answer.number("seconds"),
                               sum(map(len, answer.blobs.values())), not nested)
+
+    def _whole_buffers(self, data: bytes, mask: Tensor) -> Tensor:
+        """A client's buffers (B,), 0 for those of channels that it removed."""
+        if not isinstance(self._structure, Channels):
+            return floats_from_bytes(data, self._layout.buffer_size)
+        own = self._structure.buffer_mask(mask)
+        return torch.zeros(self._layout.buffer_size).masked_scatter(own, floats_from_bytes(data, int(own.sum())))
 
     def aggregate(self, model: GlobalModel, arrived: Mapping[int, AcceptedUpdate]) -> Update | None:
         """The round's update of what arrived, which the next requests carry; None where nothing did."""
@@ -127,7 +137,9 @@ class RoundMessages:
             direction = aggregate(self._aggregator, updates, masks)
         direction, known, buffers = direction.to(model.weights), masks.any(0), model.buffers
         if self._layout.buffer_size:
-            statistics = torch.stack([update.buffers for update in accepted]).sum(0) / len(accepted)
+            counted = self._structure.buffer_mask(masks) if isinstance(self._structure, Channels) else None
+            statistics = mean_buffers(torch.stack([update.buffers for update in accepted]), counted,
+                                      model.buffers[0].cpu().float())
             buffers = statistics.to(model.buffers)[None]
         self._known = int(known.sum())
         # A node whose floats differ keeps weights that the others cannot know from their own ranking.

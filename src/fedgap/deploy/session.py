@@ -22,6 +22,7 @@ from fedgap.files import remove_torn
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
+from fedgap.learning.structure import structure_of
 from fedgap.planning.plan import Plan
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog
@@ -90,7 +91,8 @@ class Session:
         if job.weights is not None and not all(p.requires_grad for p in module.parameters()):
             raise InputError("model.weights: nodes receive the trained weights only, and this model has frozen ones")
         layout = Layout.of(module)
-        messages = RoundMessages(job, layout, run=run_id, plan=f"{plan.scenario_hash} {run_id}")
+        structure = structure_of(job.structure, module, self.dataset.shape)
+        messages = RoundMessages(job, layout, structure, run=run_id, plan=f"{plan.scenario_hash} {run_id}")
         self._names = {name: n for n, name in enumerate(job.names)}
         self._clients = NodeClients(self.transport, self.patience, plan, messages, self._news, self._greet)
         for node in self.profiles:

@@ -60,6 +60,7 @@ def training_key(job: Job) -> str:
         job.accounting, job.faults.to_dict(), digest(keeps[job.schedule]), digest(job.batch_size), digest(job.indices),
         digest(job.sizes), [job.importance, *ties, job.evaluate_pruned] if pruned else None,
         *([job.aggregator] if job.aggregator != "mean" else []),  # keys of stored records stay as they are
+        *([job.structure] if job.structure != "weights" else []),  # likewise
         *_beyond_fedsgd(job),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]

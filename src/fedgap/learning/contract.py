@@ -43,14 +43,20 @@ What the rest of a round means with local steps and server state:
 - **Losses** are the mean over a client's τ mini-batches, each at the weights of its step.
 - A client is accepted if all its losses and its update are finite.
 - **Uploads** carry u for the kept weights, as they carried the gradient.
+
+With ``structure`` :class:`~fedgap.learning.structure.Channels` a client's model is really smaller, and computes what
+the masked whole model would. Only BatchNorm differs: a client has no statistics of a channel that it removed, so a
+channel's statistics are averaged over the clients that kept it, and stay as they were where none did.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from fedgap.learning.masks import keep_count
+from fedgap.learning.structure import Structure
 
 CLIP_MARGIN = 1e-6
 """Added to a gradient's norm before the limit is divided by it, as in torch.nn.utils.clip_grad_norm_."""
@@ -92,6 +98,10 @@ class RoundInput:
     its pruning ratio ``ratios[j]`` = λ, and its mini-batch ``inputs[j]`` (Z, *shape), ``labels[j]`` (Z,) int64. Inputs
     and labels are one tensor each, (K, Z, ...), or, where clients have batch sizes of their own, lists of K tensors.
     With local steps a job has τ batches of one size: ``inputs[j]`` (τ, Z, *shape), ``labels[j]`` (τ, Z).
+
+    ``structure`` says what is pruned; without one single weights are. ``keep_counts``, if given, are the weights that
+    each job keeps, whatever its ratio says. ``counted`` (K, B) bool, if given, says which of a job's buffers count in
+    the mean.
     """
 
     weights: Tensor
@@ -101,6 +111,9 @@ class RoundInput:
     ratios: Sequence[float]
     inputs: Tensor | Sequence[Tensor]
     labels: Tensor | Sequence[Tensor]
+    structure: Structure | None = None
+    keep_counts: Sequence[int] | None = None
+    counted: Tensor | None = None
 
     def __post_init__(self) -> None:
         jobs, runs = len(self.run), self.weights.shape[0]
@@ -114,8 +127,12 @@ class RoundInput:
             raise ValueError(f"a job's run lies in 0..{runs - 1}")
 
     @property
-    def keeps(self) -> list[int]:
-        """Parameters kept by each job: round((1 − λ)·M)."""
+    def keeps(self) -> Sequence[int]:
+        """Parameters kept by each job: round((1 − λ)·M) of single weights, a few less where channels are kept."""
+        if self.keep_counts is not None:
+            return self.keep_counts
+        if self.structure is not None:
+            return [self.structure.keep_count(ratio) for ratio in self.ratios]
         return [keep_count(ratio, self.weights.shape[1]) for ratio in self.ratios]
 
     def check_steps(self, local: LocalTraining, rates: Tensor) -> None:
@@ -142,7 +159,8 @@ class RoundOutput:
     job's batch at its pruned weights; zeros count (a weight that a client pruned contributes 0), and a run without
     accepted jobs gets 0. With local steps it is the mean ū of the jobs' updates. ``losses`` (K,) and ``finite`` (K,)
     bool: a job whose loss or gradient is not finite is not accepted. ``accepted`` (R,) int64. ``buffers`` (R, B): the
-    mean over accepted jobs of the client's buffers after its last step, the input's where none is accepted.
+    mean over accepted jobs of the client's buffers after its last step (with channels, over those that kept the
+    channel), the input's where there is none.
     ``client_gradients`` (K, M), the masked gradients, or updates, one by one, only where asked for. ``kept`` (R,)
     int32: the most parameters that any accepted job of the run keeps.
     """
@@ -161,3 +179,12 @@ def known(round_input: RoundInput, output: RoundOutput) -> Tensor:
     if output.kept is None:
         raise ValueError("this output says nothing of what was kept")
     return round_input.ranks.to(output.kept.device) < output.kept[:, None]
+
+
+def mean_buffers(buffers: Tensor, counted: Tensor | None, before: Tensor) -> Tensor:
+    """The mean (B,) over clients of their buffers (k, B), k ≥ 1; with ``counted`` (k, B) of those that count, and
+    ``before`` (B,) where none does."""
+    if counted is None:
+        return buffers.sum(0) / len(buffers)
+    clients = counted.sum(0)
+    return torch.where(clients > 0, torch.where(counted, buffers, 0).sum(0) / clients.clamp(min=1), before)

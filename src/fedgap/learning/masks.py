@@ -20,11 +20,6 @@ def keep_count(ratio: float, size: int) -> int:
     return round((1.0 - ratio) * size)
 
 
-def prunes(ratios: Sequence[float], size: int) -> bool:
-    """Whether any client with these ratios drops a parameter."""
-    return any(keep_count(ratio, size) < size for ratio in ratios)
-
-
 def ranks(scores: Tensor) -> Tensor:
     """Position of each parameter in the ranking by ``scores`` (..., M): 0 is the most important, ties to the lower
     index.

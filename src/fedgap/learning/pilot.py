@@ -13,8 +13,8 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from fedgap.errors import InputError
-from fedgap.learning.masks import mask, ranks
 from fedgap.learning.models.layout import Layout
+from fedgap.learning.structure import Structure, Weights
 
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(ω (M,), inputs (S, ...), labels (S, ...)) → losses (S,), differentiable in ω."""
@@ -105,15 +105,18 @@ def smoothness(objective: Objective, weights: Tensor, inputs: Tensor, labels: Te
 
 
 def sensitivity(objective: Objective, weights: Tensor, inputs: Tensor, labels: Tensor, ratio: float,
-                scores: Tensor) -> float:
-    """‖∇L(ω) − ∇L(ω̃)‖²/λ for ω̃ = ω without the λ = ``ratio`` least important weights by ``scores`` (M,)."""
-    pruned = weights * mask(ranks(scores), ratio)
+                scores: Tensor, structure: Structure | None = None) -> float:
+    """‖∇L(ω) − ∇L(ω̃)‖²/λ for ω̃ = ω without the λ = ``ratio`` least important weights by ``scores`` (M,), as
+    ``structure`` has it; single weights without one."""
+    pruning = Weights(len(weights)) if structure is None else structure
+    pruned = weights * (pruning.ranks(scores) < pruning.keep_count(ratio))
     difference = gradient(objective, weights, inputs, labels) - gradient(objective, pruned, inputs, labels)
     return float(difference.double().square().sum()) / ratio
 
 
 def pilot(module: nn.Module, inputs: Tensor, labels: Tensor, *, rate: float, batch_size: int, clients: int, seed: int,
-          steps: int = 100, points: int = 6, ratios: Sequence[float] = (0.3,), curvature_samples: int = 256) -> Pilot:
+          steps: int = 100, points: int = 6, ratios: Sequence[float] = (0.3,), curvature_samples: int = 256,
+          structure: Structure | None = None) -> Pilot:
     """A pilot of ``steps`` SGD steps of learning ``rate`` on batches of k·Z = ``clients``·``batch_size`` samples.
 
     Measures at ``points`` points, the first and the last step among them, on batches drawn with ``seed``.
@@ -141,7 +144,7 @@ def pilot(module: nn.Module, inputs: Tensor, labels: Tensor, *, rate: float, bat
                          "curvature": smoothness(objective, weights, *large, generator=generator),
                          "ratio": mean_square * batch_size * clients / moment,
                          "loss": float(objective(weights, *large).mean()),
-                         **{str(r): sensitivity(objective, weights, *union, r, scores) for r in ratios}})
+                         **{str(r): sensitivity(objective, weights, *union, r, scores, structure) for r in ratios}})
         known = gradient(objective, weights, *draw(clients * batch_size))
         weights = weights - rate * known
 

@@ -1,16 +1,52 @@
 """The round as the paper writes it: a plain loop over clients. Slow, and obviously right."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fedgap.learning.contract import CLIP_MARGIN, LocalTraining, RoundInput, RoundOutput
-from fedgap.learning.masks import mask
+from fedgap.learning.contract import CLIP_MARGIN, LocalTraining, RoundInput, RoundOutput, mean_buffers
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models.layout import Layout
+from fedgap.learning.structure import Channels
+
+
+@dataclass(frozen=True)
+class _ClientModel:
+    """A client's pruned model: a module, its weights and buffers, and where these are among the whole model's."""
+
+    module: nn.Module
+    layout: Layout
+    start: Tensor
+    mask: Tensor
+    """(M,) bool: the weights that are kept."""
+    buffers: Tensor
+    counted: Tensor | None
+    """(B,) bool: the buffers that it has; None for all."""
+
+    @property
+    def smaller(self) -> bool:
+        return self.counted is not None
+
+    def whole_update(self, update: Tensor) -> Tensor:
+        """An update of the client's weights as one of the whole model's, (M,)."""
+        return update.new_zeros(self.mask.shape).masked_scatter(self.mask, update) if self.smaller else update
+
+    def whole_buffers(self, buffers: Tensor, before: Tensor) -> Tensor:
+        """The client's buffers among the whole model's, (B,), which are ``before`` elsewhere."""
+        return buffers if self.counted is None else before.masked_scatter(self.counted, buffers)
+
+
+def _client_model(module: nn.Module, layout: Layout, round_input: RoundInput, job: int, keep: int) -> _ClientModel:
+    run, structure = round_input.run[job], round_input.structure
+    mask = round_input.ranks[run] < keep
+    weights, buffers = round_input.weights[run], round_input.buffers[run]
+    if not isinstance(structure, Channels):
+        return _ClientModel(module, layout, weights * mask, mask, buffers, None)
+    small, counted = structure.small_module(structure.widths_of(keep)), structure.buffer_mask(mask)
+    return _ClientModel(small, Layout.of(small), weights[mask], mask, buffers[counted], counted)
 
 
 def gradients(module: nn.Module, round_input: RoundInput, *, bfloat16: bool = False) -> RoundOutput:
@@ -28,28 +64,31 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
             bfloat16: bool = False) -> RoundOutput:
     """A round with local steps, of each run's rate η in ``rates`` (R,); see :mod:`fedgap.learning.contract`."""
     round_input.check_steps(local, rates)
-    layout = Layout.of(module)
+    layout, keeps = Layout.of(module), round_input.keeps
     device = round_input.weights.device
     losses, finite, client_updates, client_buffers = [], [], [], []
-    module.train()
+    counted: list[Tensor | None] = []
+    frozen = {name: parameter for name, parameter in module.named_parameters() if not parameter.requires_grad}
     for job, run in enumerate(round_input.run):
-        keep = mask(round_input.ranks[run], round_input.ratios[job])
-        start = round_input.weights[run] * keep
+        model = _client_model(module, layout, round_input, job, keeps[job])
+        model.module.train()
         buffers = {name: value.clone() for name, value in module.named_buffers()}
-        buffers |= {name: value.clone() for name, value in layout.split_buffers(round_input.buffers[run]).items()}
-        weights = start
+        buffers |= {name: value.clone() for name, value in model.layout.split_buffers(model.buffers).items()}
+        start = weights = model.start
         step_losses: list[Tensor] = []
         directions: list[Tensor] = []
         for inputs, labels in zip(round_input.inputs[job], round_input.labels[job], strict=True):
             weights = weights.detach().requires_grad_()
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-                logits = functional_call(module, {**layout.split(weights), **buffers}, (inputs,))
+                state = {**frozen, **model.layout.split(weights), **buffers}
+                logits = functional_call(model.module, state, (inputs,))
             loss = functional.cross_entropy(logits.to(weights.dtype), labels)
             objective = loss
             if local.proximal:
                 objective = loss + local.proximal / 2 * (weights - start).square().sum()
             (gradient,) = torch.autograd.grad(objective, weights)
-            gradient = gradient * keep
+            if not model.smaller:
+                gradient = gradient * model.mask
             if local.clip_norm is not None:
                 gradient = gradient * min(1.0, local.clip_norm / (float(gradient.norm()) + CLIP_MARGIN))
             if directions and local.momentum:
@@ -60,19 +99,23 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
         update = sum(directions[1:], directions[0])
         losses.append(torch.stack(step_losses).mean())
         finite.append(all(bool(loss.isfinite()) for loss in step_losses) and bool(update.isfinite().all()))
-        client_updates.append(update)
-        client_buffers.append(layout.join_buffers(buffers).to(round_input.buffers))
+        client_updates.append(model.whole_update(update))
+        after = model.layout.join_buffers(buffers).to(round_input.buffers)
+        client_buffers.append(model.whole_buffers(after, round_input.buffers[run]))
+        counted.append(model.counted)
 
     gradient, buffers_after = torch.zeros_like(round_input.weights), round_input.buffers.clone()
     accepted = torch.zeros(len(round_input.weights), dtype=torch.int64, device=device)
-    kept, keeps = torch.zeros(len(round_input.weights), dtype=torch.int32, device=device), round_input.keeps
+    kept = torch.zeros(len(round_input.weights), dtype=torch.int32, device=device)
     for run in range(len(round_input.weights)):
         jobs = [j for j, owner in enumerate(round_input.run) if owner == run and finite[j]]
         accepted[run] = len(jobs)
         if jobs:
             kept[run] = max(keeps[j] for j in jobs)
             gradient[run] = torch.stack([client_updates[j] for j in jobs]).sum(0) / len(jobs)
-            buffers_after[run] = torch.stack([client_buffers[j] for j in jobs]).sum(0) / len(jobs)
+            masks = [own for j in jobs if (own := counted[j]) is not None]
+            buffers_after[run] = mean_buffers(torch.stack([client_buffers[j] for j in jobs]),
+                                              torch.stack(masks) if masks else None, round_input.buffers[run])
     return RoundOutput(gradient, torch.stack(losses), torch.tensor(finite, device=device), accepted, buffers_after,
                        torch.stack(client_updates), kept)
 

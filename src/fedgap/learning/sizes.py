@@ -22,6 +22,11 @@ def flops_per_sample(module: nn.Module, input_shape: Sequence[int]) -> int:
     input and one for its weights, counts as two forward passes. LeNet-5: 1.69e6 (Table I: 1.8e6); ResNet-44: 0.585e9
     (Table I: 0.59e9).
     """
+    return 3 * forward_flops(module, input_shape)
+
+
+def forward_flops(module: nn.Module, input_shape: Sequence[int]) -> int:
+    """Floating-point operations of the forward pass of one sample; see :func:`flops_per_sample`."""
     parameter = next(module.parameters())
     training = module.training
     module.eval()
@@ -30,4 +35,4 @@ def flops_per_sample(module: nn.Module, input_shape: Sequence[int]) -> int:
             module(torch.zeros(1, *input_shape, dtype=parameter.dtype, device=parameter.device))
     finally:
         module.train(training)
-    return 3 * int(counter.get_total_flops())
+    return int(counter.get_total_flops())

@@ -13,7 +13,7 @@ from torch import Tensor
 from fedgap.learning.data import draw_batches
 from fedgap.learning.data.batches import draw_weighted_batches
 from fedgap.learning.data.label_sampling import cumulative_probabilities
-from fedgap.learning.masks import keep_count
+from fedgap.learning.structure import Structure
 from fedgap.running.run_accounts import RoundOutline, RunAccounts
 
 _BLOCK, _BLOCK_CPU = 2**21, 2**18  # samples drawn ahead at a time; a CPU's caches are small
@@ -56,10 +56,9 @@ class RoundBatches:
 class Batches:
     """The runs' mini-batches, in blocks of rounds: a block is drawn and sent to the device at once."""
 
-    def __init__(self, accounts: Sequence[RunAccounts], inputs: Tensor, labels: Tensor, size: int) -> None:
-        """``size``: the model's number of weights."""
+    def __init__(self, accounts: Sequence[RunAccounts], inputs: Tensor, labels: Tensor, structure: Structure) -> None:
         job = accounts[0].job
-        self._accounts, self._inputs, self._labels, self._size = accounts, inputs, labels, size
+        self._accounts, self._inputs, self._labels, self._structure = accounts, inputs, labels, structure
         self._steps = None if job.learner.local.is_gradient else job.local_steps
         parts: dict[int, int] = {}  # where each distinct partition begins
         self._starts, arrays, total = list[int](), [np.empty(0, dtype=np.int64)], 0
@@ -104,7 +103,7 @@ class Batches:
         for row, outline in enumerate(outlines):
             table = self._accounts[row].table[:, outline.arrived]
             table[2] += self._starts[row]
-            keeps = np.array([keep_count(ratio, self._size) for ratio in outline.ratios], dtype=np.int64)
+            keeps = np.array([self._structure.keep_count(ratio) for ratio in outline.ratios], dtype=np.int64)
             starts = self._cumulative_starts[row][outline.segment, outline.arrived]
             tables.append(np.concatenate([table, [np.full_like(keeps, row), keeps, starts]]))
         whole = np.concatenate(tables, axis=1)

@@ -22,6 +22,7 @@ from fedgap.learning.models import build
 from fedgap.learning.partition import Partition
 from fedgap.learning.pilot import Pilot, pilot
 from fedgap.learning.sizes import flops_per_sample, gradient_bits
+from fedgap.learning.structure import structure_of
 from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
@@ -219,6 +220,7 @@ def calibrate(
                 module, inputs, labels, rate=planned.learning.rate, batch_size=planned.learning.batch_size,
                 clients=min(experiment.size, MOST_CLIENTS), seed=stream_seed(experiment.seed, "pilot", n, 1),
                 steps=steps, points=points, ratios=ratios,
+                structure=structure_of(experiment.pruning.structure, module, dataset.shape),
             )
         )
         if done is not None:

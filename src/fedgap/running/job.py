@@ -110,6 +110,8 @@ class Job:
     """``equal``, or ``samples``: clients count in the mean by D̂_n."""
     upload_bits: int = 32
     """Bits of an uploaded value: 32, 8 or 4."""
+    structure: str = "weights"
+    """What is pruned: single ``weights``, or whole ``channels``."""
     weights: str | None = None
     """The safetensors file with the initial weights; without one they are drawn."""
     stop: dict[str, Any] = field(default_factory=dict)
@@ -157,12 +159,13 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """Jobs of one kind can be trained together: one model, data set, device, number format, accounting, aggregator
-        and learner. Rates and their schedules, label probabilities, initial weights and rules for stopping may differ.
+        """Jobs of one kind can be trained together: one model, data set, device, number format, accounting,
+        aggregator, pruned structure and learner. Rates and their schedules, label probabilities, initial weights and
+        rules for stopping may differ.
         """
         learner = replace(self.learner, rate=0.0, server_rate=0.0, rounds=1, schedule="constant", warm_up=0.0)
         return json.dumps([self.model, self.data_sha256, self.engine, self.device, self.precision, self.threads,
-                           self.accounting, self.checkpoint_every, self.aggregator, asdict(learner),
+                           self.accounting, self.checkpoint_every, self.aggregator, self.structure, asdict(learner),
                            self.batches == "as_is", self.weighting, self.upload_bits], sort_keys=True)
 
     def save(self, folder: Path) -> None:

@@ -19,10 +19,10 @@ from fedgap.learning.data import Dataset
 from fedgap.learning.engine import Engine
 from fedgap.learning.global_model import GlobalModel
 from fedgap.learning.learner import ServerUpdate
-from fedgap.learning.masks import kept_fraction
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models import build
 from fedgap.learning.stacked_importance import Importances
+from fedgap.learning.structure import structure_of
 from fedgap.running.clients import Clients, Delivery
 from fedgap.running.events import Event, finite_or_none
 from fedgap.running.forecast_along import expected
@@ -53,19 +53,21 @@ class Rounds:
         _same_frozen(modules)
         self.engine = Engine(modules[0], device=first.device, precision=first.precision)
         device, dtype, layout = self.engine.device, self.engine.dtype, self.engine.layout
-        self.accounts = [RunAccounts(job, device, layout.size) for job in jobs]
+        self.structure = structure_of(first.structure, modules[0], dataset.shape)
+        self.accounts = [RunAccounts(job, device, self.structure) for job in jobs]
         weights = torch.stack([layout.weights(module) for module in modules]).to(device, dtype)
         self.model = GlobalModel(
             weights,
             torch.stack([layout.buffers(module) for module in modules]).to(device, dtype),
             Importances([job.importance for job in jobs], [stream_seed(job.seed, "selection") for job in jobs], device),
-            ServerUpdate([job.learner for job in jobs], weights), self.engine.rank)
+            ServerUpdate([job.learner for job in jobs], weights), self.engine.ranking(self.structure))
         self._train_x, self._train_y = dataset.train_x.to(device, dtype), dataset.train_y.to(device)
         self._test_x, self._test_y = dataset.test_x.to(device, dtype), dataset.test_y.to(device)
         self._validation: tuple[Tensor, Tensor] | None = None
         if dataset.validation_x is not None and dataset.validation_y is not None:
             self._validation = dataset.validation_x.to(device, dtype), dataset.validation_y.to(device)
-        self.clients = clients or SimulatedClients(self.accounts, self.engine, self._train_x, self._train_y)
+        self.clients = clients or SimulatedClients(self.accounts, self.engine, self.structure, self._train_x,
+                                                   self._train_y)
         self._pending: list[Delivery] = []
 
     @property
@@ -89,17 +91,18 @@ class Rounds:
     # --- what comes out ---------------------------------------------------------------------------------------------
 
     def shipped(self, row: int) -> Tensor:
-        """The weights that are evaluated and shipped after the last round, (M,): ω, or ω̃ = (1/k)·Σ_n ω̃_n (pruned)."""
+        """The weights that are evaluated and shipped after the last round, (M,): ω, or the pruned model ω̃."""
         return self.model.weights[row] * self.kept(row)
 
     def kept(self, row: int) -> Tensor:
-        """The share of the last round's selected clients that keep each weight, (M,); 1 where ω itself is shipped."""
+        """What the shipped model has of each weight, by what the last round's selected clients keep, (M,); 1 where ω
+        itself is shipped. See :meth:`~fedgap.learning.structure.Structure.kept_share`."""
         job, weights = self.accounts[row].job, self.model.weights
         if not job.evaluate_pruned or self.round == 0:
             return torch.ones_like(weights[row])
         segment = job.schedule[self.round - 1]
         ratios = job.ratio[segment, job.selected[segment]].tolist()
-        return kept_fraction(self.model.ranks[row], ratios).to(weights)
+        return self.structure.kept_share(self.model.ranks[row], ratios).to(weights)
 
     def test_answers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
         """The shipped model's classes for the test samples and the true ones, each (T,) int64."""

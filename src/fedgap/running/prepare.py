@@ -17,6 +17,7 @@ from fedgap.learning.data import Dataset, InputFormat, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
+from fedgap.learning.structure import Channels, structure_of
 from fedgap.planning import Plan, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
@@ -78,7 +79,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     this experiment, where it was called already; ``planning`` is told of the solver's progress.
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
-    check_model(experiment, dataset)
+    check_model(experiment, dataset, float(scenario.fleet().max_ratio.max()))
     if plan is None:
         plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
                          selection=experiment.selection, solver=experiment.solver, progress=planning)
@@ -93,8 +94,11 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     return Prepared(experiment, scenario, plan, make_job(experiment, scenario, plan, dataset, parts), dataset, parts)
 
 
-def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
-    """Build the model and try it on two samples, so that errors in it are reported before anything is written."""
+def check_model(experiment: Experiment, dataset: Dataset, max_ratio: float = 0.0) -> torch.nn.Module:
+    """Build the model and try it on two samples, so that errors in it are reported before anything is written.
+
+    ``max_ratio``: the largest pruning ratio that the scenario allows.
+    """
     name = experiment.model.name
     module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
                    seed=stream_seed(experiment.seed, "model"))
@@ -114,6 +118,11 @@ def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
         given = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise InputError(f"model: {name} must give a logit for each of {dataset.classes} classes, shape {wanted} for "
                          f"{len(samples)} samples; it gives {given}")
+    structure = structure_of(experiment.pruning.structure, module, dataset.shape)
+    if isinstance(structure, Channels) and max_ratio > structure.largest_ratio:
+        raise InputError(f"scenario.pruning.max_ratio: must be at most {structure.largest_ratio:.4g} with "
+                         f"pruning.structure channels, which leaves one channel in each layer of {name}; got "
+                         f"{max_ratio:g}")
     return module
 
 
@@ -153,7 +162,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         importance={"rule": experiment.pruning.importance, "remember": _remembers(experiment),
                     "current_weights": readings["importance_weights"] == "current"},
         energy_budget_j=scenario.budget.energy_j, delay_budget_s=scenario.budget.delay_s,
-        accounting=experiment.pruning.accounting, faults=Faults(**faults.model_dump()),
+        accounting=experiment.pruning.accounting, structure=experiment.pruning.structure,
+        faults=Faults(**faults.model_dump()),
         aggregator=_aggregator(experiment, learning.weighting), engine=engine.kind, device=device,
         precision=engine.precision, threads=engine.threads or torch.get_num_threads(),
         checkpoint_every=experiment.checkpoint_every, names=tuple(scenario.names), scheme=plan.scheme,

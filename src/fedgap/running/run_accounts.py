@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedgap.learning.data import batch_keys
-from fedgap.learning.masks import keep_count, prunes
 from fedgap.learning.stochastic_rounding import upload_keys
+from fedgap.learning.structure import Structure
 from fedgap.running.events import Event, round_event
 from fedgap.running.faults import Attendance, attend
 from fedgap.running.job import Job
@@ -42,7 +42,8 @@ class RoundOutline:
 class RunAccounts:
     """A run's job and ledger, and what a round of each segment is and costs."""
 
-    def __init__(self, job: Job, device: torch.device, size: int) -> None:
+    def __init__(self, job: Job, device: torch.device, structure: Structure) -> None:
+        size = structure.size
         self.job, self.ledger, self.progress = job, Ledger(job), Progress()
         self._rules = StoppingRule(job.stop.get("accuracy"), patience=job.stop.get("patience"))
         self.divergence = DivergenceRule(job.extra["classes"]) if job.stop.get("diverged") else None
@@ -51,7 +52,7 @@ class RunAccounts:
         """The training samples on which the model is evaluated; none where the nodes of a deployment have them."""
         segments = range(len(job.selected))
         if job.accounting == "measured":
-            self.bits = np.array([[8.0 * upload_bytes(keep_count(ratio, size), job.upload_bits) for ratio in row]
+            self.bits = np.array([[8.0 * upload_bytes(structure.keep_count(ratio), job.upload_bits) for ratio in row]
                                   for row in job.ratio])
             self.work = [job.work(g, self.bits[g], 32.0 * size) for g in segments]
             self.broadcast_j = job.broadcast_j(32.0 * size)
@@ -68,7 +69,8 @@ class RunAccounts:
         self.table[0, ever] = batch_keys(job.seed, ever.tolist()).view(np.int64)
         self.table[4, ever] = upload_keys(job.seed, ever.tolist()).view(np.int64)
         self._schedule, self.faulty = job.schedule.tolist(), job.faults.any
-        self._prunes = [prunes(job.ratio[g, job.selected[g]].tolist(), size) for g in segments]
+        self._prunes = [any(structure.keep_count(ratio) < size for ratio in job.ratio[g, job.selected[g]].tolist())
+                        for g in segments]
         self._outlines: dict[int, RoundOutline] = {}  # by segment; with faults by round, until it is booked
 
     def stopped(self, round_number: int) -> str:

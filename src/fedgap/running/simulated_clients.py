@@ -14,6 +14,7 @@ from fedgap.learning.contract import RoundInput, RoundOutput, known
 from fedgap.learning.engine import Engine
 from fedgap.learning.global_model import GlobalModel
 from fedgap.learning.stochastic_rounding import arriving
+from fedgap.learning.structure import Structure
 from fedgap.running.batch_queue import Batches, RoundBatches
 from fedgap.running.clients import Delivery, Update
 from fedgap.running.run_accounts import RunAccounts
@@ -22,9 +23,10 @@ from fedgap.running.run_accounts import RunAccounts
 class SimulatedClients:
     """The clients of runs of one kind (``Job.kind``), which train on ``inputs`` and ``labels``."""
 
-    def __init__(self, accounts: Sequence[RunAccounts], engine: Engine, inputs: Tensor, labels: Tensor) -> None:
+    def __init__(self, accounts: Sequence[RunAccounts], engine: Engine, structure: Structure, inputs: Tensor,
+                 labels: Tensor) -> None:
         self._job = job = accounts[0].job
-        self._engine, self._inputs, self._labels = engine, inputs, labels
+        self._engine, self._structure, self._inputs, self._labels = engine, structure, inputs, labels
         self._aggregator, self._local = load_aggregator(job.aggregator), job.learner.local
         # Otherwise the engine's sums are the mean already.
         self._by_client = (self._aggregator is not mean or job.accounting == "measured" or job.upload_bits < 32
@@ -33,7 +35,7 @@ class SimulatedClients:
 
     def keep(self, accounts: Sequence[RunAccounts]) -> None:
         """Continue with these runs only."""
-        self._batches = Batches(accounts, self._inputs, self._labels, self._engine.layout.size)
+        self._batches = Batches(accounts, self._inputs, self._labels, self._structure)
 
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery:
         """Book a round with every run and compute its update."""
@@ -45,7 +47,7 @@ class SimulatedClients:
             nothing = model.weights.new_zeros(0)
             return Delivery(events, senders, nothing, nothing.bool(), None)
         round_input = RoundInput(model.weights, model.ranks, model.buffers, tasks.run, tasks.ratios, batches.inputs,
-                                 batches.labels)
+                                 batches.labels, self._structure)
         output = self.compute(round_input, model.client_rates, per_client=self._by_client)
         if self._by_client:
             output = replace(output, gradient=self._aggregated(round_input, output, model.round, batches))

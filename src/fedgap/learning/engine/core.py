@@ -20,10 +20,12 @@ from fedgap.learning.engine.passes import PassOutput, compute, compute_round, fi
 from fedgap.learning.engine.precision import PRECISIONS, arithmetic, compute_dtype, storage_dtype
 from fedgap.learning.engine.pruned_models import PassInput, Shape
 from fedgap.learning.engine.schedule import Chunk, schedule
+from fedgap.learning.engine.small_models import SmallModels
 from fedgap.learning.engine.stacked import local_stack_of, stack_of
 from fedgap.learning.masks import ranks
 from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models.layout import Layout
+from fedgap.learning.structure import Channels, Structure, Weights
 
 STRATEGIES = ("auto", "stacked", "vmap", "loop")
 """How models with own weights are computed: by a hand-written stack (our own models), under ``torch.func.vmap``, one
@@ -82,7 +84,7 @@ class Engine:
         self.module = copy.deepcopy(module).to(self.device, self.dtype)
         self.layout = Layout.of(self.module)
         self.memory_bytes = memory_bytes or _default_memory(self.device)
-        self._auto = strategy == "auto"
+        self._strategy, self._auto = strategy, strategy == "auto"
         self._forward = self._choose(strategy)
         self._stacks = self.device.type == "cuda" and not isinstance(self._forward, Generic)
         if self._stacks:
@@ -95,6 +97,7 @@ class Engine:
         self._fusable: bool | None = False if self.layout.buffer_size else None
         self._sample_bytes = 0
         self._plans: dict[object, list[_Planned]] = {}
+        self._smaller: SmallModels[Engine] | None = None
 
     def _choose(self, strategy: str) -> Forward:
         dtype = compute_dtype(self.precision)
@@ -127,6 +130,12 @@ class Engine:
             return ranks(scores)
         return self._recorded_ranks(scores)
 
+    def ranking(self, structure: Structure) -> Callable[[Tensor], Tensor]:
+        """The structure's ranking function; on a GPU it is replayed, and a result may hold until the next call only."""
+        if isinstance(structure, Weights):
+            return self.rank
+        return structure.ranks if self._recorded_ranks is None else RecordedRanks(structure.ranks)
+
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
         """A round of FedSGD. ``per_client`` asks for ``client_gradients`` too: K·M values, and no shared passes."""
         return self._round(round_input, per_client, None, self._no_rates)
@@ -144,6 +153,8 @@ class Engine:
 
     def _round(self, round_input: RoundInput, per_client: bool, local: LocalTraining | None,
                rates: Tensor) -> RoundOutput:
+        if isinstance(round_input.structure, Channels):
+            return self._small_models(round_input.structure).round(round_input, local, rates, per_client)
         weights, buffers = self._here(round_input.weights).contiguous(), self._here(round_input.buffers)
         ranks = round_input.ranks.to(self.device).contiguous()  # kernels read rows
         plan = self._plan(round_input, per_client, local)
@@ -156,6 +167,16 @@ class Engine:
             each = (out.gradients.clone() if back is None else out.gradients[back]) if per_client else None
             return RoundOutput(out.gradient, losses, finite, out.accepted, out.buffers, each, out.kept)
         return self._divided(plan, round_input, weights, ranks, buffers, rates, per_client)
+
+    def _small_models(self, structure: Channels) -> SmallModels["Engine"]:
+        """The engines of the structure's small models; kept for the next round."""
+        if self._smaller is None or self._smaller.structure is not structure:
+            self._smaller = SmallModels(structure, self, self._of_small_module)
+        return self._smaller
+
+    def _of_small_module(self, module: nn.Module) -> "Engine":
+        return Engine(module, device=self.device, precision=self.precision, memory_bytes=self.memory_bytes,
+                      strategy=self._strategy, graphs=self._recorded_ranks is not None)
 
     def _divided(self, plan: list[_Planned], round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
                  rates: Tensor, per_client: bool) -> RoundOutput:
@@ -190,7 +211,7 @@ class Engine:
         labels = round_input.labels
         sizes = ((labels.shape[-1],) * len(labels) if isinstance(labels, Tensor) else
                  tuple(batch.shape[-1] for batch in labels))
-        key = (tuple(round_input.run), tuple(round_input.ratios), sizes, per_client, local)
+        key = (tuple(round_input.run), tuple(round_input.keeps), sizes, per_client, local)
         if key not in self._plans:
             if len(self._plans) >= 256:
                 self._plans.clear()
@@ -232,11 +253,14 @@ class Engine:
         labels = _take(round_input.labels, jobs).to(self.device)
         if planned.shape.local is None:
             inputs, labels = inputs.reshape(models, -1, *inputs.shape[2:]), labels.reshape(models, -1)
-        given = PassInput(weights, ranks, buffers, planned.run, planned.keeps, inputs, labels, rates)
+        counted = round_input.counted
+        given = PassInput(weights, ranks, buffers, planned.run, planned.keeps, inputs, labels, rates,
+                          self._no_rates if counted is None else self._here(counted[jobs]))
         function = partial(self._compute, what, planned.shape)
         if self._recorder is None:
             return function(given)
-        return self._recorder.run((what, planned.shape, inputs.shape, weights.shape[0]), function, given)
+        key = what, planned.shape, inputs.shape, weights.shape[0], counted is None
+        return self._recorder.run(key, function, given)
 
     def _compute(self, what: Callable[[Forward, Shape, PassInput], PassOutput], shape: Shape,
                  given: PassInput) -> PassOutput:

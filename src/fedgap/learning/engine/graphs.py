@@ -73,10 +73,11 @@ class Recorder:
 
 
 class RecordedRanks:
-    """:func:`~fedgap.learning.masks.ranks` by replay, recorded when a shape comes for the second time in a row: a sort
-    is twenty launches, more than a small model's ranking takes. The result holds until the next call."""
+    """A ranking function by replay, recorded when a shape comes for the second time in a row: a sort is twenty
+    launches, more than a small model's ranking takes. The result holds until the next call."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: Callable[[Tensor], Tensor] = ranks) -> None:
+        self._rank = rank
         self._kind: tuple[torch.Size, torch.dtype] | None = None
         self._recorded: tuple[Tensor, torch.cuda.CUDAGraph, Tensor] | None = None
 
@@ -85,10 +86,10 @@ class RecordedRanks:
         kind = scores.shape, scores.dtype
         if kind != self._kind:
             self._kind, self._recorded = kind, None
-            return ranks(scores)
+            return self._rank(scores)
         if self._recorded is None:
             mine = scores.clone()
-            self._recorded = (mine, *_capture(ranks, mine))
+            self._recorded = (mine, *_capture(self._rank, mine))
         mine, graph, result = self._recorded
         mine.copy_(scores)
         graph.replay()

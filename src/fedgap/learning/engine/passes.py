@@ -32,6 +32,8 @@ def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
     else:
         sums, client_buffers = take_steps(forward, shape, given, shape.local)
     with torch.no_grad():
+        if given.counted.numel():
+            client_buffers = client_buffers * given.counted
         buffers = sum_by_run(finite_rows(client_buffers, sums.finite), shape.run, len(given.weights))
         return PassOutput(buffers=buffers, **sums._asdict())
 

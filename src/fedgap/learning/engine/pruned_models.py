@@ -30,6 +30,7 @@ class PassInput(NamedTuple):
     ``weights``, ``ranks`` (R, M), ``buffers`` (R, B); ``run`` (G,) and ``keeps`` (G,), each model's run and count of
     kept parameters; ``inputs`` (G, n·Z, *shape) and ``labels`` (G, n·Z). With local steps ``inputs`` are
     (G, τ, Z, *shape), ``labels`` (G, τ, Z) and ``rates`` (R,) each run's rate of its clients' steps; else (0,).
+    ``counted`` (G, B), where n = 1, is 1 for buffers that count in the sum and 0 for others; (0,) if all count.
     """
 
     weights: Tensor
@@ -40,6 +41,7 @@ class PassInput(NamedTuple):
     inputs: Tensor
     labels: Tensor
     rates: Tensor
+    counted: Tensor
 
 
 class Sums(NamedTuple):

@@ -153,7 +153,8 @@ def _gradient_by_kernels(x: Tensor, gradient: Tensor, weight: Tensor, groups: in
 
 def pays(x: Tensor, weight: Tensor, stride: int) -> bool:
     """Whether :class:`Convolve` can do, and is faster than cuDNN for, these kernels (G·O, I, 3, 3)."""
-    if weight.shape[1] not in SETTINGS:
+    outside = weight.shape[0] * weight.shape[1] // x.shape[1]  # channels of a group
+    if weight.shape[1] not in SETTINGS or outside < 16 or outside & (outside - 1):  # products of 16 and powers of two
         return False
     if stride == 2:
         return x.shape[2] % 2 == x.shape[3] % 2 == 0

@@ -1,0 +1,145 @@
+"""What a client's step costs when whole channels are pruned, against its unpruned step: one core, batch 32.
+
+    python benchmarks/structured_cpu.py [--passes 15] [--out benchmarks/results/structured_cpu.json]
+
+For LeNet-5 on 28×28 and ResNet-20 on 32×32 images a client trains some local steps with the model that is left at each
+pruning ratio λ, as a deployed node does (the plain loop; taking its weights out of the whole model is part of it) and
+as the simulator does (the engine). Ratios take turns within a pass; times are of the processor, which a busy machine
+disturbs less than the wall clock, and the median over passes of the ratio to λ = 0 counts. Masks over single weights
+are there for comparison. Peak memory is what a process of its own holds at most in a round beyond what
+it held before (Linux only).
+"""
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedgap.learning import reference
+from fedgap.learning.contract import LocalTraining, RoundInput
+from fedgap.learning.engine import Engine
+from fedgap.learning.models import Layout, build
+from fedgap.learning.structure import structure_of
+
+HERE = Path(__file__).resolve().parent
+RESULT = HERE / "results" / "structured_cpu.json"
+SHAPES = {"lenet5": (1, 28, 28), "resnet20": (3, 32, 32)}
+STEPS = {"lenet5": 16, "resnet20": 2}
+RATIOS = (0.0, 0.3, 0.5, 0.7)
+BATCH, RATE = 32, 0.01
+PROMPT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+"""Makes the C library give memory back at once, so that the peak is that of tensors in use."""
+MARKS = {("lenet5", 0.5): 0.75, ("lenet5", 0.7): 0.65, ("resnet20", 0.5): 0.75, ("resnet20", 0.7): 0.7}
+"""The largest share of the unpruned step's time that a deployed client's step may take."""
+
+
+def round_of(name: str, structure: str, ratio: float) -> tuple[torch.nn.Module, RoundInput, LocalTraining]:
+    """One client's round with random samples."""
+    module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
+    layout, shape = Layout.of(module), structure_of(structure, module, SHAPES[name])
+    weights, steps = layout.weights(module)[None], STEPS[name]
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(1, steps, BATCH, *SHAPES[name], generator=generator)
+    labels = torch.randint(10, (1, steps, BATCH), generator=generator)
+    given = RoundInput(weights, shape.ranks(weights.abs()), layout.buffers(module)[None], (0,), (ratio,), inputs,
+                       labels, shape)
+    return module, given, LocalTraining(steps)
+
+
+def contestants(name: str) -> dict[tuple[str, float], Callable[[], object]]:
+    """A round as a deployed client and as the simulator compute it, and a deployed client's with masks, by ratio."""
+    module, given, local = round_of(name, "channels", 0.0)
+    _, masked, _ = round_of(name, "weights", 0.5)
+    engine, rates = Engine(module), torch.tensor([RATE])
+    rounds = {ratio: replace(given, ratios=(ratio,)) for ratio in RATIOS}
+
+    def client(own: RoundInput) -> Callable[[], object]:
+        return lambda: reference.updates(module, own, local, rates)
+
+    def simulated(own: RoundInput) -> Callable[[], object]:
+        return lambda: engine.updates(own, local, rates)
+
+    return {**{("client", ratio): client(own) for ratio, own in rounds.items()}, ("masks", 0.5): client(masked),
+            **{("engine", ratio): simulated(own) for ratio, own in rounds.items()}}
+
+
+def step_times(name: str, passes: int) -> list[dict[str, Any]]:
+    """Milliseconds of processor time a step, and as a share of the unpruned step's."""
+    functions = contestants(name)
+    for function in functions.values():
+        function()
+    times: dict[tuple[str, float], list[float]] = {which: [] for which in functions}
+    for _ in range(passes):
+        for which, function in functions.items():
+            began = time.process_time()
+            function()
+            times[which].append(1e3 * (time.process_time() - began) / STEPS[name])
+    rows = []
+    for (how, ratio), own in times.items():
+        whole = times["engine" if how == "engine" else "client", 0.0]
+        share = statistics.median(one / other for one, other in zip(own, whole, strict=True))
+        rows.append({"model": name, "how": how, "ratio": ratio, "ms": statistics.median(own), "share": share,
+                     "mark": MARKS.get((name, ratio)) if how == "client" else None})
+    return rows
+
+
+def peak_growth(name: str, ratio: float) -> float:
+    """MiB by which this process's peak memory exceeds what it holds before a deployed client's second round."""
+    module, given, local = round_of(name, "channels", ratio)
+    reference.updates(module, given, local, torch.tensor([RATE]))  # libraries take their workspaces
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
+    before = _memory("VmRSS")
+    reference.updates(module, given, local, torch.tensor([RATE]))
+    return (_memory("VmHWM") - before) / 1024
+
+
+def _memory(which: str) -> int:
+    """KiB, as Linux counts this process's memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(which))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--passes", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.peak:
+        name, ratio = arguments.peak
+        print(peak_growth(name, float(ratio)))
+        return
+    rows = [row for name in SHAPES for row in step_times(name, arguments.passes)]
+    memory = []
+    for name in SHAPES:
+        for ratio in RATIOS:
+            command = [sys.executable, str(HERE / "structured_cpu.py"), "--peak", name, str(ratio)]
+            answer = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | PROMPT)
+            memory.append({"model": name, "ratio": ratio, "peak_mib": float(answer.stdout)})
+    results = {"batch": BATCH, "threads": 1, "torch": torch.__version__, "python": platform.python_version(),
+               "machine": platform.processor() or platform.machine(), "steps": rows, "memory": memory}
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    for row in rows:
+        mark = f"   at most {row['mark']:g}" if row["mark"] else ""
+        print(f"{row['model']:9s} {row['how']:7s} λ = {row['ratio']:.1f}  {row['ms']:8.2f} ms  "
+              f"{row['share']:.2f}{mark}")
+    for row in memory:
+        print(f"{row['model']:9s} λ = {row['ratio']:.1f}  peak memory {row['peak_mib']:.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()
