@@ -26,6 +26,7 @@ from fedgap.planning.plan import Segment
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
 from fedgap.planning.thrift import thriftier
+from fedgap.planning.tolerances import BUDGET_MARGIN
 from fedgap.planning.whole_rounds import WholeRounds, pricing_of
 
 _CLIMBS = 4
@@ -55,8 +56,27 @@ class Solution:
 
 
 def solve(task: Task, settings: SolverSettings | None = None) -> Solution:
-    """The best plan found, with its certificate."""
+    """The best plan found, with its certificate.
+
+    Least clocks and powers are first left out. A plan that keeps them all the same is the answer, and its bound holds,
+    for they only take plans away: so a limit that does not bind changes nothing.
+    """
     settings = settings or SolverSettings()
+    fleet, relaxed = task.problem.fleet, None
+    if fleet.min_frequency_hz.any() or fleet.min_power_w.any():
+        without = replace(task, problem=replace(task.problem, fleet=fleet.without_minima()))
+        relaxed = _solve(without, settings)
+        if not relaxed.segments or task.problem.violation(relaxed.segments) <= BUDGET_MARGIN:
+            return relaxed
+        if relaxed.interrupted:
+            raise KeyboardInterrupt
+    found = _solve(task, settings)
+    if relaxed is None or relaxed.lower_bound is None:
+        return found
+    return replace(found, lower_bound=max(relaxed.lower_bound, found.lower_bound or -np.inf))
+
+
+def _solve(task: Task, settings: SolverSettings) -> Solution:
     nothing = Solution((), None, np.inf, 0.0, 0.0)
     search: _Search | None = None
     interrupted = False

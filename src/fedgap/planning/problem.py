@@ -23,7 +23,10 @@ MOST_ROUNDS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """P1: min θ(a, λ) s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, 0 ≤ f ≤ f^max, 0 ≤ p ≤ p^max, a binary."""
+    """P1: min θ(a, λ) s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, f^min ≤ f ≤ f^max, p^min ≤ p ≤ p^max, a binary.
+
+    f^min = p^min = 0 in the paper. A client may also have a battery: its joules over all rounds are then at most B_n.
+    """
 
     fleet: Fleet
     rounds: int
@@ -164,12 +167,14 @@ class Problem:
         return min(_room(s.pruning_ratio, s.selected, self.fleet.max_ratio) for s in segments)
 
     def frequency_range(self, segments: Sequence[Segment]) -> float:
-        """min over selected clients of f/f^max and 1 − f/f^max, (P1-d)."""
-        return min(_room(s.frequency_hz / self.fleet.max_frequency_hz, s.selected) for s in segments)
+        """min over selected clients of (f − f^min)/f^max and 1 − f/f^max, (P1-d)."""
+        most, least = self.fleet.max_frequency_hz, self.fleet.min_frequency_hz
+        return min(_room(s.frequency_hz / most, s.selected, least=least / most) for s in segments)
 
     def power_range(self, segments: Sequence[Segment]) -> float:
-        """min over selected clients of p/p^max and 1 − p/p^max, (P1-e)."""
-        return min(_room(s.power_w / self.fleet.max_power_w, s.selected) for s in segments)
+        """min over selected clients of (p − p^min)/p^max and 1 − p/p^max, (P1-e)."""
+        most, least = self.fleet.max_power_w, self.fleet.min_power_w
+        return min(_room(s.power_w / most, s.selected, least=least / most) for s in segments)
 
     def somebody_selected(self, segments: Sequence[Segment]) -> float:
         """Σ_n a_n − 1 ≥ 0 in every round; (P1-f) makes a binary, θ = ∞ makes it non-zero."""
@@ -212,9 +217,9 @@ class Problem:
         return max(0.0, -min(self.slacks(segments).values()))
 
 
-def _room(values: Floats, selected: Bools, most: Floats | float = 1.0) -> float:
-    """How far the selected clients' values are inside [0, most] at least."""
-    return float(np.where(selected, np.minimum(values, most - values), np.inf).min())
+def _room(values: Floats, selected: Bools, most: Floats | float = 1.0, least: Floats | float = 0.0) -> float:
+    """How far the selected clients' values are inside [least, most] at least."""
+    return float(np.where(selected, np.minimum(values - least, most - values), np.inf).min())
 
 
 def _own_statements(scenario: Scenario) -> Floats:
