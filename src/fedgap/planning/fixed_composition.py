@@ -25,6 +25,8 @@ from fedgap.planning.tolerances import BUDGET_MARGIN, DEADLINES, KEPT
 
 _DEADLINE = 1e-10
 """Relative precision of a deadline that idle power ends early; the value is flat there but for corners."""
+_WORTH = 1e-9
+"""The same of the logarithm of ζ there: the value is at most this share of itself from the optimum."""
 _ITERATIONS = 80
 """Programs for these deadlines at most: where budgets hardly suffice, prices are too steep to meet the tolerance."""
 _NEAR = 0.9
@@ -69,35 +71,94 @@ def _single(task: Task, selected: Bools) -> tuple[Floats, Allocation, Floats]:
 
     def within(deadline: Floats) -> Allocation:
         time = np.broadcast_to(deadline[:, None], selected.shape) - curves.overhead
-        ones, left = np.ones(selected.shape), budget - awake * deadline if curves.idles else budget
+        ones, left = np.ones(selected.shape), _left(budget, awake * deadline) if curves.idles else budget
         return allocate(curves, time, np.broadcast_to(share, selected.shape), ones, selected, left)
 
-    deadline = _best_deadline(within, curves.shortest(selected), longest, awake) if curves.idles else longest
+    deadline = _best_deadline(curves, selected, budget, longest) if curves.idles and (budget > 0.0).all() else longest
     answer = within(deadline)
     cost = task.objective.selection_cost(selected) + task.objective.pruning_weight * (1.0 - answer.value)
     return np.where(answer.feasible, cost, np.inf), answer, deadline
 
 
-def _best_deadline(within: Callable[[Floats], Allocation], low: Floats, high: Floats, awake: Floats) -> Floats:
-    """The deadlines (B,) of greatest value where idle power makes long rounds dear; the value is concave in them.
+def _left(budget: Floats, awake_j: Floats) -> Floats:
+    """What idle clients leave of an energy budget: next to nothing, rather than less, where they take all of it."""
+    return np.maximum(budget - awake_j, KEPT * np.abs(budget))
 
-    A second is worth Σ π/ζ and costs the idle power's joules, at 1/ζ each. Where the energy does not suffice, the
-    energy's own slope leads to the deadline that needs least.
+
+def _best_deadline(curves: ClientCurves, selected: Bools, budget: Floats, longest: Floats) -> Floats:
+    """The deadlines (B,) of rounds of selections (B, N) that make most of an energy budget although idling costs.
+
+    With ζ the worth of a unit of w in joules, a round's best deadline is where a second is worth to its clients what it
+    costs in idle power, Σ π = Σ P: a root, for the round's value is concave in the deadline. ζ is where the energy is
+    used up. Where it jumps there, everything between the two sides is as good.
     """
-    first, last = low, np.maximum(high, low)
+    awake = curves.awake(selected)
+    share = np.broadcast_to(1.0 / np.maximum(selected.sum(axis=-1, keepdims=True), 1), selected.shape)
+    shortest = curves.shortest(selected)
+    longest = np.maximum(longest, shortest)
+    slopes = [piece.slope for piece in curves.pieces]
+    slowest, at_slowest = curves.until(longest)
+    full, at_full = curves.full_price, curves.at(curves.full_price)
+    least = np.where(selected, at_slowest.energy + slowest * at_slowest.time, np.inf).min(axis=-1)
+    most = np.where(selected, at_full.energy + full * at_full.time, 0.0).max(axis=-1)
+    deadline, sides = longest, [(shortest, np.zeros(len(selected))), (longest, np.full(len(selected), np.inf))]
 
-    def cost_of_time(deadline: Floats) -> Floats:
-        answer = within(deadline)
-        useful = answer.time_value.sum(axis=-1) - awake / answer.worth
-        return -np.where(answer.feasible, useful, answer.least_price.sum(axis=-1) - awake)
+    def excess(log_worth: Floats) -> Floats:
+        nonlocal deadline
+        mu = np.exp(-log_worth)[:, None]
+        balances = curves.balances(share, mu, 0.5 * slowest)
+        energy = np.zeros(len(selected))
 
-    at_first, at_last = cost_of_time(first), cost_of_time(last)
-    inside = (at_first < 0.0) & (at_last >= 0.0)
-    low, high = np.where(inside, first, np.where(at_last < 0.0, last, first)), np.where(inside, last, first)
-    high = np.maximum(low, high)
-    low, high = sign_change(cost_of_time, low, high, at_first, at_last, width=_DEADLINE)
-    # The optimum may lie where the energy only just suffices: take the side that keeps the budget.
-    return np.where(within(low).feasible, low, high)
+        def slope(trial: Floats) -> Floats:
+            nonlocal energy
+            time = np.maximum(trial[:, None] - curves.overhead, curves.keep_min * curves.u_min)
+            keep = curves.kept(time, balances)
+            price = curves.price_of_time(np.maximum(time / keep, curves.u_min))
+            energy = np.where(selected, keep * curves.at(price).energy, 0.0).sum(axis=-1) + awake * trial
+            return mu[:, 0] * awake - np.where(selected, curves.rate(keep, mu * price, balances), 0.0).sum(axis=-1)
+
+        ends = [curves.overhead + end * balance.time for piece, balance in zip(curves.pieces, balances, strict=True)
+                for end in (piece.low, piece.high)]
+        corners = np.concatenate([shortest[:, None], *ends, longest[:, None]], axis=-1)
+        corners = np.sort(np.clip(corners, shortest[:, None], longest[:, None]), axis=-1)
+        deadline = _between_corners(slope, corners)
+        slope(deadline)
+        rich = energy > budget
+        for side, where in ((0, ~rich), (1, rich)):
+            sides[side] = np.where(where, deadline, sides[side][0]), np.where(where, energy, sides[side][1])
+        return np.log(energy / budget)
+
+    log_low, log_high = (
+        np.log(factor * joules / (slope * share[:, 0]))
+        for factor, joules, slope in ((0.5, least, max(slopes)), (2.0, most, min(slopes)))
+    )
+    at_high, all_energy = excess(log_high), deadline
+    at_low = excess(log_low)
+    spare, short = at_high <= 0.0, at_low > 0.0
+    low, high = np.where(spare, log_high, log_low), np.where(short, log_low, log_high)
+    sign_change(excess, low, high, at_low, at_high, width=_WORTH, met=KEPT)
+    (under, under_j), (over, over_j) = sides
+    room = over_j - under_j
+    part = np.divide(budget - under_j, room, out=np.zeros(len(room)), where=np.isfinite(room) & (room > 0.0))
+    mixed = under + np.clip(part, 0.0, 1.0) * (over - under)
+    return np.where(spare, all_energy, np.where(short, deadline, mixed))
+
+
+def _between_corners(slope: Callable[[Floats], Floats], corners: Floats) -> Floats:
+    """Where a rising function (B,) that is smooth between sorted corners (B, K), and may jump at them, changes sign."""
+    rows, size = np.arange(len(corners)), corners.shape[-1]
+    first, last = np.zeros(len(corners), dtype=np.intp), np.full(len(corners), size - 1)
+    while (last - first > 1).any():
+        middle = (first + last) // 2
+        up = slope(corners[rows, middle]) >= 0.0
+        first, last = np.where(up, first, middle), np.where(up, middle, last)
+    left, right = corners[rows, first], corners[rows, last]
+    low, high = left * (1.0 + KEPT), right * (1.0 - KEPT)
+    at_low, at_high = slope(low), slope(high)
+    inside = (at_low < 0.0) & (at_high >= 0.0) & (low < high)
+    low, high = np.where(inside, low, left), np.where(inside, high, left)
+    low, high = sign_change(slope, low, high, at_low, at_high, width=_DEADLINE)
+    return np.where(inside, 0.5 * (low + high), np.where(at_low >= 0.0, left, right))
 
 
 def compose(task: Task, composition: Composition, start: tuple[float, float] | None = None) -> Composed | None:
@@ -242,14 +303,14 @@ class _Several:
             )
         shape, flat = (batch, *self.selected.shape), (batch, -1)
         share = 1.0 / self.selected.sum(axis=-1, keepdims=True)
-        awake = ((rounds * fitted) @ self.curves.awake(self.selected)) if self.curves.idles else 0.0
+        awake = (rounds * fitted) @ self.curves.awake(self.selected)
         answer = allocate(
             self.curves.flat(),
             (fitted[..., None] - self.curves.overhead).reshape(flat),
             np.broadcast_to(share, shape).reshape(flat),
             np.broadcast_to(rounds[..., None], shape).reshape(flat),
             (self.selected & (rounds[..., None] > 0.0)).reshape(flat),
-            np.full(batch, self.energy_j) - awake,
+            _left(np.full(batch, self.energy_j), awake) if self.curves.idles else np.full(batch, self.energy_j),
         )
         pruned = self.task.objective.pruning_weight * (1.0 - answer.value / problem.rounds)
         cost = rounds @ self.base / problem.rounds + pruned
