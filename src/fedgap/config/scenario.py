@@ -258,8 +258,8 @@ def check_together(scenario: Scenario) -> None:
             raise InputError(f"clients[{n}].name: {taken}")
 
 
-_STRAIGHT = 1e-9
-"""How far a knot of a cost curve may lie above the line through its neighbours: rounding of what was written."""
+_STRAIGHT = 1e-6
+"""How much steeper a cost curve may fall than before: rounding of what was written or fitted."""
 
 
 def _check_curve(scenario: Scenario) -> None:

@@ -143,6 +143,13 @@ class Problem:
         """E: joules of all rounds."""
         return float(sum(segment.rounds * float(self.cost(segment).energy_j) for segment in segments))
 
+    def client_energy(self, segments: Iterable[Segment]) -> Floats:
+        """Joules of each client in all rounds, (N,)."""
+        total = np.zeros(self.size)
+        for segment in segments:
+            total += segment.rounds * self.cost(segment).client_j
+        return total
+
     def delay(self, segments: Iterable[Segment]) -> float:
         """T: seconds of all rounds, each as long as its slowest selected client."""
         return float(sum(segment.rounds * float(self.cost(segment).delay_s) for segment in segments))
@@ -161,6 +168,13 @@ class Problem:
     def delay_budget(self, segments: Sequence[Segment]) -> float:
         """(T₀ − T)/T₀ ≥ 0, (P1-b)."""
         return (self.delay_s - self.delay(segments)) / self.delay_s
+
+    def battery_range(self, segments: Sequence[Segment]) -> float:
+        """min over clients with a battery of (B_n − E_n)/B_n, with E_n the client's joules in all rounds; else 0."""
+        battery = self.fleet.battery_j
+        if np.isinf(battery).all():
+            return 0.0
+        return float((1.0 - self.client_energy(segments) / battery).min())
 
     def pruning_range(self, segments: Sequence[Segment]) -> float:
         """min over selected clients of λ and λ^max − λ, (P1-c)."""
@@ -191,7 +205,7 @@ class Problem:
 
     def slacks(self, segments: Sequence[Segment]) -> dict[str, float]:
         """Every constraint's slack by name."""
-        ranges = self.pruning_range, self.frequency_range, self.power_range
+        ranges = self.pruning_range, self.frequency_range, self.power_range, self.battery_range
         counts = self.somebody_selected, self.all_rounds, self.first_round_dense
         return {check.__name__: check(segments) for check in (self.energy_budget, self.delay_budget, *ranges, *counts)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from fedgap.learning.data import Dataset, InputFormat, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
-from fedgap.planning import Plan, rescore
+from fedgap.learning.sizes import flops_per_sample, gradient_bits
+from fedgap.planning import Plan, Segment, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
@@ -26,7 +27,7 @@ from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.round_order import interleave
 from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
-from fedgap.system import cost
+from fedgap.system import Fleet, cost
 from fedgap.theory.generalization import smoothed
 
 Progress = Callable[[str, int, int], None]
@@ -52,8 +53,8 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
     """The experiment's data, who has what of it, and the scenario that is planned with.
 
     The scenario keeps its fleet and budgets; its label histograms and φ are replaced by the partition's.
-    ``dataset`` replaces the experiment's. The ``gradient_bits`` and ``flops_per_sample`` are also
-    the scenario's: Table I's where a preset has them.
+    ``dataset`` replaces the experiment's. The ``gradient_bits`` and ``flops_per_sample`` are the scenario's (Table I's
+    where a preset has them), or the model's where the scenario leaves them out.
     """
     wanted = experiment.partition
     if dataset is None:
@@ -63,7 +64,8 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
     parts = partition(dataset.train_y.numpy(), dataset.test_y.numpy(), experiment.size, dataset.classes,
                       experiment.seed, kind=wanted.kind, concentration=wanted.concentration, sizes=wanted.sizes,
                       shards=wanted.shards, file=wanted.file, target=wanted.target, target_size=wanted.target_size)
-    scenario = experiment.planning_scenario(parts.label_counts, dataset.label_counts()[1], parts.target_counts)
+    scenario = experiment.planning_scenario(parts.label_counts, dataset.label_counts()[1], parts.target_counts,
+                                            missing_sizes(experiment, dataset))
     return dataset, parts, scenario
 
 
@@ -90,6 +92,34 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
     return Prepared(experiment, scenario, plan, make_job(experiment, scenario, plan, dataset, parts), dataset, parts)
+
+
+def model_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float]:
+    """``gradient_bits`` and ``flops_per_sample`` of the experiment's model."""
+    module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes, seed=0)
+    return {"gradient_bits": float(gradient_bits(module)),
+            "flops_per_sample": float(flops_per_sample(module, dataset.shape))}
+
+
+def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float] | None:
+    """The model's sizes, where the scenario leaves any of them out."""
+    return model_sizes(experiment, dataset) if experiment.leaves_sizes_out else None
+
+
+NEARLY = 1.1
+"""Factor up to which a scenario's size of the model counts as the model's own: Table I rounds its figures."""
+
+
+def other_sizes(experiment: Experiment, scenario: Scenario, dataset: Dataset) -> str:
+    """One line with both values where the scenario charges for another model than the experiment trains; else ""."""
+    parts = []
+    for key, own in model_sizes(experiment, dataset).items():
+        charged = getattr(scenario.fleet(), key)
+        if not charged.min() / NEARLY <= own <= charged.max() * NEARLY:
+            parts.append(f"scenario.model.{key} is {charged.max():.4g}, the model's own is {own:.4g}")
+    if not parts:
+        return ""
+    return f"warning: {'; '.join(parts)}. Joules and seconds are the scenario's; leave the keys out to charge the model's."
 
 
 def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
@@ -166,11 +196,21 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         local_steps=learning.local_steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
         label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=learning.upload_bits,
-        weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
+        **_physical(fleet, segments), weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
                            "data": dataset.name, "model": experiment.model.name, "local_steps": learning.local_steps,
                            **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
+
+
+def _physical(fleet: Fleet, segments: Sequence[Segment]) -> dict[str, np.ndarray]:
+    """Idle powers and a cost curve's shares, for the job of a scenario that has them."""
+    found = {}
+    if fleet.idle_power_w.any():
+        found["idle_power_w"] = fleet.idle_power_w
+    if fleet.cost_curve is not None:
+        found["cost_share"] = np.stack([fleet.cost_share(segment.pruning_ratio) for segment in segments])
+    return found
 
 
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from fedgap.running.job import Job
 
-NEARLY = 1.1
-"""Up to this ratio the scenario's gradient and the model's count as equally large."""
-
 
 def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[RenderableType]:
     """The table, remarks, and where everything is."""
