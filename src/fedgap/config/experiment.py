@@ -132,11 +132,11 @@ class Experiment(Document):
         if (experiment.mode or base.document.get("mode")) == "practical":
             experiment = cls.model_validate(_practical(document, base, inner))
         experiment._base = base
-        experiment._check_scenario()
+        experiment._checked_scenario()
         return experiment
 
-    def _check_scenario(self) -> None:
-        """Check everything but φ: a scenario without it will get label histograms from the partition."""
+    def _checked_scenario(self) -> Scenario:
+        """The scenario without φ, and with any sizes of the model: both come with the data where it has none."""
         base, document = self._base, with_model_sizes(self._scenario_document(), dict.fromkeys(MODEL_SIZES, 1.0))
         clients = base.scenario["clients"]
         clients = [{"phi": 0.0, **client} if isinstance(client, dict) else client for client in clients]
@@ -145,7 +145,7 @@ class Experiment(Document):
         if isinstance(document.get("bound"), dict) and self.readings["aggregation"] == "mixture":
             document["bound"] = {**document["bound"], "aggregation": "mean"}
         try:
-            Scenario.from_dict(document)
+            return Scenario.from_dict(document)
         except InputError as error:
             raise InputError(f"scenario.{base.locate(error)}") from None
 
@@ -184,6 +184,19 @@ class Experiment(Document):
                     readings[name] = written[key]
         readings |= {name: getattr(self, name) for name in readings if getattr(self, name) is not None}
         return {"mode": mode, **readings}
+
+    @property
+    def step_limits(self) -> tuple[int, float]:
+        """The batch size of a step, and the largest ratio that any client may prune."""
+        scenario = self._checked_scenario()
+        return scenario.learning.batch_size, scenario.largest_ratio
+
+    @property
+    def radio(self) -> tuple[float, float, float]:
+        """Noise density, W/Hz, transmit power, W, and bandwidth, Hz, of the scenario's first client."""
+        scenario = self._checked_scenario()
+        first = scenario.clients[0]
+        return scenario.noise_psd_w_hz, first.max_power_w, first.bandwidth_hz
 
     @property
     def leaves_sizes_out(self) -> bool:

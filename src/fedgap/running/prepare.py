@@ -96,7 +96,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
 
 def model_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float]:
     """``gradient_bits`` and ``flops_per_sample`` of the experiment's model."""
-    module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes, seed=0)
+    module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes, seed=0)
     return {"gradient_bits": float(gradient_bits(module)),
             "flops_per_sample": float(flops_per_sample(module, dataset.shape))}
 
@@ -125,7 +125,7 @@ def other_sizes(experiment: Experiment, scenario: Scenario, dataset: Dataset) ->
 def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
     """Build the model and try it on two samples, so that errors in it are reported before anything is written."""
     name = experiment.model.name
-    module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
+    module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
                    seed=stream_seed(experiment.seed, "model"))
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise InputError(f"model: {name} has no parameters to train")
@@ -174,7 +174,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     device = engine.device if engine.device != "auto" else str(check_device("auto"))
     return Job(
         seed=experiment.seed, data=data_arguments(experiment), data_sha256=dataset.digest(),
-        model=_model_arguments(experiment), learning_rate=scenario.learning.rate,
+        model=model_arguments(experiment), learning_rate=scenario.learning.rate,
         evaluate_every=experiment.evaluate_every, evaluate_pruned=readings["evaluate_pruned"],
         importance={"rule": experiment.pruning.importance, "remember": _remembers(experiment),
                     "current_weights": readings["importance_weights"] == "current"},
@@ -218,7 +218,7 @@ def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarr
     return interleave([s.rounds for s in plan.segments], first=0 if scenario.pruning.dense_first else None, order=order)
 
 
-def _model_arguments(experiment: Experiment) -> dict[str, Any]:
+def model_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments of ``build`` beside the data's shape and the seed."""
     model = experiment.model
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}

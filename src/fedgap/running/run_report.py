@@ -39,6 +39,8 @@ def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[Renderab
 
 def _remarks(summary: dict[str, Any], job: Job) -> list[str]:
     """A loss that is not finite, and costs of another model."""
+    from fedgap.running.prepare import NEARLY
+
     remarks = []
     if summary["test_accuracy"] is not None and summary["test_loss"] is None:
         remarks.append("The test loss is not finite; training probably diverged: try a smaller "
