@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedgap.planning.fixed_composition import compose
+from fedgap.planning import exact
 from fedgap.planning.composition import Composition, Part
+from fedgap.planning.fixed_composition import compose
 from fedgap.planning.problem import Problem
 from fedgap.planning.task import Task
 from fedgap.registry import SCHEMES
-from fedgap.system import CostCurve, computation_energy, download_delay, upload_energy
-from fedgap.system.channel import uplink_rate
+from fedgap.system import CostCurve
 from tests.oracle.limited_model import most_unpruned
 from tests.oracle.scenarios import random_problem
 
@@ -62,3 +62,27 @@ def test_fixed_selection_agrees_with_cvxpy(seed):
         assert 1.0 - segment.pruning_ratio[selected].mean() == pytest.approx(oracle, rel=1e-6)
         assert ours.cost == pytest.approx(
             float(problem.selection_cost(selected)) + problem.pruning_weight * (1.0 - oracle), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(COUNT // 4))
+def test_batteries_with_a_fixed_selection_agree_with_cvxpy(seed):
+    """Equal rounds, everybody selected: a client has B_n/R joules in each. The bound is below, the plan keeps all."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, int(rng.integers(2, 5)), 4)
+    problem = replace(problem, delay_s=2.0 * problem.delay_s)
+    task = Task.of(problem, SCHEMES.load("all_clients"))
+    free = exact.solve(task)
+    assert free.segments, "each of these seeds has a plan without batteries"
+    used = problem.client_energy(free.segments)
+    battery_j = np.where(rng.random(problem.size) < 0.6, used * rng.uniform(0.6, 1.1, problem.size), np.inf)
+    problem = replace(problem, fleet=replace(problem.fleet, battery_j=battery_j))
+    ours = exact.solve(replace(task, problem=problem))
+    oracle = most_unpruned(problem.fleet, problem.energy_j / 4 - problem.broadcast_j, problem.delay_s / 4, rounds=4)
+    assert bool(ours.segments) == (oracle is not None)
+    if oracle is not None:
+        everybody = np.ones(problem.size, dtype=bool)
+        value = float(problem.selection_cost(everybody)) + problem.pruning_weight * (1.0 - oracle)
+        assert problem.violation(ours.segments) <= 1e-9
+        assert ours.cost == pytest.approx(value, rel=1e-6)
+        assert ours.lower_bound <= value * (1.0 + 1e-6)
+        assert ours.lower_bound == pytest.approx(value, rel=1e-6)

@@ -16,6 +16,7 @@ from itertools import product
 
 import numpy as np
 
+from fedgap.planning import battery
 from fedgap.planning.composition import Composition, Part
 from fedgap.planning.diagnosis import Cheapest
 from fedgap.planning.fixed_composition import Composed, compose
@@ -23,6 +24,7 @@ from fedgap.planning.incumbent import Incumbent
 from fedgap.planning.master import Master
 from fedgap.planning.oracles.oracle import Oracle, oracles_for
 from fedgap.planning.plan import Segment
+from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
 from fedgap.planning.thrift import thriftier
@@ -58,10 +60,25 @@ class Solution:
 def solve(task: Task, settings: SolverSettings | None = None) -> Solution:
     """The best plan found, with its certificate.
 
-    Least clocks and powers are first left out. A plan that keeps them all the same is the answer, and its bound holds,
-    for they only take plans away: so a limit that does not bind changes nothing.
+    Batteries, and least clocks and powers, are first left out. A plan that keeps them all the same is the answer, and
+    its bound holds, for they only take plans away: so a limit that does not bind changes nothing.
     """
     settings = settings or SolverSettings()
+    if not battery.limited(task.problem):
+        return _with_minima(task, settings)
+
+    def plan_of(problem: Problem) -> Solution:
+        return _with_minima(replace(task, problem=problem), settings)
+
+    def with_plan(solution: Solution, segments: tuple[Segment, ...], bound: float | None) -> Solution:
+        return replace(solution, segments=segments, lower_bound=bound)
+
+    found = battery.within_batteries(task.problem, plan_of, with_plan)
+    return found or Solution((), None, np.inf, 0.0, 0.0)
+
+
+def _with_minima(task: Task, settings: SolverSettings) -> Solution:
+    """Solve first without least clocks and powers, then with them where that plan does not keep them."""
     fleet, relaxed = task.problem.fleet, None
     if fleet.min_frequency_hz.any() or fleet.min_power_w.any():
         without = replace(task, problem=replace(task.problem, fleet=fleet.without_minima()))
