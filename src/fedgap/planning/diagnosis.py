@@ -239,6 +239,11 @@ def least_budget(task: Task) -> dict[str, float | None]:
 def reason(task: Task, least: dict[str, float | None]) -> str:
     """One sentence: which constraint binds, whose it is, and what would be enough."""
     cheapest, problem = Cheapest(task), task.problem
+    if np.isfinite(problem.fleet.battery_j).any() and cheapest.fitting() is not None:
+        weakest = int(np.argmin(problem.fleet.battery_j))
+        return (f"clients.battery_j: the budgets suffice, but no plan was found that keeps every battery; the smallest is "
+                f"that of {problem.names[weakest] if problem.names else f'client {weakest}'}, "
+                f"{problem.fleet.battery_j[weakest]:g} J")
     if not len(cheapest.selections):
         return "no selection has a generalization statement; give clients label_counts closer to target_counts"
     curves = cheapest.kinds[-1][1]
