@@ -36,7 +36,8 @@ def most_unpruned(fleet: Fleet, energy_j: float, delay_s: float, rounds: int = 1
             - cp.multiply(numbers.silent_j / joules, own.upload) + fleet.idle_power_w * seconds / joules * length)
     busy = cp.multiply(numbers.compute_s, own.compute) + cp.multiply(numbers.upload_s, own.upload)
     unpruned = cp.Variable(fleet.size)
-    constraints = [*own.constraints, cp.sum(each) <= 1.0, (busy + numbers.download_s) / seconds <= length, length <= 1.0,
+    constraints = [*own.constraints, cp.sum(each) <= 1.0, length <= 1.0,
+                   (busy + numbers.download_s) / seconds <= length,
                    own.compute <= cp.multiply(clock, own.keep), own.upload <= cp.multiply(power, own.keep)]
     finite = np.isfinite(fleet.battery_j)
     if finite.any():

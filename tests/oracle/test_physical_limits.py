@@ -134,7 +134,7 @@ def test_a_single_client_agrees_with_brute_force(seed):
         assert brute >= kept - 3e-3
 
 
-@pytest.mark.parametrize("seed", (0, 2))
+@pytest.mark.parametrize("seed", [0, 2])
 def test_limits_that_do_not_bind_change_nothing(seed):
     """Bit for bit: plan, bound and prices."""
     problem = random_problem(np.random.default_rng(seed), 3, 4, dense_first=seed == 2)

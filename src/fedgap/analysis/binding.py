@@ -68,8 +68,8 @@ def limits_reached(
     """For each client the limits that it has reached in this segment's rounds; empty for one that is not selected.
 
     ``deadline``: nobody in the round takes longer. ``power cap``, ``clock cap``, ``both caps``: p = p^max,
-    f = f^max. ``least power``, ``least clock``: p = p^min, f = f^min. ``battery``: B_n is used up. ``unpruned``: λ = 0, the least pruning, where others prune. ``most pruned``: λ = λ^max. ``energy``: below
-    a cap, because E₀ is used up.
+    f = f^max. ``least power``, ``least clock``: p = p^min, f = f^min. ``battery``: B_n is used up. ``unpruned``: λ = 0,
+    the least pruning, where others prune. ``most pruned``: λ = λ^max. ``energy``: below a cap, because E₀ is used up.
 
     :param energy: whether E₀ is used up; :param drained: whose battery is, (N,).
     """

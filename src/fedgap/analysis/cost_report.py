@@ -150,7 +150,8 @@ class CostReport(Printable):
             busy = self.compute_s[n] + self.upload_s[n] + self.download_s[n]
             table.add_row(
                 self.names[n], f"{self.rounds[n]:,}", si(self.compute_j[n], "J"), si(self.upload_j[n], "J"),
-                *([si(self.idle_j[n], "J")] if idles else []), si(client_j[n], "J"), share(client_j[n], self.energy_j), si(busy, "s"), si(self.waiting_s[n], "s"),
+                *([si(self.idle_j[n], "J")] if idles else []), si(client_j[n], "J"),
+                share(client_j[n], self.energy_j), si(busy, "s"), si(self.waiting_s[n], "s"),
                 f"{self.straggler_rounds[n]:,}",
             )
         table.add_section()
@@ -160,7 +161,8 @@ class CostReport(Printable):
         )
         table.add_row(
             "all", "", si(float(self.compute_j.sum()), "J"), si(float(self.upload_j.sum()), "J"),
-            *([si(float(self.idle_j.sum()), "J")] if idles else []), si(self.energy_j, "J"), "", "", "", "", style="bold",
+            *([si(float(self.idle_j.sum()), "J")] if idles else []), si(self.energy_j, "J"),
+            *[""] * 4, style="bold",
         )
         return table
 

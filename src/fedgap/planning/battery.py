@@ -4,11 +4,11 @@ For weights w ≥ 0 every plan within E₀ and all batteries B_n also keeps thei
 
     w₀·(Σ_n E_n + broadcasts) + Σ_n w_n·E_n  ≤  w₀·E₀ + Σ_n w_n·B_n,
 
-with E_n the client's joules. P1 with this one constraint in place of all of them (a *surrogate*) is P1 for a fleet whose
-joules count φ_n = w₀ + w_n times, and is solved with a certificate like any other. So every w gives a lower bound for
-the limited problem, and a surrogate's plan that keeps every limit and uses up those with w > 0 is optimal. w is found by
-steps in its logarithm, from how much of each limit a plan uses. Between whole rounds that may end with a gap, which is
-reported as any other.
+with E_n the client's joules. P1 with this one constraint in place of all of them (a *surrogate*) is P1 for a fleet
+whose joules count φ_n = w₀ + w_n times, and is solved with a certificate like any other. So every w gives a lower bound
+for the limited problem, and a surrogate's plan that keeps every limit and uses up those with w > 0 is optimal. w is
+found by steps in its logarithm, from how much of each limit a plan uses. Between whole rounds that may end with a gap,
+which is reported as any other.
 """
 
 from collections.abc import Callable

@@ -211,7 +211,7 @@ class ClientCurves:
     def limited(self) -> bool:
         """Whether any client has a least clock or a least power that it may choose to work at."""
         clock, power = (self.x_max < np.inf).any(), (self.s_min > 0.0).any()
-        return bool(self.free_frequency and clock or self.free_power and power)
+        return bool((self.free_frequency and clock) or (self.free_power and power))
 
     @cached_property
     def plain(self) -> bool:
@@ -453,9 +453,9 @@ class ClientCurves:
     def deadline_at(self, selected: Bools, price: Floats) -> Floats:
         """The deadline of a round of each selection at which a second more saves ``price`` joules, (...).
 
-        It saves energy at all the clients: their own prices of time add up, less their idle power. The shortest deadline
-        where that saves less even there; the longest that keeps everybody busy where it saves more. Newton's steps in the logarithm of the price, inside the bracket that one client who pays all, and
-        equal parts, give.
+        It saves energy at all the clients: their own prices of time add up, less their idle power. The shortest
+        deadline where that saves less even there; the longest that keeps everybody busy where it saves more. Newton's
+        steps in the logarithm of the price, inside the bracket that one client who pays all, and equal parts, give.
         """
 
         def alone(own: Floats) -> Floats:

@@ -62,7 +62,8 @@ class Cheapest:
         # A second more of the round costs the idle power beside its price.
         point = curves.at(price[:, None] + curves.idle)
         alone = curves.overhead + curves.keep_min * point.time
-        return alone[:, self.who], (curves.keep_min * point.energy + curves.idle * alone)[:, self.who] + self.broadcast_j
+        energy = curves.keep_min * point.energy + curves.idle * alone
+        return alone[:, self.who], energy[:, self.who] + self.broadcast_j
 
     def impossible(self) -> bool:
         """Whether a price of time π proves that no plan keeps both budgets.
@@ -241,9 +242,9 @@ def reason(task: Task, least: dict[str, float | None]) -> str:
     cheapest, problem = Cheapest(task), task.problem
     if np.isfinite(problem.fleet.battery_j).any() and cheapest.fitting() is not None:
         weakest = int(np.argmin(problem.fleet.battery_j))
-        return (f"clients.battery_j: the budgets suffice, but no plan was found that keeps every battery; the smallest is "
-                f"that of {problem.names[weakest] if problem.names else f'client {weakest}'}, "
-                f"{problem.fleet.battery_j[weakest]:g} J")
+        who = problem.names[weakest] if problem.names else f"client {weakest}"
+        return ("clients.battery_j: the budgets suffice, but no plan was found that keeps every battery; the smallest "
+                f"is that of {who}, {problem.fleet.battery_j[weakest]:g} J")
     if not len(cheapest.selections):
         return "no selection has a generalization statement; give clients label_counts closer to target_counts"
     curves = cheapest.kinds[-1][1]

@@ -1,9 +1,10 @@
 """P1 for a fixed *composition*: which selections, for how many rounds each. Deadlines and all else follow.
 
-One segment has the deadline T₀/R (or, where clients draw idle power, less) and is one call of :func:`fedgap.planning.resources.allocate`. Two segments share the
-budgets, and their deadlines are a scalar root. Those of more come from the column generation of
-:mod:`fedgap.planning.master`, each segment being a kind of round with one selection; a segment's value is concave in
-its deadline, so its columns merge into their average.
+One segment has the deadline T₀/R (or, where clients draw idle power, less) and is one call of
+:func:`fedgap.planning.resources.allocate`. Two segments share the budgets, and their deadlines are a scalar root. Those
+of more (and of two with idle power) come from the column generation of :mod:`fedgap.planning.master`, each segment
+being a kind of round with one selection; a segment's value is concave in its deadline, so its columns merge into their
+average.
 """
 
 from collections.abc import Callable

@@ -21,8 +21,8 @@ from fedgap.planning.tolerances import BUDGET_MARGIN
 def thriftier(task: Task, solved: Composed) -> tuple[Segment, ...]:
     """The segments with powers and clocks of least energy, or as they are where energy is scarce or nothing is saved.
 
-    A single segment has them already, for its clients use all of the time that there is, unless idle power makes shorter
-    rounds cheaper.
+    A single segment has them already, for its clients use all of the time that there is, unless idle power makes
+    shorter rounds cheaper.
     """
     problem, segments = task.problem, solved.segments
     spent = problem.energy(segments)

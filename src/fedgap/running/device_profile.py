@@ -123,7 +123,8 @@ class DeviceProfile(Printable):
 
     def time_share(self) -> tuple[list[float], list[float]]:
         """λ and the seconds of a step there as a share of those at λ = 0, at the scenario's batch size."""
-        pairs = sorted((ratio, step.median) for (batch, ratio), step in self.steps_s.items() if batch == self.batch_size)
+        pairs = sorted((ratio, step.median) for (batch, ratio), step in self.steps_s.items()
+                       if batch == self.batch_size)
         return [ratio for ratio, _ in pairs], [min(seconds / pairs[0][1], 1.0) for _, seconds in pairs]
 
     def parts(self) -> list[RenderableType]:
@@ -203,8 +204,8 @@ def profile(experiment: Experiment, *, name: str | None = None, repeats: int = 5
         tuple(send_to(server, gradient_bits(module) // 8) for _ in range(repeats)))
     return DeviceProfile(
         name=name or socket.gethostname(), device=device.type, batch_size=batch_size, flops=flops, steps_s=steps,
-        peak_bytes=_peak_bytes(device), clock_hz=None if device.type == "cuda" else clock_hz(), idle_w=idle, busy_w=busy,
-        upload_bit_s=upload,
+        peak_bytes=_peak_bytes(device), clock_hz=None if device.type == "cuda" else clock_hz(), idle_w=idle,
+        busy_w=busy, upload_bit_s=upload,
     )
 
 
@@ -289,7 +290,7 @@ def clock_hz(root: Path = Path("/")) -> float | None:
         return None
 
 
-# --- the upload ---------------------------------------------------------------------------------------------------------
+# --- the upload -------------------------------------------------------------------------------------------------------
 
 _LENGTH = 8
 """Bytes of a number that says how long an upload is, and that it has arrived."""

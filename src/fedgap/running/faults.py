@@ -80,8 +80,8 @@ def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendan
 
     The deadline is the planned time of the slowest selected client. A client that vanishes is charged the joules it
     spent until then. One whose time τ_n + τ̂_n exceeds the deadline is charged until the deadline less its download,
-    when the server closes the round. Idle power is drawn by everybody selected until the round ends. If anybody is missing the server waits for the deadline; otherwise the round
-    lasts as long as its slowest client.
+    when the server closes the round. Idle power is drawn by everybody selected until the round ends. If anybody is
+    missing the server waits for the deadline; otherwise the round lasts as long as its slowest client.
     """
     nobody = np.zeros_like(work.selected)
     deadline = work.delay_s

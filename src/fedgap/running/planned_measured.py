@@ -97,7 +97,7 @@ def planned_and_measured(folder: Path) -> PlannedMeasured:
 
 
 def corrected_fleet(folder: Path, out: Path) -> PlannedMeasured:
-    """Write the run's scenario with each node's ``flops_per_cycle`` corrected, so that planned seconds are those measured.
+    """Write the run's scenario with each node's ``flops_per_cycle`` such that planned seconds are those measured.
 
     A node that answered no round keeps its figures; so do all radios, for a node measures its computing alone.
     """

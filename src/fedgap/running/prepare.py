@@ -119,7 +119,8 @@ def other_sizes(experiment: Experiment, scenario: Scenario, dataset: Dataset) ->
             parts.append(f"scenario.model.{key} is {charged.max():.4g}, the model's own is {own:.4g}")
     if not parts:
         return ""
-    return f"warning: {'; '.join(parts)}. Joules and seconds are the scenario's; leave the keys out to charge the model's."
+    return (f"warning: {'; '.join(parts)}. Joules and seconds are the scenario's; leave the keys out to charge the "
+            "model's.")
 
 
 def check_model(experiment: Experiment, dataset: Dataset) -> torch.nn.Module:
@@ -196,7 +197,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         local_steps=learning.local_steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
         label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=learning.upload_bits,
-        **_physical(fleet, segments), weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
+        **_physical(fleet, segments),
+        weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
                            "data": dataset.name, "model": experiment.model.name, "local_steps": learning.local_steps,
