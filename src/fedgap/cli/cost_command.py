@@ -56,8 +56,8 @@ def cost(
 
 def _cost_of_run(folder: Path, as_json: bool) -> None:
     if not folder.is_dir():
-        raise InputError("--plan: missing; give a plan of this scenario (fedgap plan --out FILE), or name the folder of "
-                         "a deployed run instead of a scenario")
+        raise InputError("--plan: missing; give a plan of this scenario (fedgap plan --out FILE), or name the folder "
+                         "of a deployed run instead of a scenario")
     require("train", "cost")
     from fedgap.running.planned_measured import planned_and_measured
 

@@ -159,7 +159,8 @@ class Scenario(Document):
             uplink_noise_psd_w_hz=np.array(self.noise_psd_w_hz),
             **{key: column(key, 0.0) for key in ("min_frequency_hz", "min_power_w", "idle_power_w")},
             battery_j=column("battery_j", np.inf),
-            cost_curve=points and CostCurve.covering(*map(np.array, (points.ratio, points.bits, points.flops))),
+            cost_curve=None if points is None else CostCurve.covering(
+                *map(np.array, (points.ratio, points.bits, points.flops))),
         )
 
     @property

@@ -442,7 +442,7 @@ class ClientCurves:
 
     def awake(self, selected: Bools) -> Floats:
         """Idle power of all clients of each selection, W."""
-        return np.where(selected, self.idle, 0.0).sum(axis=-1)
+        return np.asarray(np.where(selected, self.idle, 0.0).sum(axis=-1))
 
     def until(self, deadline: Floats) -> tuple[Floats, OperatingPoint]:
         """Everybody's price and point when they use all of the deadline."""

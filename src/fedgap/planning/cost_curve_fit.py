@@ -40,4 +40,4 @@ def convex_upper_fit(ratio: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
     highs.setOptionValue("output_flag", False)
     highs.passModel(program)
     highs.run()
-    return np.clip(np.array(highs.getSolution().col_value), measured, 1.0)
+    return np.asarray(np.clip(np.array(highs.getSolution().col_value), measured, 1.0))

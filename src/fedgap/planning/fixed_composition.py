@@ -75,7 +75,9 @@ def _single(task: Task, selected: Bools) -> tuple[Floats, Allocation, Floats]:
         ones, left = np.ones(selected.shape), _left(budget, awake * deadline) if curves.idles else budget
         return allocate(curves, time, np.broadcast_to(share, selected.shape), ones, selected, left)
 
-    deadline = _best_deadline(curves, selected, budget, longest) if curves.idles and (budget > 0.0).all() else longest
+    deadline = longest
+    if curves.idles and (budget > 0.0).all():
+        deadline = np.minimum(_best_deadline(curves, selected, budget, longest), longest)
     answer = within(deadline)
     cost = task.objective.selection_cost(selected) + task.objective.pruning_weight * (1.0 - answer.value)
     return np.where(answer.feasible, cost, np.inf), answer, deadline
@@ -116,7 +118,8 @@ def _best_deadline(curves: ClientCurves, selected: Bools, budget: Floats, longes
             keep = curves.kept(time, balances)
             price = curves.price_of_time(np.maximum(time / keep, curves.u_min))
             energy = np.where(selected, keep * curves.at(price).energy, 0.0).sum(axis=-1) + awake * trial
-            return mu[:, 0] * awake - np.where(selected, curves.rate(keep, mu * price, balances), 0.0).sum(axis=-1)
+            worth = np.where(selected, curves.rate(keep, mu * price, balances), 0.0).sum(axis=-1)
+            return np.asarray(mu[:, 0] * awake - worth)
 
         ends = [curves.overhead + end * balance.time for piece, balance in zip(curves.pieces, balances, strict=True)
                 for end in (piece.low, piece.high)]

@@ -5,10 +5,10 @@ With the selection and each round's deadline d fixed, what is left is
     max Σ_i r_i·w(m_i)/k_i    s.t.   Σ_i r_i·m_i·ψ_i(t_i/m_i) ≤ E,   keep_min ≤ m_i ≤ 1,   t_i/m_i ≥ u_min,
 
 over *instances* i = (segment, client), with t_i = d − download, r_i the segment's rounds, k_i its number of clients,
-and w(m) = m unless there is a cost curve. It is convex with one coupling constraint, hence one multiplier: with ζ the worth
-of a unit of w in joules, an instance's π solves G(π) = w′·ζ/k clipped to its range, and ζ is where the energy is used
-up. ``allocate`` does this for a whole batch of problems at once; :mod:`fedgap.planning.fixed_composition` also chooses
-the deadlines.
+and w(m) = m unless there is a cost curve. It is convex with one coupling constraint, hence one multiplier: with ζ the
+worth of a unit of w in joules, an instance's π solves G(π) = w′·ζ/k clipped to its range, and ζ is where the energy is
+used up. ``allocate`` does this for a whole batch of problems at once; :mod:`fedgap.planning.fixed_composition` also
+chooses the deadlines.
 """
 
 from dataclasses import dataclass, fields

@@ -193,7 +193,7 @@ def profile(experiment: Experiment, *, name: str | None = None, repeats: int = 5
 
             def step(inputs: torch.Tensor = inputs, labels: torch.Tensor = labels) -> None:
                 module.zero_grad()
-                functional.cross_entropy(module(inputs), labels).backward()
+                torch.autograd.backward(functional.cross_entropy(module(inputs), labels))
                 if device.type == "cuda":
                     torch.cuda.synchronize(device)
 

@@ -134,10 +134,12 @@ def round_cost(
     power_w = np.where(selected, power_w, fleet.max_power_w)
     frequency_hz = np.where(selected, frequency_hz, fleet.max_frequency_hz)
     upload_s, download_s = upload_delay(fleet, ratio, power_w), download_delay(fleet)
-    seconds = [where_selected(part) for part in (computation_delay(fleet, ratio, frequency_hz), upload_s, download_s)]
-    round_s = sum(seconds).max(axis=-1, keepdims=True)
+    compute_s = computation_delay(fleet, ratio, frequency_hz)
+    round_s = where_selected(compute_s + upload_s + download_s).max(axis=-1, keepdims=True)
     return RoundCost(
-        *seconds,
+        compute_s=where_selected(compute_s),
+        upload_s=where_selected(upload_s),
+        download_s=where_selected(download_s),
         compute_j=where_selected(computation_energy(fleet, ratio, frequency_hz)),
         upload_j=where_selected(_energy_of_upload(fleet, ratio, power_w, upload_s)),
         broadcast_j=_energy_of_broadcast(fleet, download_s),
