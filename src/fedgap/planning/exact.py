@@ -157,7 +157,7 @@ class _Search:
         self.whole_rounds.start(hints)
         self.search_harder()
         self.solve_program()
-        if not self.master.infeasible:
+        if not self.master.infeasible and self.master.weights:  # without: budgets so odd that the program gave up
             self.whole_rounds.run()
         for _ in range(_AGAIN):
             if not self.search_harder():
