@@ -74,7 +74,7 @@ def vectorised(fleet: Fleet, decision: Decision) -> tuple[np.ndarray, np.ndarray
 
 def client_by_client(fleet: Fleet, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
     """The same function, one client a call."""
-    names = [field.name for field in fields(Fleet)]
+    names = [field.name for field in fields(Fleet) if field.name != "cost_curve"]
     energy, delay = np.zeros(SCENARIOS), np.zeros(SCENARIOS)
     for s in range(SCENARIOS):
         broadcast = 0.0

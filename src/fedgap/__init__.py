@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedgap.config import Experiment, Scenario
     from fedgap.learning.data import Dataset
     from fedgap.planning import Objective, Plan, Scheme, Segment, plan
+    from fedgap.planning.cost_curve_fit import convex_upper_fit
     from fedgap.registry import allow
     from fedgap.running.calibrate import calibrate
     from fedgap.running.run import Run
@@ -40,6 +41,7 @@ _HOME = {
     "budget": "fedgap.analysis",
     "calibrate": "fedgap.running.calibrate",
     "compare": "fedgap.analysis",
+    "convex_upper_fit": "fedgap.planning.cost_curve_fit",
     "cost": "fedgap.analysis",
     "frontier": "fedgap.analysis",
     "plan": "fedgap.planning",
@@ -51,7 +53,8 @@ _HOME = {
 
 __all__ = [
     "Dataset", "Experiment", "Objective", "Plan", "Run", "Scenario", "Scheme", "Segment", "__version__", "allow",
-    "bound", "budget", "calibrate", "compare", "cost", "errors", "frontier", "plan", "resume", "sweep", "train",
+    "bound", "budget", "calibrate", "compare", "convex_upper_fit", "cost", "errors", "frontier", "plan", "resume",
+    "sweep", "train",
 ]
 
 

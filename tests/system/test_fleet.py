@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from fedgap.system import Fleet
 from tests.system.strategies import EVERYDAY, EVERYDAY_SERVER, checked, fleets
 
-CLIENT_FIELDS, SERVER_FIELDS = set(EVERYDAY), set(EVERYDAY_SERVER)
+LIMITS = {"min_frequency_hz", "min_power_w", "idle_power_w", "battery_j"}
+CLIENT_FIELDS, SERVER_FIELDS = set(EVERYDAY) | LIMITS, set(EVERYDAY_SERVER)
 
 
 def test_every_field_is_a_clients_or_the_servers() -> None:
-    assert {f.name for f in fields(Fleet)} == CLIENT_FIELDS | SERVER_FIELDS
+    assert {f.name for f in fields(Fleet)} == CLIENT_FIELDS | SERVER_FIELDS | {"cost_curve"}
 
 
 @checked
@@ -24,8 +25,8 @@ def test_a_stack_holds_each_fleet_at_its_index(several: list[Fleet]) -> None:
     assert stack.uplink_gain.shape == (len(several), 1)
     assert stack.server_power_w.shape == (len(several),)
     for index, fleet in enumerate(several):
-        for f in fields(Fleet):
-            np.testing.assert_array_equal(getattr(stack, f.name)[index], getattr(fleet, f.name))
+        for name in CLIENT_FIELDS | SERVER_FIELDS:
+            np.testing.assert_array_equal(getattr(stack, name)[index], getattr(fleet, name))
 
 
 @checked

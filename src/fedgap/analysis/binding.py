@@ -9,6 +9,7 @@ import numpy as np
 
 from fedgap.analysis.cost_report import NEAR, segment_cost
 from fedgap.analysis.plan_check import check_plan
+from fedgap.arrays import Bools
 from fedgap.config import Scenario
 from fedgap.planning import Plan, Segment
 from fedgap.planning.problem import Problem
@@ -38,7 +39,9 @@ class Binding(Printable):
         """The limits reached by a plan that is known to fit the problem."""
         energy = plan.energy_j >= (1.0 - NEAR) * problem.energy_j
         delay = plan.delay_s >= (1.0 - NEAR) * problem.delay_s
-        words = tuple(tuple(limits_reached(problem, segment, energy=energy)) for segment in plan.segments)
+        drained = problem.client_energy(plan.segments) >= (1.0 - NEAR) * problem.fleet.battery_j
+        words = tuple(tuple(limits_reached(problem, segment, energy=energy, drained=drained))
+                      for segment in plan.segments)
         return cls(problem.names, tuple(segment.rounds for segment in plan.segments), energy, delay, words)
 
     def parts(self) -> list[RenderableType]:
@@ -59,14 +62,16 @@ def what_binds(scenario: Scenario, plan: Plan) -> Binding:
     return Binding.from_problem(Problem.of(scenario), plan)
 
 
-def limits_reached(problem: Problem, segment: Segment, *, energy: bool) -> list[str]:
+def limits_reached(
+    problem: Problem, segment: Segment, *, energy: bool, drained: Bools | None = None
+) -> list[str]:
     """For each client the limits that it has reached in this segment's rounds; empty for one that is not selected.
 
     ``deadline``: nobody in the round takes longer. ``power cap``, ``clock cap``, ``both caps``: p = p^max,
-    f = f^max. ``unpruned``: λ = 0, the least pruning, where others prune. ``most pruned``: λ = λ^max. ``energy``: below
-    a cap, because E₀ is used up.
+    f = f^max. ``least power``, ``least clock``: p = p^min, f = f^min. ``battery``: B_n is used up. ``unpruned``: λ = 0,
+    the least pruning, where others prune. ``most pruned``: λ = λ^max. ``energy``: below a cap, because E₀ is used up.
 
-    :param energy: whether E₀ is used up.
+    :param energy: whether E₀ is used up; :param drained: whose battery is, (N,).
     """
     fleet = problem.fleet
     power = segment.power_w >= (1.0 - NEAR) * fleet.max_power_w
@@ -76,6 +81,9 @@ def limits_reached(problem: Problem, segment: Segment, *, energy: bool) -> list[
         "power cap": power & ~frequency,
         "clock cap": frequency & ~power,
         "both caps": power & frequency,
+        "least power": (segment.power_w <= (1.0 + NEAR) * fleet.min_power_w) & ~power,
+        "least clock": (segment.frequency_hz <= (1.0 + NEAR) * fleet.min_frequency_hz) & ~frequency,
+        "battery": np.zeros(problem.size, dtype=np.bool_) if drained is None else drained,
         "unpruned": (segment.pruning_ratio <= NEAR) & segment.pruning_ratio[segment.selected].any(),
         "most pruned": (segment.pruning_ratio >= fleet.max_ratio - NEAR) & (fleet.max_ratio > NEAR),
         "energy": ~(power & frequency) & np.bool_(energy),

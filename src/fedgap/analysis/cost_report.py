@@ -76,6 +76,10 @@ class CostReport(Printable):
     """Rounds that each client takes part in."""
     compute_j: Floats
     upload_j: Floats
+    idle_j: Floats
+    """P_n times the length of the rounds that the client takes part in."""
+    battery_j: Floats
+    """B_n; infinite for a client without."""
     compute_s: Floats
     upload_s: Floats
     download_s: Floats
@@ -94,7 +98,7 @@ class CostReport(Printable):
             return np.asarray(np.sum([np.zeros(problem.size), *values], axis=0))
 
         sums = {key: total([cost.rounds * getattr(cost.by_client, key) for cost in costs])
-                for key in ("compute_j", "upload_j", "compute_s", "upload_s", "download_s")}
+                for key in ("compute_j", "upload_j", "idle_j", "compute_s", "upload_s", "download_s")}
         waiting = [cost.rounds * np.where(cost.selected & ~cost.stragglers,
                                           cost.by_client.delay_s - cost.by_client.client_s, 0.0) for cost in costs]
         return cls(
@@ -102,8 +106,13 @@ class CostReport(Printable):
             rounds=total([cost.rounds * cost.selected for cost in costs]).astype(np.int64),
             waiting_s=total(waiting),
             straggler_rounds=total([cost.rounds * cost.stragglers for cost in costs]).astype(np.int64),
-            broadcast_j=plan.rounds * problem.broadcast_j, **sums,
+            broadcast_j=plan.rounds * problem.broadcast_j, battery_j=problem.fleet.battery_j, **sums,
         )
+
+    @property
+    def client_j(self) -> Floats:
+        """Each client's joules over all rounds."""
+        return self.compute_j + self.upload_j + self.idle_j
 
     @property
     def total_rounds(self) -> int:
@@ -125,32 +134,35 @@ class CostReport(Printable):
         return [self._clients_table(), self._time_table(), self._totals_table()]
 
     def _clients_table(self) -> Sheet:
-        client_j = self.compute_j + self.upload_j
+        client_j, idles = self.client_j, bool(self.idle_j.any())
         order = np.argsort(-client_j, kind="stable")[:MOST_CLIENTS]
         hidden = len(self.names) - order.size
         table = Sheet(
-            f"Who spends what in {self.total_rounds:,} rounds", "who", "takes part", "computing", "uploading", "energy",
+            f"Who spends what in {self.total_rounds:,} rounds", "who", "takes part", "computing", "uploading",
+            *(["idle"] if idles else []), "energy",
             "share", "busy", "waiting", "ends last in",
             caption=f"{hidden} clients that spend less are not listed; --json has everybody" if hidden else None,
         )
         for n in sorted(order) if not hidden else order:
             if self.rounds[n] == 0:
-                table.add_row(self.names[n], "0", *["–"] * 7, style="dim")
+                table.add_row(self.names[n], "0", *["–"] * (7 + idles), style="dim")
                 continue
             busy = self.compute_s[n] + self.upload_s[n] + self.download_s[n]
             table.add_row(
                 self.names[n], f"{self.rounds[n]:,}", si(self.compute_j[n], "J"), si(self.upload_j[n], "J"),
-                si(client_j[n], "J"), share(client_j[n], self.energy_j), si(busy, "s"), si(self.waiting_s[n], "s"),
+                *([si(self.idle_j[n], "J")] if idles else []), si(client_j[n], "J"),
+                share(client_j[n], self.energy_j), si(busy, "s"), si(self.waiting_s[n], "s"),
                 f"{self.straggler_rounds[n]:,}",
             )
         table.add_section()
         table.add_row(
-            "server", f"{self.total_rounds:,}", "–", "–", si(self.broadcast_j, "J"),
+            "server", f"{self.total_rounds:,}", *["–"] * (2 + idles), si(self.broadcast_j, "J"),
             share(self.broadcast_j, self.energy_j), "–", "–", "–",
         )
         table.add_row(
             "all", "", si(float(self.compute_j.sum()), "J"), si(float(self.upload_j.sum()), "J"),
-            si(self.energy_j, "J"), "", "", "", "", style="bold",
+            *([si(float(self.idle_j.sum()), "J")] if idles else []), si(self.energy_j, "J"),
+            *[""] * 4, style="bold",
         )
         return table
 
@@ -185,11 +197,14 @@ class CostReport(Printable):
             ("delay", self.delay_s, self.delay_budget_s, "s"),
         ):
             table.add_row(name, f"{used:.6g} {unit}", f"{most:.6g} {unit}", share(used, most))
+        for n in np.flatnonzero(np.isfinite(self.battery_j))[:MOST_CLIENTS]:
+            used, most = float(self.client_j[n]), float(self.battery_j[n])
+            table.add_row(f"battery of {self.names[n]}", f"{used:.6g} J", f"{most:.6g} J", share(used, most))
         return table
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
-        columns = ("rounds", "compute_j", "upload_j", "compute_s", "upload_s", "download_s", "waiting_s",
+        columns = ("rounds", "compute_j", "upload_j", "idle_j", "compute_s", "upload_s", "download_s", "waiting_s",
                    "straggler_rounds")
         return {
             "energy_j": self.energy_j, "delay_s": self.delay_s, "broadcast_j": self.broadcast_j,

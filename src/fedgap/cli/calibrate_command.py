@@ -7,17 +7,26 @@ from typing import Annotated
 
 import typer
 
-from fedgap.cli.arguments import ExperimentFile, Overrides
+from fedgap.cli.arguments import Overrides
 from fedgap.cli.extras import require
 from fedgap.cli.terminal import downloads, show, steps
 from fedgap.errors import InputError
 
 
 def calibrate(
-    experiment: ExperimentFile,
+    experiment: Annotated[
+        str | None,
+        typer.Argument(metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.",
+                       show_default=False),
+    ] = None,
     overrides: Overrides = None,
     *,
     out: Annotated[Path, typer.Option(metavar="SCENARIO", help="Where to write the scenario.")],
+    from_run: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Correct the fleet of a deployed run by what its nodes measured, instead.",
+                     show_default=False),
+    ] = None,
     pilots: Annotated[int, typer.Option(min=1, help="Short trainings, each from other weights.")] = 3,
     length: Annotated[int, typer.Option("--steps", min=1, help="Steps of each.")] = 100,
     ratio: Annotated[float, typer.Option(help="The pruning ratio at which the sensitivity is taken.")] = 0.3,
@@ -50,10 +59,17 @@ def calibrate(
     from fedgap.running.forecast_pilot import RUNS
     from fedgap.running.prepare import divide
 
-    if not 0.0 < ratio < 1.0:
-        raise InputError(f"--ratio: must be above 0 and below 1 (a share of the weights); got {ratio:g}")
     if out.is_dir():
         raise InputError(f"--out: {out} is a folder; name a file, for example scenario.yaml")
+    if from_run is not None:
+        from fedgap.running.planned_measured import corrected_fleet
+
+        show(corrected_fleet(from_run, out), f"The scenario with the measured speeds is in {out}.")
+        return
+    if experiment is None:
+        raise InputError("EXPERIMENT: missing; name an experiment, or give --from-run RUN")
+    if not 0.0 < ratio < 1.0:
+        raise InputError(f"--ratio: must be above 0 and below 1 (a share of the weights); got {ratio:g}")
     loaded = Experiment.load(experiment, overrides or [])
     with downloads() as progress:
         divided = divide(loaded, progress=progress)

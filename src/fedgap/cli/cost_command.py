@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedgap.cli.arguments import AsJson, Overrides, ScenarioFile
+from fedgap.cli.extras import require
 from fedgap.cli.terminal import show
+from fedgap.errors import InputError
 
 if TYPE_CHECKING:
     from fedgap.config import Scenario
@@ -21,14 +23,26 @@ AnyScenario = Annotated[
 
 
 def cost(
-    scenario: ScenarioFile,
+    scenario: Annotated[
+        str,
+        typer.Argument(metavar="SCENARIO|RUN", help="A scenario's file or a preset, with --plan; or the folder of a "
+                       "deployed run."),
+    ],
     overrides: Overrides = None,
     *,
-    plan: Annotated[Path, typer.Option(metavar="FILE", help="A plan, from fedgap plan --out.")],
+    plan: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A plan, from fedgap plan --out.", show_default=False)
+    ] = None,
     any_scenario: AnyScenario = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show who spends what, where the rounds' time goes, and which client is the straggler."""
+    """Show who spends what, where the rounds' time goes, and which client is the straggler.
+
+    Of a deployed run: the planned and the measured seconds and bytes of each node.
+    """
+    if plan is None:
+        _cost_of_run(Path(scenario), as_json)
+        return
     from fedgap.analysis import cost as evaluate
     from fedgap.config import Scenario
 
@@ -38,6 +52,20 @@ def cost(
         typer.echo(json.dumps(report.to_dict()))
     else:
         show(report)
+
+
+def _cost_of_run(folder: Path, as_json: bool) -> None:
+    if not folder.is_dir():
+        raise InputError("--plan: missing; give a plan of this scenario (fedgap plan --out FILE), or name the folder "
+                         "of a deployed run instead of a scenario")
+    require("train", "cost")
+    from fedgap.running.planned_measured import planned_and_measured
+
+    seen = planned_and_measured(folder)
+    if as_json:
+        typer.echo(json.dumps(seen.to_dict()))
+    else:
+        show(seen)
 
 
 def bound(

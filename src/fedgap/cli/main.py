@@ -21,6 +21,7 @@ from fedgap.cli.deploy_command import app as deploy
 from fedgap.cli.init_command import init, schema
 from fedgap.cli.plan_command import plan
 from fedgap.cli.predict_command import export, predict
+from fedgap.cli.profile_command import profile
 from fedgap.cli.reproduce_command import reproduce
 from fedgap.cli.studio_command import studio
 from fedgap.cli.sweep_command import sweep
@@ -62,7 +63,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
 _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Start": (init, schema),
     "Plan": (plan, cost, bound, compare, frontier, budget),
-    "Train": (partition, calibrate, train, resume, sweep),
+    "Train": (partition, profile, calibrate, train, resume, sweep),
     "Use": (predict, export),
     "Look": (studio,),
     "Evidence": (reproduce,),

@@ -24,6 +24,7 @@ from fedgap.errors import InfeasibleError, InputError
 from fedgap.registry import OBJECTIVES, SCHEMES, SELECTION
 
 if TYPE_CHECKING:
+    from fedgap.config import Scenario
     from fedgap.planning import Plan
     from fedgap.planning.alternating import AlternatingOptions
 
@@ -89,6 +90,8 @@ def plan(
                        progress=progress, **rule)
     if out is not None:
         write_plan(answer, out)
+    if not quiet:
+        warn(loaded, answer)
     if as_json:
         typer.echo(json.dumps(answer.to_dict()))
     elif not quiet and answer.feasible:
@@ -102,6 +105,14 @@ def plan(
     if answer.reason.startswith("interrupted"):
         typer.echo(f"fedgap: {answer.reason}", err=True)
         raise typer.Exit(INTERRUPTED)
+
+
+def warn(scenario: Scenario, answer: Plan) -> None:
+    """Say on the error stream what in a plan is hardly meant."""
+    from fedgap.analysis.plan_warnings import plan_warnings
+
+    for line in plan_warnings(scenario, answer):
+        typer.echo(f"warning: {line}", err=True)
 
 
 def alternating_options(solver: str, **values: Any) -> AlternatingOptions | None:

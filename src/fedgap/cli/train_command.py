@@ -13,6 +13,7 @@ import typer
 
 from fedgap.cli.arguments import AsJson, ExperimentFile, Picture
 from fedgap.cli.extras import require
+from fedgap.cli.plan_command import warn
 from fedgap.cli.terminal import INTERRUPTED, downloads, planning, show
 from fedgap.errors import DivergedError, InfeasibleError, InputError
 from fedgap.files import disk_error, hold_folder
@@ -43,7 +44,7 @@ def train(
     from fedgap.learning.engine import check_device
     from fedgap.planning.plan import Plan
     from fedgap.running.live_progress import show as live
-    from fedgap.running.prepare import divide, prepare
+    from fedgap.running.prepare import divide, other_sizes, prepare
     from fedgap.running.run import execute
     from fedgap.running.train_and_resume import free_folder, write_run
 
@@ -55,6 +56,8 @@ def train(
     with hold_folder(folder):
         with downloads() as progress:
             divided = divide(chosen, progress=progress)
+        if warning := other_sizes(chosen, divided[2], divided[0]):
+            typer.echo(warning, err=True)
         with planning(divided[2].constants().alpha, quiet=as_json) as steps:
             try:
                 ready = prepare(chosen, given, divided=divided, planning=steps)
@@ -62,6 +65,7 @@ def train(
                 if as_json:
                     typer.echo(json.dumps({"status": "infeasible", "reason": str(error)}))
                 raise
+        warn(ready.scenario, ready.plan)
         write_run(ready, folder, copy_data=prepare_only)
         if prepare_only:
             typer.echo(f"{folder} is ready: python -m fedgap.running.run {folder}")

@@ -211,11 +211,19 @@ def _samples(value: Any, label: int) -> int:
     return int(number)
 
 
+def _shares(value: Any) -> tuple[float, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) < 2:
+        raise wrong(f"must be a list of two or more numbers from 0 to 1; got {shown(value)}")
+    number = Number(at_least=0, at_most=1, reason="it is a share")
+    return tuple(float(number.check(item)) for item in value)
+
+
 Word = Annotated[str, BeforeValidator(_word(200)), Field(min_length=1, max_length=200)]
 Text = Annotated[str, BeforeValidator(_word(2000)), Field(min_length=1, max_length=2000)]
 File = Annotated[str, BeforeValidator(_word(4096)), Field(min_length=1, max_length=4096)]
 Truth = Annotated[bool, BeforeValidator(_truth)]
 Histogram = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=2), BeforeValidator(_histogram)]
+Shares = Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=2), BeforeValidator(_shares)]
 Probability = Annotated[float, Number(at_least=0, at_most=1, reason="it is a probability")]
 Concentration = Annotated[
     float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")

@@ -132,12 +132,12 @@ class Experiment(Document):
         if (experiment.mode or base.document.get("mode")) == "practical":
             experiment = cls.model_validate(_practical(document, base, inner))
         experiment._base = base
-        experiment._check_scenario()
+        experiment._checked_scenario()
         return experiment
 
-    def _check_scenario(self) -> None:
-        """Check everything but φ: a scenario without it will get label histograms from the partition."""
-        base, document = self._base, self._scenario_document()
+    def _checked_scenario(self) -> Scenario:
+        """The scenario without φ, and with any sizes of the model: both come with the data where it has none."""
+        base, document = self._base, with_model_sizes(self._scenario_document(), dict.fromkeys(MODEL_SIZES, 1.0))
         clients = base.scenario["clients"]
         clients = [{"phi": 0.0, **client} if isinstance(client, dict) else client for client in clients]
         document |= {"clients": clients, "fleet": None, "labels": None}
@@ -145,7 +145,7 @@ class Experiment(Document):
         if isinstance(document.get("bound"), dict) and self.readings["aggregation"] == "mixture":
             document["bound"] = {**document["bound"], "aggregation": "mean"}
         try:
-            Scenario.from_dict(document)
+            return Scenario.from_dict(document)
         except InputError as error:
             raise InputError(f"scenario.{base.locate(error)}") from None
 
@@ -185,6 +185,25 @@ class Experiment(Document):
         readings |= {name: getattr(self, name) for name in readings if getattr(self, name) is not None}
         return {"mode": mode, **readings}
 
+    @property
+    def step_limits(self) -> tuple[int, float]:
+        """The batch size of a step, and the largest ratio that any client may prune."""
+        scenario = self._checked_scenario()
+        return scenario.learning.batch_size, scenario.largest_ratio
+
+    @property
+    def radio(self) -> tuple[float, float, float]:
+        """Noise density, W/Hz, transmit power, W, and bandwidth, Hz, of the scenario's first client."""
+        scenario = self._checked_scenario()
+        first = scenario.clients[0]
+        return scenario.noise_psd_w_hz, first.max_power_w, first.bandwidth_hz
+
+    @property
+    def leaves_sizes_out(self) -> bool:
+        """Whether the scenario leaves a size of the model to be taken from the experiment's."""
+        document = self._base.document
+        return with_model_sizes(document, dict.fromkeys(MODEL_SIZES, 1.0)) is not document
+
     def _scenario_document(self) -> dict[str, Any]:
         """The scenario's document with this experiment's rounds, budgets and readings in it, and without a mode."""
         document = {key: value for key, value in self._base.document.items() if key != "mode"}
@@ -208,14 +227,17 @@ class Experiment(Document):
         label_counts: npt.ArrayLike | None = None,
         target_counts: npt.ArrayLike | None = None,
         client_target_counts: npt.ArrayLike | None = None,
+        model_sizes: Mapping[str, float] | None = None,
     ) -> Scenario:
         """The scenario that is planned with: the referenced one with this experiment's rounds, budgets and readings.
 
         :param label_counts: training histograms of the real partition, shape (N, classes), which then replace what the
             scenario has; :param target_counts: of the target set, (classes,);
-        :param client_target_counts: of each client's own target set, (N, classes).
+        :param client_target_counts: of each client's own target set, (N, classes);
+        :param model_sizes: ``gradient_bits`` and ``flops_per_sample`` of the experiment's model, for a scenario that
+            leaves them out.
         """
-        document = self._scenario_document()
+        document = with_model_sizes(self._scenario_document(), model_sizes or {})
         if label_counts is not None:
             if target_counts is None:
                 raise ValueError("label_counts come with target_counts")
@@ -302,6 +324,19 @@ def _changed(document: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any
     sections = {name: {**document[name], **keys} for name, keys in changes.items()
                 if isinstance(document.get(name), dict)}
     return {**document, **sections}
+
+
+MODEL_SIZES = ("gradient_bits", "flops_per_sample")
+"""Keys of a scenario's ``model`` that an experiment's model gives where they are left out."""
+
+
+def with_model_sizes(document: dict[str, Any], sizes: Mapping[str, float]) -> dict[str, Any]:
+    """The scenario's document with these sizes under ``model``, where it leaves them out."""
+    written = document.get("model")
+    if written is not None and not isinstance(written, Mapping):
+        return document  # the check of that key reports it
+    missing = {key: sizes[key] for key in MODEL_SIZES if key in sizes and key not in (written or {})}
+    return document | {"model": {**missing, **(written or {})}} if missing else document
 
 
 def _open_scenario(reference: str | dict[str, Any], folder: Path, overrides: Sequence[Override]) -> Resolved:

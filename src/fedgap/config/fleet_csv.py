@@ -2,12 +2,13 @@
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedgap.config.document import exists
 from fedgap.config.error_messages import shown
-from fedgap.config.yaml_files import read_file
+from fedgap.config.yaml_files import read_file, write_checked
 from fedgap.errors import InputError
 
 HISTOGRAMS = ("label_counts", "target_counts")
@@ -45,6 +46,28 @@ def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[st
     if not clients:
         raise InputError(f"{shown(path)}: holds no client; the first line names the columns, the others are clients")
     return clients, places
+
+
+def write_client(path: Path, client: Mapping[str, Any], comments: Sequence[str]) -> None:
+    """Write a client into a fleet's CSV, in place of one of the same name; columns that are new are added.
+
+    :param comments: lines to put above all others; those of the client that was there before go.
+    """
+    name = str(client["name"])
+    kept, rows = [], []
+    if path.exists():
+        kept = [line for line in read_file(path).splitlines()
+                if line.lstrip().startswith("#") and not line.lstrip("# ").startswith(f"{name}: ")]
+        rows = [row for row in read_clients(str(path), Path())[0] if row.get("name") != name]
+    rows.append(dict(client))
+    header = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, header, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: ";".join(value) if isinstance(value, list) else value for key, value in row.items()})
+    lines = [*kept, *(f"# {comment}" for comment in comments)]
+    write_checked(path, "".join(f"{line}\n" for line in lines) + text.getvalue())
 
 
 def _header(cells: list[str], path: Path) -> list[str]:

@@ -29,7 +29,7 @@ from fedgap.config.scenario_sections import (
 from fedgap.config.yaml_edit import edit_yaml
 from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
-from fedgap.system.fleet import Fleet
+from fedgap.system import CostCurve, Fleet
 from fedgap.theory.built_in_forecasts import BUILT_IN
 from fedgap.theory.convergence import BoundConstants, bound_constants
 from fedgap.theory.fitted_forecast import FittedForecast
@@ -153,6 +153,7 @@ class Scenario(Document):
         keys = ("uplink_gain", "downlink_gain", "bandwidth_hz", "max_power_w", "max_frequency_hz", "flops_per_cycle",
                 "pue", "capacitance")
         gradient_bits = column("gradient_bits", self.model.gradient_bits)
+        points = self.model.cost_curve
         return Fleet(
             **{key: column(key) for key in keys},
             gradient_bits=gradient_bits,
@@ -165,11 +166,19 @@ class Scenario(Document):
             server_power_w=np.array(self.server.power_w),
             server_bandwidth_hz=np.array(self.server.bandwidth_hz),
             uplink_noise_psd_w_hz=np.array(self.noise_psd_w_hz),
+            **{key: column(key, 0.0) for key in ("min_frequency_hz", "min_power_w", "idle_power_w")},
+            battery_j=column("battery_j", np.inf),
+            cost_curve=None if points is None else CostCurve.covering(
+                *map(np.array, (points.ratio, points.bits, points.flops))),
         )
 
     def fitted_forecast(self) -> FittedForecast:
         """The forecast to plan with: the scenario's own, or the built-in one."""
         return BUILT_IN if self.forecast is None else self.forecast.fitted()
+    @property
+    def largest_ratio(self) -> float:
+        """The largest λ^max of any client."""
+        return max(self.pruning.max_ratio if c.max_ratio is None else c.max_ratio for c in self.clients)
 
     def phi(self) -> Floats:
         """φ_n of every client, shape (N,): as given, or from its label histogram and its target's.
@@ -239,6 +248,7 @@ def check_together(scenario: Scenario) -> None:
         raise InputError("bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R")
     if bound.aggregation == "mixture" and target is None:
         raise InputError("target_counts: missing; aggregation mixture needs the target's label histogram")
+    _check_curve(scenario)
     classes = len(target) if target is not None else None
     names: dict[str, int] = {}
     for n, client in enumerate(scenario.clients):
@@ -252,6 +262,37 @@ def check_together(scenario: Scenario) -> None:
             raise InputError(f"clients[{n}].phi: missing; give it, or label_counts and target_counts, or labels")
         if client.phi is None and client.target_counts is None and target is None:
             raise InputError(f"clients[{n}].phi: missing; label_counts gives it only together with target_counts")
+        for low, high in (("min_power_w", "max_power_w"), ("min_frequency_hz", "max_frequency_hz")):
+            least, most = getattr(client, low), getattr(client, high)
+            if least is not None and least > most:
+                raise InputError(f"clients[{n}].{low}: must be at most {high}, {most:g}; got {least:g}")
         if client.name is not None and names.setdefault(client.name, n) != n:
             taken = f"{error_messages.shown(client.name)} is the name of clients[{names[client.name]}] already"
             raise InputError(f"clients[{n}].name: {taken}")
+
+
+_STRAIGHT = 1e-6
+"""How much steeper a cost curve may fall than before: rounding of what was written or fitted."""
+
+
+def _check_curve(scenario: Scenario) -> None:
+    """A cost curve has knots from 0 to the largest ratio, and convex shares that fall from 1."""
+    curve = scenario.model.cost_curve
+    if curve is None:
+        return
+    ratio, key = np.array(curve.ratio), "model.cost_curve"
+    if ratio[0] != 0.0 or (np.diff(ratio) <= 0.0).any():
+        raise InputError(f"{key}.ratio: must rise from 0")
+    most = scenario.largest_ratio
+    if ratio[-1] < most:
+        raise InputError(f"{key}.ratio: must reach the largest max_ratio, {most:g}; it ends at {ratio[-1]:g}")
+    for name in ("bits", "flops"):
+        share = np.array(getattr(curve, name))
+        if len(share) != len(ratio):
+            raise InputError(f"{key}.{name}: has {len(share)} values for {len(ratio)} ratios")
+        slope = np.diff(share) / np.diff(ratio)
+        if share[0] != 1.0 or share[-1] <= 0.0 or not slope[0] < 0.0 or (slope > 0.0).any():
+            raise InputError(f"{key}.{name}: must fall from 1 and stay above 0")
+        if (np.diff(slope) < -_STRAIGHT).any():
+            raise InputError(f"{key}.{name}: must be convex (each further ratio saves less than the one before); "
+                             f"fedgap.convex_upper_fit(ratio, {name}) gives the lowest such curve above it")

@@ -6,7 +6,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fedgap.config import mode_defaults
-from fedgap.config.checked_fields import Histogram, Number, NumberOrAuto, Text, Truth, Word, clock, count, wrong
+from fedgap.config.checked_fields import (
+    Histogram,
+    Number,
+    NumberOrAuto,
+    Shares,
+    Text,
+    Truth,
+    Word,
+    clock,
+    count,
+    wrong,
+)
 from fedgap.config.document import Section
 from fedgap.errors import did_you_mean
 from fedgap.theory.built_in_forecasts import FORECASTS
@@ -30,6 +41,10 @@ Rate = Annotated[float, Number(above=0, reason="with a learning rate of 0 the mo
 Bandwidth = Annotated[float, Number("Hz", above=0, reason="a client without bandwidth never finishes its upload")]
 MaxPower = Annotated[float, Number("W", above=0, reason="a silent client never finishes its upload")]
 MaxFrequency = Annotated[float, clock("a stopped clock never finishes a gradient")]
+MinPower = Annotated[float, Number("W", at_least=0, reason="a power is not negative")]
+MinFrequency = Annotated[float, clock("leave it out where a clock may be as slow as it likes")]
+IdlePower = Annotated[float, Number("W", at_least=0, reason="a power is not negative")]
+Battery = Annotated[float, Number("J", above=0, reason="an empty battery runs nothing; leave it out for mains power")]
 CycleFlops = Annotated[float, Number("FLOP", above=0, reason="a processor does some work in a cycle")]
 Pue = Annotated[float, Number(above=0, reason="computing takes energy")]
 Capacitance = Annotated[float, Number("F", above=0, reason="computing takes energy")]
@@ -147,6 +162,17 @@ class Learning(LearnerKeys):
     """Z: samples a client draws for each step."""
 
 
+class CostCurvePoints(Section):
+    """What a pruned model still costs, as shares of the full one, at some pruning ratios; linear between them."""
+
+    ratio: Shares
+    """λ, rising from 0 to the largest max_ratio or beyond."""
+    bits: Shares
+    """Bits of the upload that are left at each ratio: convex, falling from 1."""
+    flops: Shares
+    """Operations that are left at each ratio: convex, falling from 1."""
+
+
 class Model(Section):
     """What the model costs to send and to compute."""
 
@@ -154,6 +180,8 @@ class Model(Section):
     """H: bits of the unpruned gradient (parameters × 32 for float32)."""
     flops_per_sample: SampleFlops
     """e: floating-point operations for one sample's full gradient."""
+    cost_curve: CostCurvePoints | None = None
+    """What pruning saves; left out, a client that prunes λ computes and sends 1 − λ of everything."""
 
 
 class Pruning(Section):
@@ -231,6 +259,14 @@ class Client(Section):
     """κ_n: power usage effectiveness, total energy over the processor's."""
     capacitance: Capacitance
     """ϖ_n: effective switched capacitance, in farad."""
+    min_power_w: MinPower | None = None
+    """p_n^min: the smallest transmit power, in watt; left out, any."""
+    min_frequency_hz: MinFrequency | None = None
+    """f_n^min: the lowest clock frequency, in hertz; left out, any."""
+    idle_power_w: IdlePower | None = None
+    """P_n: what the device draws throughout a round that it takes part in, beside computing and sending, in watt."""
+    battery_j: Battery | None = None
+    """B_n: energy that the client has for all rounds together, in joule; left out, only budget.energy_j counts."""
     gradient_bits: GradientBits | None = None
     """H_n, where it differs from the model's."""
     flops_per_sample: SampleFlops | None = None

@@ -18,7 +18,7 @@ from fedgap.learning.models.layout import Layout
 from fedgap.learning.partition import Partition
 from fedgap.planning import plan as make_plan
 from fedgap.planning.plan import Plan
-from fedgap.running.prepare import Prepared, check_model, data_arguments, make_job
+from fedgap.running.prepare import Prepared, check_model, data_arguments, make_job, missing_sizes
 
 PROFILE_BYTES = 2**20
 """No profile may be longer."""
@@ -96,7 +96,8 @@ def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Datas
     counts = np.array([p.label_counts for p in profiles], dtype=np.int64)
     targets = [p.target_counts for p in profiles]
     target_counts = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
-    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts)
+    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts,
+                                            missing_sizes(experiment, dataset))
     plan: Plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
                            selection=experiment.selection, solver=experiment.solver)
     if not plan.feasible:

@@ -13,6 +13,13 @@ but all is closed in the *price of time* π = −ψ′(u), in watt:
 
 each clipped at f^max and p^max. G is what one more unit of model costs in joules when time must be bought at π.
 Powers span ten orders of magnitude (an SNR of 10⁸ and more), so everything is in s, never in p.
+
+A least clock and a least power clip x and s at the other end. Where both are given u ends at u_max: with more time the
+client waits, ψ is flat and π = 0. G is then linear in π below the price at which either begins to move.
+
+With a cost curve s(λ) (:mod:`fedgap.system.cost_curve`) m is the share of the *cost* that is left, m = s(λ), and all of
+the above holds for it. What m is worth is then w(m) = 1 − s⁻¹(m) instead of m: concave, rising and linear on
+*pieces*. On a piece of slope w′ a client wants G(π) = w′·(worth of w); between two pieces it stays at their knot.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +34,7 @@ from numpy.polynomial.polynomial import polyval
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.roots import root
 from fedgap.planning.tolerances import CHEAPEST_PRICE
-from fedgap.system import Fleet, download_delay
+from fedgap.system import CostCurve, Fleet, download_delay
 
 
 class OperatingPoint(NamedTuple):
@@ -38,6 +45,25 @@ class OperatingPoint(NamedTuple):
     y: Floats
     time: Floats
     energy: Floats
+
+
+class Balance(NamedTuple):
+    """Where G(π*) is what a unit of model is worth: time a unit, energy a unit, and the worth of a second."""
+
+    time: Floats
+    energy: Floats
+    rate: Floats
+
+
+class Piece(NamedTuple):
+    """A range of m on which its worth w is linear; a client that cannot prune so much has none of it (low = high)."""
+
+    low: Floats
+    high: Floats
+    slope: float
+    """w′ = −1/s′(λ)."""
+    intercept: Floats
+    """1 − w(high) + w′·high."""
 
 
 _SILENT = (0, 1, -1 / 3, 11 / 72, -43 / 540, 769 / 17280, -221 / 8505, 680863 / 43545600, -1963 / 204120, 0.00601454325)
@@ -89,12 +115,21 @@ class ClientCurves:
     overhead: Floats
     """Download seconds, spent before anything else."""
     keep_min: Floats
-    """1 − λ^max, or 1 where the scheme does not prune."""
+    """s(λ^max) (1 − λ^max without a cost curve), or 1 where the scheme does not prune."""
     cycles: Floats
     max_power: Floats
     max_frequency: Floats
+    min_power: Floats
+    min_frequency: Floats
+    x_max: Floats
+    """C/f^min, s: infinite without a least clock, x_min where the scheme fixes the clock."""
+    s_min: Floats
+    """ln(1 + p^min/ν): 0 without a least power, s_max where the scheme fixes the power."""
+    idle: Floats
+    """P, W: drawn throughout the round."""
     free_power: bool
     free_frequency: bool
+    cost_curve: CostCurve | None = None
 
     @classmethod
     def of(
@@ -103,19 +138,28 @@ class ClientCurves:
         """The curves of a fleet under a scheme's restrictions."""
         noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
         cycles = fleet.cycles
+        x_min, s_max = cycles / fleet.max_frequency_hz, np.log1p(fleet.max_power_w / noise)
+        with np.errstate(divide="ignore"):
+            x_max = cycles / fleet.min_frequency_hz if free_frequency else x_min
         return cls(
             cubic=2.0 * fleet.pue * fleet.capacitance * cycles**3,
             nats=fleet.uplink_bits * np.log(2.0) / fleet.bandwidth_hz,
             noise=noise,
-            x_min=cycles / fleet.max_frequency_hz,
-            s_max=np.log1p(fleet.max_power_w / noise),
+            x_min=x_min,
+            s_max=s_max,
             overhead=download_delay(fleet),
-            keep_min=1.0 - fleet.max_ratio if prune else np.ones_like(noise),
+            keep_min=fleet.cost_share(fleet.max_ratio) if prune else np.ones_like(noise),
             cycles=cycles,
             max_power=fleet.max_power_w,
             max_frequency=fleet.max_frequency_hz,
+            min_power=fleet.min_power_w,
+            min_frequency=fleet.min_frequency_hz,
+            x_max=np.maximum(x_max, x_min),
+            s_min=np.minimum(np.log1p(fleet.min_power_w / noise), s_max) if free_power else s_max,
+            idle=fleet.idle_power_w,
             free_power=free_power,
             free_frequency=free_frequency,
+            cost_curve=fleet.cost_curve,
         )
 
     def _map(self, change: Callable[[Floats], Floats]) -> "ClientCurves":
@@ -157,6 +201,102 @@ class ClientCurves:
         """The least seconds per unit of model: everything at its maximum."""
         return self.x_min + self.y_min
 
+    @cached_property
+    def u_max(self) -> Floats:
+        """The most seconds per unit of model that a client can be busy: everything at its minimum."""
+        with np.errstate(divide="ignore"):
+            return self.x_max + self.nats / self.s_min
+
+    @cached_property
+    def limited(self) -> bool:
+        """Whether any client has a least clock or a least power that it may choose to work at."""
+        clock, power = (self.x_max < np.inf).any(), (self.s_min > 0.0).any()
+        return bool((self.free_frequency and clock) or (self.free_power and power))
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether m is worth m and no client has a least clock or power: P1 as the paper has it."""
+        return self.cost_curve is None and not self.limited
+
+    @cached_property
+    def idles(self) -> bool:
+        """Whether a round's length costs energy by itself."""
+        return bool(self.idle.any())
+
+    # --- what the kept share of the cost is worth -------------------------------------------------------------------
+
+    def unpruned(self, keep: Floats) -> Floats:
+        """w(m) = 1 − s⁻¹(m): the share of the model that is left where m of its cost is."""
+        return keep if self.cost_curve is None else 1.0 - self.cost_curve.ratio_at(keep)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """The pieces of w from the most pruning to none; a single one without a cost curve."""
+        whole, one = np.ones_like(self.keep_min), np.ones(())
+        if self.cost_curve is None:
+            return (Piece(self.keep_min, whole, 1.0, one),)
+        share, worth = self.cost_curve.share[::-1], 1.0 - self.cost_curve.ratio[::-1]
+        slopes = np.diff(worth) / np.diff(share)
+        ends = np.maximum(share.reshape(-1, *[1] * self.keep_min.ndim), self.keep_min)
+        return tuple(
+            Piece(ends[i], ends[i + 1], float(slope), one * (1.0 - worth[i + 1] + slope * share[i + 1]))
+            for i, slope in enumerate(slopes)
+        )
+
+    def balances(self, worth: Floats, mu: Floats | float, floor: Floats | float) -> tuple[Balance, ...]:
+        """On each piece, where G(π*) = w′·``worth``/μ, for clients (..., N).
+
+        :param worth: what a unit of w is worth; :param mu: what a joule costs, in the same unit;
+        :param floor: a price below which no client works on the deadlines of interest.
+        """
+        return tuple(self._balance(piece.slope * worth, mu, floor) for piece in self.pieces)
+
+    def _balance(self, worth: Floats, mu: Floats | float, floor: Floats | float) -> Balance:
+        """u(π*), ε(π*) and μπ* with G(π*) = ``worth``/μ.
+
+        Where the model is worth more than full speed costs, π* follows from G = ε + π·u_min; μπ* stays finite at μ = 0.
+        Where it is worth less than the lowest speed costs, likewise from G = ε + π·u_max, and below ε nothing is kept.
+        """
+        full = self.full_price
+        at_full = self.at(full)
+        stretched = worth >= mu * (at_full.energy + full * at_full.time)
+        joules = worth / np.where(np.asarray(mu) > 0.0, mu, 1.0)
+        target = np.where(stretched, at_full.energy + full * at_full.time, joules)
+        low = np.minimum(floor, full)
+        if self.limited:
+            low = np.minimum(np.maximum(low, self.slow_price), full)
+        at_low = self.at(low)
+        target = np.maximum(target, at_low.energy + low * at_low.time)
+        start = np.clip(full * target / (at_full.energy + full * at_full.time), low, full)
+        price, point = self.price_of_model(target, low, full, start, self.at(start))
+        rate = np.where(stretched, (worth - mu * at_full.energy) / at_full.time, mu * price)
+        if not self.limited:
+            return Balance(point.time, point.energy, rate)
+        can_wait = self.slow_price > 0.0
+        slow_price = np.where(can_wait, self.slow_price, full)
+        slow = self.at(slow_price)
+        waits = can_wait & ~stretched & (joules < slow.energy + slow_price * slow.time)
+        spare = (worth - mu * slow.energy) / slow.time
+        time = np.where(waits, np.where(spare >= 0.0, slow.time, np.inf), point.time)
+        return Balance(time, np.where(waits, slow.energy, point.energy), np.where(waits, np.maximum(spare, 0.0), rate))
+
+    def kept(self, time: Floats, balances: tuple[Balance, ...]) -> Floats:
+        """m of each client that has ``time`` seconds beside its download, at its balance."""
+        keep = np.clip(time / balances[0].time, self.pieces[0].low, self.pieces[0].high)
+        for piece, balance in zip(self.pieces[1:], balances[1:], strict=True):
+            more = np.clip(time / balance.time, piece.low, piece.high)
+            keep = np.where(time > piece.low * balance.time, more, keep)
+        return keep
+
+    def rate(self, keep: Floats, at_knot: Floats, balances: tuple[Balance, ...]) -> Floats:
+        """What a second more is worth to each client: the balance's on a piece, ``at_knot`` at the ends of pieces."""
+        rate = at_knot
+        for piece, balance in zip(self.pieces[::-1], balances[::-1], strict=True):
+            # A client that only just meets the deadline at full speed values the next second as a stretched one does.
+            inside = np.where(keep <= piece.low, np.maximum(at_knot, balance.rate), balance.rate)
+            rate = np.where(keep < piece.high, inside, rate)
+        return rate
+
     def dense(self) -> "ClientCurves":
         """The same clients when nothing may be pruned."""
         return replace(self, keep_min=np.ones_like(self.keep_min))
@@ -164,19 +304,28 @@ class ClientCurves:
     # --- the curve, by the price of time --------------------------------------------------------------------------
 
     def at(self, price: Floats) -> OperatingPoint:
-        """x(π), s(π), y(π), u(π) and ε(π), clipped at the client's maxima."""
+        """x(π), s(π), y(π), u(π) and ε(π), clipped at the client's maxima and minima."""
+        if self.limited:
+            with np.errstate(divide="ignore", invalid="ignore"):  # at the price 0 a client without minima never ends
+                x = np.clip(np.cbrt(self.cubic / price), self.x_min, self.x_max)
+                s = np.clip(log_snr(price / self.noise), self.s_min, self.s_max)
+                return self._point(x, s)
         x = np.maximum(self.x_min, np.cbrt(self.cubic / price)) if self.free_frequency else _like(self.x_min, price)
         s = np.minimum(self.s_max, log_snr(price / self.noise)) if self.free_power else _like(self.s_max, price)
+        return self._point(x, s)
+
+    def _point(self, x: Floats, s: Floats) -> OperatingPoint:
         y = self.nats / s
         return OperatingPoint(x, s, y, x + y, 0.5 * self.cubic / (x * x) + self.noise * np.expm1(s) * y)
 
     def steepness(self, price: Floats, point: OperatingPoint) -> Floats:
         """−π·u′(π) ≥ 0, s: how fast time shrinks with the logarithm of its price."""
-        slower = np.where(point.x > self.x_min, point.x / 3.0, 0.0) if self.free_frequency else 0.0
+        moves = (point.x > self.x_min) & (point.x < self.x_max)
+        slower = np.where(moves, point.x / 3.0, 0.0) if self.free_frequency else 0.0
         if not self.free_power:
             return np.asarray(slower + np.zeros_like(price))
         quieter = point.y * price / (self.noise * point.s * point.s * np.exp(point.s))
-        return np.asarray(slower + np.where(point.s < self.s_max, quieter, 0.0))
+        return np.asarray(slower + np.where((point.s < self.s_max) & (point.s > self.s_min), quieter, 0.0))
 
     @cached_property
     def full_price(self) -> Floats:
@@ -184,6 +333,14 @@ class ClientCurves:
         computing = self.cubic / self.x_min**3 if self.free_frequency else np.zeros_like(self.x_min)
         sending = self._sending_price(self.s_max) if self.free_power else np.zeros_like(self.x_min)
         return np.maximum(computing, sending)
+
+    @cached_property
+    def slow_price(self) -> Floats:
+        """The price up to which the client runs at all its minima; 0 where it has not both."""
+        free = np.full_like(self.x_min, np.inf)
+        computing = self.cubic / self.x_max**3 if self.free_frequency else free
+        sending = self._sending_price(self.s_min) if self.free_power else free
+        return np.minimum(np.minimum(computing, sending), self.full_price)
 
     def _sending_price(self, s: Floats) -> Floats:
         price = s * np.exp(s) - np.expm1(s)
@@ -198,7 +355,7 @@ class ClientCurves:
         return np.maximum(low, self._sending_price(self.nats / sending)) if self.free_power else low
 
     def price_of_time(self, time: Floats) -> Floats:
-        """π with u(π) = ``time``, in W; the full price where ``time`` ≤ u_min.
+        """π with u(π) = ``time``, in W; the full price where ``time`` ≤ u_min, and 0 where it is above u_max.
 
         At the root either half of the time or more goes to computing, or to sending, which brackets π; safeguarded
         Newton steps in log–log then take a handful of iterations.
@@ -209,14 +366,22 @@ class ClientCurves:
         computing = np.where(fast, self.x_min, computing)
         low = np.zeros(np.shape(time))
         high = low
+        idle = time > self.u_max * (1.0 + 1e-14)
         if self.free_power:
             low = self._sending_price(self.nats / sending)
             high = self._sending_price(np.minimum(self.nats / (0.5 * time), self.s_max))
+            if self.limited:  # a client at its least power says nothing about the price
+                low = np.where(self.nats / sending >= self.s_min, low, 0.0)
         if self.free_frequency:
-            low = np.maximum(low, self.cubic / computing**3)
+            computing_price = self.cubic / computing**3
+            if self.limited:
+                computing_price = np.where(computing <= self.x_max, computing_price, 0.0)
+            low = np.maximum(low, computing_price)
             high = np.maximum(high, self.cubic / np.maximum(0.5 * time, self.x_min) ** 3)
         if not (self.free_power and self.free_frequency):
-            return np.asarray(low)
+            return np.where(idle, 0.0, low) if self.limited else np.asarray(low)
+        if self.limited:
+            low = np.where(idle, 1.0, np.maximum(low, self.slow_price))
         low, high = np.log(low), np.log(np.maximum(low, high))
         log_price = low
         for _ in range(60):
@@ -229,11 +394,13 @@ class ClientCurves:
             trial = log_price + step
             inside = (trial >= low) & (trial <= high)
             close = np.abs(error) <= 1e-9  # the step squares this: exact to rounding after it
+            if self.limited:
+                close |= idle
             new = np.where(inside, trial, np.where(close, log_price, 0.5 * (low + high)))
             log_price = new
             if close.all():
                 break
-        return np.asarray(np.exp(log_price))
+        return np.where(idle, 0.0, np.exp(log_price)) if self.limited else np.asarray(np.exp(log_price))
 
     def price_of_model(
         self, worth: Floats, low: Floats, high: Floats, price: Floats, point: OperatingPoint
@@ -261,10 +428,21 @@ class ClientCurves:
     # --- rounds of selections, pruned to the most -------------------------------------------------------------------
 
     def within(self, selected: Bools, deadline: Floats) -> tuple[Floats, Floats]:
-        """The least energy of a round of each selection within its deadline, J, and what a second more saves, W."""
+        """The energy of a round of each selection that uses all of its deadline, J, and what a second more saves, W.
+
+        Idle power is charged for all of the deadline, so that a second more may cost: it then saves less than nothing.
+        """
         price, point = self.until(deadline)
         energy = np.where(selected, self.keep_min * point.energy, 0.0).sum(axis=-1)
-        return energy, np.where(selected, price, 0.0).sum(axis=-1)
+        saved = np.where(selected, price, 0.0).sum(axis=-1)
+        if not self.idles:
+            return energy, saved
+        awake = self.awake(selected)
+        return energy + awake * deadline, saved - awake
+
+    def awake(self, selected: Bools) -> Floats:
+        """Idle power of all clients of each selection, W."""
+        return np.asarray(np.where(selected, self.idle, 0.0).sum(axis=-1))
 
     def until(self, deadline: Floats) -> tuple[Floats, OperatingPoint]:
         """Everybody's price and point when they use all of the deadline."""
@@ -275,25 +453,28 @@ class ClientCurves:
     def deadline_at(self, selected: Bools, price: Floats) -> Floats:
         """The deadline of a round of each selection at which a second more saves ``price`` joules, (...).
 
-        It saves energy at all the clients: their own prices of time add up. The shortest deadline where that saves less
-        even there. Newton's steps in the logarithm of the price, inside the bracket that one client who pays all, and
-        equal parts, give.
+        It saves energy at all the clients: their own prices of time add up, less their idle power. The shortest
+        deadline where that saves less even there; the longest that keeps everybody busy where it saves more. Newton's
+        steps in the logarithm of the price, inside the bracket that one client who pays all, and equal parts, give.
         """
 
         def alone(own: Floats) -> Floats:
             time = self.overhead + self.keep_min * self.at(own[..., None] + np.zeros(selected.shape)).time
             return np.asarray(np.where(selected, time, 0.0).max(axis=-1))
 
+        if self.idles:
+            price = price + self.awake(selected)
         low, high = alone(price), alone(price / selected.sum(axis=-1))
         deadline = low
         for _ in range(60):
             each, point = self.until(deadline)
             total = np.where(selected, each, 0.0).sum(axis=-1)
-            error = np.log(total / price)
+            with np.errstate(divide="ignore"):  # everybody at all minima: nobody can be slowed down
+                error = np.log(total / price)
             low, high = np.where(error >= 0.0, deadline, low), np.where(error >= 0.0, high, deadline)
-            with np.errstate(divide="ignore"):  # nobody at all maxima can be slowed down by a little
+            with np.errstate(divide="ignore", invalid="ignore"):  # nobody at all maxima can be slowed down by a little
                 fall = each / (self.keep_min * self.steepness(each, point))
-            trial = deadline + error * total / np.where(selected, fall, 0.0).sum(axis=-1)
+                trial = deadline + error * total / np.where(selected, fall, 0.0).sum(axis=-1)
             close = (np.abs(error) <= 1e-7) | (high - low <= 1e-15 * high)  # the step squares the error
             inside = (trial > low) & (trial < high)
             deadline = np.where(inside, trial, np.where(close, deadline, 0.5 * (low + high)))
@@ -329,12 +510,14 @@ class ClientCurves:
         return float(np.exp(found)), deadlines(found)
 
     def power(self, s: Floats) -> Floats:
-        """p = ν·(eˢ − 1), exactly p^max where s is clipped."""
-        return np.where(s >= self.s_max, self.max_power, np.minimum(self.noise * np.expm1(s), self.max_power))
+        """p = ν·(eˢ − 1), exactly p^max or p^min where s is clipped."""
+        power = np.where(s >= self.s_max, self.max_power, np.minimum(self.noise * np.expm1(s), self.max_power))
+        return np.maximum(power, self.min_power)
 
     def frequency(self, x: Floats) -> Floats:
-        """f = C/x, exactly f^max where x is clipped."""
-        return np.where(x <= self.x_min, self.max_frequency, np.minimum(self.cycles / x, self.max_frequency))
+        """f = C/x, exactly f^max or f^min where x is clipped."""
+        frequency = np.where(x <= self.x_min, self.max_frequency, np.minimum(self.cycles / x, self.max_frequency))
+        return np.maximum(frequency, self.min_frequency)
 
 
 def _like(value: Floats, other: Floats) -> Floats:

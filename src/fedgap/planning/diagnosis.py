@@ -59,9 +59,11 @@ class Cheapest:
 
     def curve(self, curves: ClientCurves, price: Floats) -> tuple[Floats, Floats]:
         """(d, e) of one round of every single client at prices (P,): the deadline, s, and the joules, (P, S)."""
-        point = curves.at(np.broadcast_to(price[:, None], (len(price), self.problem.size)))
+        # A second more of the round costs the idle power beside its price.
+        point = curves.at(price[:, None] + curves.idle)
         alone = curves.overhead + curves.keep_min * point.time
-        return alone[:, self.who], (curves.keep_min * point.energy)[:, self.who] + self.broadcast_j
+        energy = curves.keep_min * point.energy + curves.idle * alone
+        return alone[:, self.who], energy[:, self.who] + self.broadcast_j
 
     def impossible(self) -> bool:
         """Whether a price of time π proves that no plan keeps both budgets.
@@ -204,9 +206,10 @@ class Cheapest:
         delay, energy = np.zeros((2, len(rows)))
         for curves, row, count in zip(kinds, rows.T, rounds.T, strict=True):
             own = curves.take(self.who[row])
-            point = own.at(price)
-            delay += count * (own.overhead + own.keep_min * point.time)
-            energy += count * (own.keep_min * point.energy + self.broadcast_j)
+            point = own.at(price + own.idle)
+            alone = own.overhead + own.keep_min * point.time
+            delay += count * alone
+            energy += count * (own.keep_min * point.energy + own.idle * alone + self.broadcast_j)
         return delay, energy
 
 
@@ -237,6 +240,11 @@ def least_budget(task: Task) -> dict[str, float | None]:
 def reason(task: Task, least: dict[str, float | None]) -> str:
     """One sentence: which constraint binds, whose it is, and what would be enough."""
     cheapest, problem = Cheapest(task), task.problem
+    if np.isfinite(problem.fleet.battery_j).any() and cheapest.fitting() is not None:
+        weakest = int(np.argmin(problem.fleet.battery_j))
+        who = problem.names[weakest] if problem.names else f"client {weakest}"
+        return ("clients.battery_j: the budgets suffice, but no plan was found that keeps every battery; the smallest "
+                f"is that of {who}, {problem.fleet.battery_j[weakest]:g} J")
     if not len(cheapest.selections):
         return "no selection has a generalization statement; give clients label_counts closer to target_counts"
     curves = cheapest.kinds[-1][1]

@@ -17,6 +17,7 @@ from itertools import product
 
 import numpy as np
 
+from fedgap.planning import battery
 from fedgap.planning.composition import Composition, Part
 from fedgap.planning.diagnosis import Cheapest
 from fedgap.planning.fixed_composition import Composed, compose
@@ -24,9 +25,11 @@ from fedgap.planning.incumbent import Incumbent
 from fedgap.planning.master import Master
 from fedgap.planning.oracles.oracle import Oracle, oracles_for
 from fedgap.planning.plan import Segment
+from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
 from fedgap.planning.thrift import thriftier
+from fedgap.planning.tolerances import BUDGET_MARGIN
 from fedgap.planning.whole_rounds import WholeRounds, pricing_of
 
 _CLIMBS = 4
@@ -60,9 +63,42 @@ class Solution:
 def solve(task: Task, settings: SolverSettings | None = None, known: Sequence[Composition] = ()) -> Solution:
     """The best plan found, with its certificate.
 
+    Batteries, and least clocks and powers, are first left out. A plan that keeps them all the same is the answer, and
+    its bound holds, for they only take plans away: so a limit that does not bind changes nothing.
+
     :param known: compositions to start from.
     """
     settings = settings or SolverSettings()
+    if not battery.limited(task.problem):
+        return _with_minima(task, settings, known)
+
+    def plan_of(problem: Problem) -> Solution:
+        return _with_minima(replace(task, problem=problem), settings, known)
+
+    def with_plan(solution: Solution, segments: tuple[Segment, ...], bound: float | None) -> Solution:
+        return replace(solution, segments=segments, lower_bound=bound)
+
+    found = battery.within_batteries(task.problem, plan_of, with_plan)
+    return found or Solution((), None, np.inf, 0.0, 0.0)
+
+
+def _with_minima(task: Task, settings: SolverSettings, known: Sequence[Composition]) -> Solution:
+    """Solve first without least clocks and powers, then with them where that plan does not keep them."""
+    fleet, relaxed = task.problem.fleet, None
+    if fleet.min_frequency_hz.any() or fleet.min_power_w.any():
+        without = replace(task, problem=replace(task.problem, fleet=fleet.without_minima()))
+        relaxed = _solve(without, settings, known)
+        if not relaxed.segments or task.problem.violation(relaxed.segments) <= BUDGET_MARGIN:
+            return relaxed
+        if relaxed.interrupted:
+            raise KeyboardInterrupt
+    found = _solve(task, settings, known)
+    if relaxed is None or relaxed.lower_bound is None:
+        return found
+    return replace(found, lower_bound=max(relaxed.lower_bound, found.lower_bound or -np.inf))
+
+
+def _solve(task: Task, settings: SolverSettings, known: Sequence[Composition]) -> Solution:
     nothing = Solution((), None, np.inf, 0.0, 0.0)
     search: _Search | None = None
     interrupted = False
@@ -134,7 +170,7 @@ class _Search:
                 return
         self.search_harder()
         self.solve_program()
-        if not self.master.infeasible:
+        if not self.master.infeasible and self.master.weights:  # without: budgets so odd that the program gave up
             self.whole_rounds.run()
         for _ in range(_AGAIN):
             if not self.search_harder():

@@ -1,11 +1,13 @@
 """P1 for a fixed *composition*: which selections, for how many rounds each. Deadlines and all else follow.
 
-One segment has the deadline T₀/R and is one call of :func:`fedgap.planning.resources.allocate`. Two segments share the
-budgets, and their deadlines are a scalar root. Those of more come from the column generation of
-:mod:`fedgap.planning.master`, each segment being a kind of round with one selection; a segment's value is concave in
-its deadline, so its columns merge into their average.
+One segment has the deadline T₀/R (or, where clients draw idle power, less) and is one call of
+:func:`fedgap.planning.resources.allocate`. Two segments share the budgets, and their deadlines are a scalar root. Those
+of more (and of two with idle power) come from the column generation of :mod:`fedgap.planning.master`, each segment
+being a kind of round with one selection; a segment's value is concave in its deadline, so its columns merge into their
+average.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,11 +19,15 @@ from fedgap.planning.composition import Composition, Part
 from fedgap.planning.master import Master
 from fedgap.planning.plan import Segment
 from fedgap.planning.resources import Allocation, allocate
-from fedgap.planning.roots import root
+from fedgap.planning.roots import root, sign_change
 from fedgap.planning.round_lagrangian import Priced, RoundCurve
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import BUDGET_MARGIN, DEADLINES, KEPT
 
+_DEADLINE = 1e-10
+"""Relative precision of a deadline that idle power ends early; the value is flat there but for corners."""
+_WORTH = 1e-9
+"""The same of the logarithm of ζ there: the value is at most this share of itself from the optimum."""
 _ITERATIONS = 80
 """Programs for these deadlines at most: where budgets hardly suffice, prices are too steep to meet the tolerance."""
 _NEAR = 0.9
@@ -53,13 +59,110 @@ def compose_single(task: Task, selected: Bools) -> tuple[Floats, Allocation]:
 
     A dense first round is not provided for: all rounds are of the last kind.
     """
+    return _single(task, selected)[:2]
+
+
+def _single(task: Task, selected: Bools) -> tuple[Floats, Allocation, Floats]:
+    """:func:`compose_single` with the deadlines (B,): each round's share of the time, or less with idle power."""
     problem, curves = task.problem, task.kinds[-1].curves
-    time = np.full(selected.shape, problem.delay_s / problem.rounds) - curves.overhead
+    longest = np.full(len(selected), problem.delay_s / problem.rounds)
     share = 1.0 / np.maximum(selected.sum(axis=-1, keepdims=True), 1)
     budget = np.full(len(selected), problem.energy_j / problem.rounds - problem.broadcast_j)
-    answer = allocate(curves, time, np.broadcast_to(share, selected.shape), np.ones(selected.shape), selected, budget)
+    awake = curves.awake(selected)
+
+    def within(deadline: Floats) -> Allocation:
+        time = np.broadcast_to(deadline[:, None], selected.shape) - curves.overhead
+        ones, left = np.ones(selected.shape), _left(budget, awake * deadline) if curves.idles else budget
+        return allocate(curves, time, np.broadcast_to(share, selected.shape), ones, selected, left)
+
+    deadline = longest
+    if curves.idles and (budget > 0.0).all():
+        deadline = np.minimum(_best_deadline(curves, selected, budget, longest), longest)
+    answer = within(deadline)
     cost = task.objective.selection_cost(selected) + task.objective.pruning_weight * (1.0 - answer.value)
-    return np.where(answer.feasible, cost, np.inf), answer
+    return np.where(answer.feasible, cost, np.inf), answer, deadline
+
+
+def _left(budget: Floats, awake_j: Floats) -> Floats:
+    """What idle clients leave of an energy budget: next to nothing, rather than less, where they take all of it."""
+    return np.maximum(budget - awake_j, KEPT * np.abs(budget))
+
+
+def _best_deadline(curves: ClientCurves, selected: Bools, budget: Floats, longest: Floats) -> Floats:
+    """The deadlines (B,) of rounds of selections (B, N) that make most of an energy budget although idling costs.
+
+    With ζ the worth of a unit of w in joules, a round's best deadline is where a second is worth to its clients what it
+    costs in idle power, Σ π = Σ P: a root, for the round's value is concave in the deadline. ζ is where the energy is
+    used up. Where it jumps there, everything between the two sides is as good.
+    """
+    awake = curves.awake(selected)
+    share = np.broadcast_to(1.0 / np.maximum(selected.sum(axis=-1, keepdims=True), 1), selected.shape)
+    shortest = curves.shortest(selected)
+    longest = np.maximum(longest, shortest)
+    slopes = [piece.slope for piece in curves.pieces]
+    slowest, at_slowest = curves.until(longest)
+    full, at_full = curves.full_price, curves.at(curves.full_price)
+    least = np.where(selected, at_slowest.energy + slowest * at_slowest.time, np.inf).min(axis=-1)
+    most = np.where(selected, at_full.energy + full * at_full.time, 0.0).max(axis=-1)
+    deadline, sides = longest, [(shortest, np.zeros(len(selected))), (longest, np.full(len(selected), np.inf))]
+
+    def excess(log_worth: Floats) -> Floats:
+        nonlocal deadline
+        mu = np.exp(-log_worth)[:, None]
+        balances = curves.balances(share, mu, 0.5 * slowest)
+        energy = np.zeros(len(selected))
+
+        def slope(trial: Floats) -> Floats:
+            nonlocal energy
+            time = np.maximum(trial[:, None] - curves.overhead, curves.keep_min * curves.u_min)
+            keep = curves.kept(time, balances)
+            price = curves.price_of_time(np.maximum(time / keep, curves.u_min))
+            energy = np.where(selected, keep * curves.at(price).energy, 0.0).sum(axis=-1) + awake * trial
+            worth = np.where(selected, curves.rate(keep, mu * price, balances), 0.0).sum(axis=-1)
+            return np.asarray(mu[:, 0] * awake - worth)
+
+        ends = [curves.overhead + end * balance.time for piece, balance in zip(curves.pieces, balances, strict=True)
+                for end in (piece.low, piece.high)]
+        corners = np.concatenate([shortest[:, None], *ends, longest[:, None]], axis=-1)
+        corners = np.sort(np.clip(corners, shortest[:, None], longest[:, None]), axis=-1)
+        deadline = _between_corners(slope, corners)
+        slope(deadline)
+        rich = energy > budget
+        for side, where in ((0, ~rich), (1, rich)):
+            sides[side] = np.where(where, deadline, sides[side][0]), np.where(where, energy, sides[side][1])
+        return np.log(energy / budget)
+
+    log_low, log_high = (
+        np.log(factor * joules / (slope * share[:, 0]))
+        for factor, joules, slope in ((0.5, least, max(slopes)), (2.0, most, min(slopes)))
+    )
+    at_high, all_energy = excess(log_high), deadline
+    at_low = excess(log_low)
+    spare, short = at_high <= 0.0, at_low > 0.0
+    low, high = np.where(spare, log_high, log_low), np.where(short, log_low, log_high)
+    sign_change(excess, low, high, at_low, at_high, width=_WORTH, met=KEPT)
+    (under, under_j), (over, over_j) = sides
+    room = over_j - under_j
+    part = np.divide(budget - under_j, room, out=np.zeros(len(room)), where=np.isfinite(room) & (room > 0.0))
+    mixed = under + np.clip(part, 0.0, 1.0) * (over - under)
+    return np.where(spare, all_energy, np.where(short, deadline, mixed))
+
+
+def _between_corners(slope: Callable[[Floats], Floats], corners: Floats) -> Floats:
+    """Where a rising function (B,) that is smooth between sorted corners (B, K), and may jump at them, changes sign."""
+    rows, size = np.arange(len(corners)), corners.shape[-1]
+    first, last = np.zeros(len(corners), dtype=np.intp), np.full(len(corners), size - 1)
+    while (last - first > 1).any():
+        middle = (first + last) // 2
+        up = slope(corners[rows, middle]) >= 0.0
+        first, last = np.where(up, first, middle), np.where(up, middle, last)
+    left, right = corners[rows, first], corners[rows, last]
+    low, high = left * (1.0 + KEPT), right * (1.0 - KEPT)
+    at_low, at_high = slope(low), slope(high)
+    inside = (at_low < 0.0) & (at_high >= 0.0) & (low < high)
+    low, high = np.where(inside, low, left), np.where(inside, high, left)
+    low, high = sign_change(slope, low, high, at_low, at_high, width=_DEADLINE)
+    return np.where(inside, 0.5 * (low + high), np.where(at_low >= 0.0, left, right))
 
 
 def compose(task: Task, composition: Composition, start: tuple[float, float] | None = None) -> Composed | None:
@@ -70,12 +173,12 @@ def compose(task: Task, composition: Composition, start: tuple[float, float] | N
     problem = task.problem
     if len(composition) == 1:
         part = composition.parts[0]
-        cost, answer = compose_single(task, part.selected[None])
+        cost, answer, deadline = _single(task, part.selected[None])
         if not np.isfinite(cost[0]):
             return None
         segment = _segment(task, part, answer.keep[0], answer.x[0], answer.s[0])
-        deadline = np.array([problem.delay_s / problem.rounds])
-        return Composed(composition, (segment,), float(cost[0]), deadline, *_prices(task, answer, 1))
+        prices = _prices(task, answer, part.selected[None])
+        return Composed(composition, (segment,), float(cost[0]), deadline, *prices)
     several = _Several(task, composition)
     if several.spare_s < -KEPT * problem.delay_s or not np.isfinite(several.base).all():
         return None
@@ -111,7 +214,7 @@ class _Several:
         needed = self._at_least()
         if needed > self.energy_j * (1.0 + BUDGET_MARGIN):
             return None
-        two = len(self.parts) == 2
+        two = len(self.parts) == 2 and not self.curves.idles  # else some of the time may be better left unused
         deadline = self._two_deadlines() if two else self._deadlines(start, near=needed > _NEAR * self.energy_j)
         costs, answer = self.allocate(self.rounds[None], deadline)
         if not (two or np.isfinite(costs[0])):  # the program keeps budgets by its own tolerances
@@ -121,14 +224,14 @@ class _Several:
             return None
         values = (value.reshape(self.selected.shape) for value in (answer.keep, answer.x, answer.s))
         segments = tuple(_segment(self.task, part, *row) for part, *row in zip(self.parts, *values, strict=True))
-        prices = _prices(self.task, answer, len(self.parts))
+        prices = _prices(self.task, answer, self.selected)
         return Composed(self.composition, segments, float(costs[0]), deadline, *prices)
 
     def _at_least(self) -> float:
         """Energy that is needed whatever the deadlines, J: most compositions fail here, quickly.
 
         Each segment's least energy is convex in the spare seconds that it is given, hence above its tangents; the spare
-        time goes to whichever tangent falls most steeply.
+        time goes to whichever tangent falls most steeply, and none to those that rise.
         """
         spare = max(self.spare_s, 0.0)
         given = spare * _TANGENTS[:, None]
@@ -142,7 +245,7 @@ class _Several:
         seconds = np.concatenate([meet - given[:-1], given[1:] - meet]).ravel()
         order = np.argsort(fall)
         before = np.cumsum(seconds[order]) - seconds[order]
-        saved = fall[order] @ np.clip(spare - before, 0.0, seconds[order])
+        saved = np.minimum(fall[order], 0.0) @ np.clip(spare - before, 0.0, seconds[order])
         return float(energy[0].sum() + saved)
 
     @cached_property
@@ -195,6 +298,8 @@ class _Several:
         beyond = rounds @ (deadline - self.floor)
         with np.errstate(divide="ignore", invalid="ignore"):
             stretch = np.maximum(problem.delay_s - least, 0.0) / beyond
+            if self.curves.idles:  # longer rounds may cost more than they bring
+                stretch = np.minimum(stretch, 1.0)
             fitted = np.where(
                 beyond[:, None] > 0.0,
                 self.floor + stretch[:, None] * (deadline - self.floor),
@@ -202,13 +307,14 @@ class _Several:
             )
         shape, flat = (batch, *self.selected.shape), (batch, -1)
         share = 1.0 / self.selected.sum(axis=-1, keepdims=True)
+        awake = (rounds * fitted) @ self.curves.awake(self.selected)
         answer = allocate(
             self.curves.flat(),
             (fitted[..., None] - self.curves.overhead).reshape(flat),
             np.broadcast_to(share, shape).reshape(flat),
             np.broadcast_to(rounds[..., None], shape).reshape(flat),
             (self.selected & (rounds[..., None] > 0.0)).reshape(flat),
-            np.full(batch, self.energy_j),
+            _left(np.full(batch, self.energy_j), awake) if self.curves.idles else np.full(batch, self.energy_j),
         )
         pruned = self.task.objective.pruning_weight * (1.0 - answer.value / problem.rounds)
         cost = rounds @ self.base / problem.rounds + pruned
@@ -221,16 +327,19 @@ def estimate(task: Task, composition: Composition, rounds: Floats, deadline: Flo
     return _Several(task, composition).allocate(rounds, deadline)[0]
 
 
-def _prices(task: Task, answer: Allocation, segments: int) -> tuple[float, float]:
-    """What a joule and a second more take off the value: its weight of pruning times what they add to Σ m/k."""
-    weight = task.objective.pruning_weight / task.problem.rounds
-    second = answer.time_value[0].reshape(segments, -1).sum(axis=-1).max()  # given where it is worth most
-    return weight / float(answer.worth[0]), weight * float(second)
+def _prices(task: Task, answer: Allocation, selected: Bools) -> tuple[float, float]:
+    """What a joule and a second more take off the value: its weight of pruning times what they add to Σ w(m)/k."""
+    weight, curves = task.objective.pruning_weight / task.problem.rounds, task.kinds[-1].curves
+    joule = weight / float(answer.worth[0])
+    second = weight * answer.time_value[0].reshape(len(selected), -1).sum(axis=-1)
+    if curves.idles:
+        second = np.maximum(second - joule * curves.awake(selected), 0.0)
+    return joule, float(second.max())  # given where it is worth most
 
 
 def _segment(task: Task, part: Part, keep: Floats, x: Floats, s: Floats) -> Segment:
     chosen, curves = part.selected, task.kinds[part.kind].curves
-    ratio = np.clip(1.0 - keep, 0.0, task.problem.fleet.max_ratio)
+    ratio = np.clip(1.0 - curves.unpruned(keep), 0.0, task.problem.fleet.max_ratio)
     return Segment(
         rounds=part.rounds,
         selected=chosen.copy(),

@@ -23,7 +23,10 @@ MOST_ROUNDS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """P1: min θ(a, λ) s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, 0 ≤ f ≤ f^max, 0 ≤ p ≤ p^max, a binary."""
+    """P1: min θ(a, λ) s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, f^min ≤ f ≤ f^max, p^min ≤ p ≤ p^max, a binary.
+
+    f^min = p^min = 0 in the paper. A client may also have a battery: its joules over all rounds are then at most B_n.
+    """
 
     fleet: Fleet
     rounds: int
@@ -149,6 +152,13 @@ class Problem:
         """E: joules of all rounds."""
         return float(sum(segment.rounds * float(self.cost(segment).energy_j) for segment in segments))
 
+    def client_energy(self, segments: Iterable[Segment]) -> Floats:
+        """Joules of each client in all rounds, (N,)."""
+        total = np.zeros(self.size)
+        for segment in segments:
+            total += segment.rounds * self.cost(segment).client_j
+        return total
+
     def delay(self, segments: Iterable[Segment]) -> float:
         """T: seconds of all rounds, each as long as its slowest selected client."""
         return float(sum(segment.rounds * float(self.cost(segment).delay_s) for segment in segments))
@@ -168,17 +178,26 @@ class Problem:
         """(T₀ − T)/T₀ ≥ 0, (P1-b)."""
         return (self.delay_s - self.delay(segments)) / self.delay_s
 
+    def battery_range(self, segments: Sequence[Segment]) -> float:
+        """min over clients with a battery of (B_n − E_n)/B_n, with E_n the client's joules in all rounds; else 0."""
+        battery = self.fleet.battery_j
+        if np.isinf(battery).all():
+            return 0.0
+        return float((1.0 - self.client_energy(segments) / battery).min())
+
     def pruning_range(self, segments: Sequence[Segment]) -> float:
         """min over selected clients of λ and λ^max − λ, (P1-c)."""
         return min(_room(s.pruning_ratio, s.selected, self.fleet.max_ratio) for s in segments)
 
     def frequency_range(self, segments: Sequence[Segment]) -> float:
-        """min over selected clients of f/f^max and 1 − f/f^max, (P1-d)."""
-        return min(_room(s.frequency_hz / self.fleet.max_frequency_hz, s.selected) for s in segments)
+        """min over selected clients of (f − f^min)/f^max and 1 − f/f^max, (P1-d)."""
+        most, least = self.fleet.max_frequency_hz, self.fleet.min_frequency_hz
+        return min(_room(s.frequency_hz / most, s.selected, least=least / most) for s in segments)
 
     def power_range(self, segments: Sequence[Segment]) -> float:
-        """min over selected clients of p/p^max and 1 − p/p^max, (P1-e)."""
-        return min(_room(s.power_w / self.fleet.max_power_w, s.selected) for s in segments)
+        """min over selected clients of (p − p^min)/p^max and 1 − p/p^max, (P1-e)."""
+        most, least = self.fleet.max_power_w, self.fleet.min_power_w
+        return min(_room(s.power_w / most, s.selected, least=least / most) for s in segments)
 
     def somebody_selected(self, segments: Sequence[Segment]) -> float:
         """Σ_n a_n − 1 ≥ 0 in every round; (P1-f) makes a binary, θ = ∞ makes it non-zero."""
@@ -195,7 +214,7 @@ class Problem:
 
     def slacks(self, segments: Sequence[Segment]) -> dict[str, float]:
         """Every constraint's slack by name."""
-        ranges = self.pruning_range, self.frequency_range, self.power_range
+        ranges = self.pruning_range, self.frequency_range, self.power_range, self.battery_range
         counts = self.somebody_selected, self.all_rounds, self.first_round_dense
         return {check.__name__: check(segments) for check in (self.energy_budget, self.delay_budget, *ranges, *counts)}
 
@@ -227,9 +246,9 @@ class Problem:
         return max(0.0, -min(self.slacks(segments).values()))
 
 
-def _room(values: Floats, selected: Bools, most: Floats | float = 1.0) -> float:
-    """How far the selected clients' values are inside [0, most] at least."""
-    return float(np.where(selected, np.minimum(values, most - values), np.inf).min())
+def _room(values: Floats, selected: Bools, most: Floats | float = 1.0, least: Floats | float = 0.0) -> float:
+    """How far the selected clients' values are inside [least, most] at least."""
+    return float(np.where(selected, np.minimum(values - least, most - values), np.inf).min())
 
 
 def _own_statements(scenario: Scenario) -> Floats:

@@ -2,12 +2,13 @@
 
 With the selection and each round's deadline d fixed, what is left is
 
-    max Σ_i r_i·m_i/k_i    s.t.   Σ_i r_i·m_i·ψ_i(t_i/m_i) ≤ E,   keep_min ≤ m_i ≤ 1,   t_i/m_i ≥ u_min,
+    max Σ_i r_i·w(m_i)/k_i    s.t.   Σ_i r_i·m_i·ψ_i(t_i/m_i) ≤ E,   keep_min ≤ m_i ≤ 1,   t_i/m_i ≥ u_min,
 
-over *instances* i = (segment, client), with t_i = d − download, r_i the segment's rounds, k_i its number of clients.
-It is convex with one coupling constraint, hence one multiplier: with ζ the worth of a unit of kept model in joules,
-an instance's π solves G(π) = ζ/k clipped to its range, and ζ is where the energy is used up. ``allocate`` does this for
-a whole batch of problems at once; :mod:`fedgap.planning.fixed_composition` also chooses the deadlines.
+over *instances* i = (segment, client), with t_i = d − download, r_i the segment's rounds, k_i its number of clients,
+and w(m) = m unless there is a cost curve. It is convex with one coupling constraint, hence one multiplier: with ζ the
+worth of a unit of w in joules, an instance's π solves G(π) = w′·ζ/k clipped to its range, and ζ is where the energy is
+used up. ``allocate`` does this for a whole batch of problems at once; :mod:`fedgap.planning.fixed_composition` also
+chooses the deadlines.
 """
 
 from dataclasses import dataclass, fields
@@ -18,6 +19,7 @@ import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.client_curves import ClientCurves, OperatingPoint
+from fedgap.planning.roots import sign_change
 from fedgap.planning.tolerances import KEPT
 
 
@@ -28,17 +30,17 @@ class Allocation:
     feasible: Bools
     """(B,)"""
     keep: Floats
-    """m = 1 − λ; 0 where not selected."""
+    """m = s(λ), 1 − λ without a cost curve; 0 where not selected."""
     x: Floats
     s: Floats
     value: Floats
-    """(B,): Σ r·m/k, what was maximised."""
+    """(B,): Σ r·w(m)/k, what was maximised."""
     energy: Floats
     """(B,): Σ r·m·ε, J."""
     worth: Floats
-    """ζ, (B,): J a unit of kept model (of Σ m/k) is worth; infinite where energy is no object."""
+    """ζ, (B,): J a unit of Σ w(m)/k is worth; infinite where energy is no object."""
     time_value: Floats
-    """π/ζ: how much Σ m/k one more second of the instance's deadline gives."""
+    """π/ζ: how much Σ w(m)/k one more second of the instance's deadline gives."""
     _batch: "_Batch"
 
     @property
@@ -59,13 +61,16 @@ def allocate(
     """Solve B fixed-selection, fixed-deadline problems.
 
     Most are solved by a few Newton steps on all the optimality conditions at once; where those do not arrive (no energy
-    is left over, none suffices, a curve is all but flat), by a safeguarded search of the multiplier.
+    is left over, none suffices, a curve is all but flat), by a safeguarded search of the multiplier. With least clocks
+    and powers or a cost curve m(ζ) has corners and jumps, and only the search is used.
 
     :param curves: curves of the instances, broadcastable to (B, I).
     :param time: t_i, s, (B, I); :param share: 1/k_i, (B, I); :param rounds: r_i, (B, I); :param selected: (B, I).
     :param budget: E, J, (B,): for computing and uploading, the broadcasts taken off.
     """
     batch = _Batch.of(curves, time, share, rounds, selected, budget)
+    if not curves.plain:
+        return _stepwise(batch)
     solved, answer = _newton(batch)
     if not solved.any():
         answer = _search(batch)
@@ -163,6 +168,70 @@ class _Answer(NamedTuple):
 
         feasible, inverse, price = (both(mine, new) for mine, new in zip(self[:3], other[:3], strict=True))
         return _Answer(feasible, inverse, price, OperatingPoint(*map(both, self.point, other.point)))
+
+
+_CLOSE = 1e-13
+"""Relative distance of the energy to the budget at which ζ is exact."""
+_JUMP = 1e-11
+"""Width of the bracket of ln ζ at which m jumps: the value between its sides is exact to about this share of itself."""
+
+
+def _stepwise(batch: _Batch) -> Allocation:
+    """Where m(ζ) has corners and jumps: a safeguarded search of ζ.
+
+    Where the energy jumps past the budget at one ζ it is linear in m there, so m between the two sides uses it up. For
+    sides at ζ₁ < ζ₂ such an m is at most (E − E₁)·(1/ζ₁ − 1/ζ₂) below the optimum, by weak duality at ζ₁.
+    """
+    curves, time, share, ends = batch.curves, batch.time, batch.share, batch.ends
+    floor = 0.5 * ends.low
+
+    def point_of(keep: Floats) -> tuple[Floats, OperatingPoint]:
+        price = curves.price_of_time(np.maximum(time / keep, curves.u_min))
+        return price, curves.at(price)
+
+    feasible = batch.in_time & (ends.least <= batch.budget * (1.0 + KEPT))
+    search = feasible & (ends.most > batch.budget * (1.0 + KEPT))
+    under = _Spending(np.broadcast_to(curves.keep_min, time.shape), ends.least)
+    over = _Spending(batch.keep_max, ends.most)
+
+    def excess(log_worth: Floats) -> Floats:
+        """ln of the energy over the budget; what it came from becomes a side of the jump."""
+        nonlocal under, over
+        balances = curves.balances(share, np.exp(-log_worth)[:, None], floor)
+        keep = np.minimum(curves.kept(time, balances), batch.keep_max)
+        now = _Spending(keep, (batch.weight * keep * point_of(keep)[1].energy).sum(axis=-1))
+        rich = now.energy > batch.budget
+        under, over = under.where(~rich, now), over.where(rich, now)
+        return np.where(search, np.log(now.energy / np.where(search, batch.budget, 1.0)), 0.0)
+
+    inverse = np.zeros(search.shape)
+    if search.any():
+        slopes = [piece.slope for piece in curves.pieces]
+        counted = batch.weight > 0.0
+        least = np.where(counted, ends.worth_low, np.inf).min(axis=-1) / max(slopes)
+        most = np.where(counted, ends.worth_high, 0.0).max(axis=-1) / min(slopes)
+        low, high = (np.log(np.where(search, worth, 1.0)) for worth in (0.5 * least, 2.0 * most))
+        at_ends = (np.log(np.where(search, energy / batch.budget, 1.0)) for energy in (ends.least, ends.most))
+        low, high = sign_change(excess, low, high, *at_ends, width=_JUMP, met=_CLOSE)
+        inverse = np.where(search, np.exp(-0.5 * (low + high)), 0.0)
+    room = over.energy - under.energy
+    part = np.divide(batch.budget - under.energy, room, out=np.zeros(len(room)), where=room > 0.0)
+    mixed = under.keep + np.clip(part, 0.0, 1.0)[:, None] * (over.keep - under.keep)
+    keep = np.where(search[:, None], mixed, batch.keep_max)
+    price, point = point_of(keep)
+    rate = curves.rate(keep, price * inverse[:, None], curves.balances(share, inverse[:, None], floor))
+    kept = np.where(batch.selected, keep, 0.0)
+    return Allocation(
+        feasible=feasible,
+        keep=kept,
+        x=point.x,
+        s=point.s,
+        value=(batch.weight * curves.unpruned(keep) * share).sum(axis=-1),
+        energy=(batch.weight * kept * point.energy).sum(axis=-1),
+        worth=np.divide(1.0, inverse, out=np.full(inverse.shape, np.inf), where=inverse > 0.0),
+        time_value=np.where(batch.selected, rate, 0.0),
+        _batch=batch,
+    )
 
 
 _STEPS = 12

@@ -5,6 +5,10 @@ scipy's ``brentq`` is the same method, but importing ``scipy.optimize`` takes lo
 
 from collections.abc import Callable
 
+import numpy as np
+
+from fedgap.arrays import Floats
+
 _STEPS = 100
 """Bisection alone would need about 60 steps for any bracket of floats."""
 
@@ -50,3 +54,33 @@ def root(function: Callable[[float], float], low: float, high: float, *, xtol: f
             at += tolerance if half > 0.0 else -tolerance
         f_at = function(at)
     return at
+
+
+def sign_change(
+    function: Callable[[Floats], Floats], low: Floats, high: Floats, at_low: Floats, at_high: Floats, *,
+    width: float, met: float = 0.0, steps: int = 100,
+) -> tuple[Floats, Floats]:
+    """Narrow brackets [low, high], (B,), around where a rising function changes sign; it may jump there.
+
+    The secant through both ends (with the Illinois rule, which halves the value of an end that stays) and, every third
+    time, the middle. Ends when every bracket is no wider than ``width``, relative to its upper end; it has no width
+    where a value is within ``met`` of zero.
+
+    :param at_low: the function at ``low``, below 0; :param at_high: at ``high``, not below 0.
+    """
+    stayed = np.zeros(low.shape)  # -1: the lower end moved last, 1: the upper one
+    for step in range(steps):
+        if (high - low <= width * np.abs(high)).all():
+            break
+        with np.errstate(all="ignore"):
+            secant = (low * at_high - high * at_low) / (at_high - at_low)
+        middle = 0.5 * (low + high)
+        trial = np.where((secant > low) & (secant < high) & (step % 3 != 2), secant, middle)
+        value = function(trial)
+        up = value >= 0.0
+        at_low = np.where(up, np.where(stayed > 0.0, 0.5 * at_low, at_low), value)
+        at_high = np.where(up, value, np.where(stayed < 0.0, 0.5 * at_high, at_high))
+        there = np.abs(value) <= met
+        low, high = np.where(up & ~there, low, trial), np.where(up | there, trial, high)
+        stayed = np.where(up, 1.0, -1.0)
+    return low, high

@@ -1,11 +1,13 @@
 """The Lagrangian of a round: with a joule priced at μ and a second at ν, which selection and deadline cost least?
 
-    L_A(μ, ν) = c_A + min_d { ν·d + μ·E_bc + Σ_{n∈A} v_n(d) },    v_n(d) = min_m γ(1 − m)/k + μ·m·ψ_n((d − δ_n)/m)
+    L_A(μ, ν) = c_A + min_d { ν·d + μ·E_bc + Σ_{n∈A} v_n(d) },
+    v_n(d) = min_m γ(1 − w(m))/k + μ·m·ψ_n((d − δ_n)/m) + μ·P_n·d
 
-with c_A the objective's cost of the selection (θ: R(β + γ₁Φ²)/k), γ its weight of pruning (θ: R·γ₂), δ_n the download
-and E_bc the broadcast's joules. v_n is convex in d and known piecewise: all of the model is kept, or as little as
-allowed, or the client sits at its own price π* where G(π*) = γ/(kμ), and v_n is linear. min_A L_A gives a lower bound
-on P1 (:mod:`fedgap.planning.exact`), and its minimiser is the next column.
+with c_A the objective's cost of the selection (θ: R(β + γ₁Φ²)/k), γ its weight of pruning (θ: R·γ₂), δ_n the download,
+E_bc the broadcast's joules, P_n the idle power and w(m) = m unless there is a cost curve. v_n is convex in d and known
+piecewise: all of the model is kept, or as little as allowed, or what a knot of w has, or the client sits at its own
+price π* where G(π*) = w′·γ/(kμ), and v_n is linear. min_A L_A gives a lower bound on P1
+(:mod:`fedgap.planning.exact`), and its minimiser is the next column.
 """
 
 from collections.abc import Sequence
@@ -15,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
-from fedgap.planning.client_curves import ClientCurves
+from fedgap.planning.client_curves import Balance, ClientCurves
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import KEPT, TANGENTS_MET
 
@@ -49,35 +51,6 @@ class Priced(NamedTuple):
     columns: Columns
 
 
-class Balance(NamedTuple):
-    """Where G(π*) = γ/(kμ): the client's time a unit of model, energy a unit, and μ·π*, the worth of a second."""
-
-    time: Floats
-    energy: Floats
-    rate: Floats
-
-
-def balance(curves: ClientCurves, gamma_share: Floats, mu: float, floor: Floats) -> Balance:
-    """u(π*), ε(π*) and μπ* with G(π*) = γ/(kμ), for clients (..., N).
-
-    Where the model is worth more than full speed costs, π* follows from G = ε + π·u_min; μπ* stays finite at μ = 0.
-
-    :param gamma_share: γ/k; :param floor: a price below which no client works on the deadlines of interest.
-    """
-    full = curves.full_price
-    at_full = curves.at(full)
-    stretched = gamma_share >= mu * (at_full.energy + full * at_full.time)
-    with np.errstate(divide="ignore"):
-        worth = np.where(stretched, at_full.energy + full * at_full.time, gamma_share / (mu if mu > 0.0 else 1.0))
-    low = np.minimum(floor, full)
-    at_low = curves.at(low)
-    worth = np.maximum(worth, at_low.energy + low * at_low.time)
-    start = np.clip(full * worth / (at_full.energy + full * at_full.time), low, full)
-    price, point = curves.price_of_model(worth, low, full, start, curves.at(start))
-    rate = np.where(stretched, (gamma_share - mu * at_full.energy) / at_full.time, mu * price)
-    return Balance(point.time, point.energy, rate)
-
-
 class Worths:
     """v_n(d) and v_n′(d) of every client on a grid of deadlines; what does not depend on prices is computed once."""
 
@@ -87,13 +60,17 @@ class Worths:
         self.in_time = time >= curves.keep_min * curves.u_min * (1.0 - KEPT)
         """(D, N): whether the client can meet the deadline at all."""
         self._time = np.where(self.in_time, time, curves.keep_min * curves.u_min)
-        everything, least = np.maximum(self._time, curves.u_min), self._time / curves.keep_min
-        self._price_all, self._price_least = curves.price_of_time(np.stack([everything, least]))
+        everything = np.maximum(self._time, curves.u_min)
+        knots = [np.maximum(self._time / piece.low, curves.u_min) for piece in curves.pieces[1:]]
+        prices = curves.price_of_time(np.stack([everything, self._time / curves.pieces[0].low, *knots]))
+        self._price_all, self._price_low = prices[0], prices[1:]
+        """The price of time at the whole model, and at the low end of each piece."""
         self._energy_all = curves.at(self._price_all).energy
-        self._energy_least = curves.keep_min * curves.at(self._price_least).energy
-        self.floor = 0.5 * self._price_least[-1]
+        self._energy_low = [piece.low * curves.at(price).energy
+                            for piece, price in zip(curves.pieces, self._price_low, strict=True)]
+        self.floor = 0.5 * self._price_low[0][-1]
         """A price of time below all that occur on the grid."""
-        self._balances: dict[tuple[float, float], Balance] = {}
+        self._balances: dict[tuple[float, float], tuple[Balance, ...]] = {}
 
     def at(self, gamma_share: float, mu: float, rows: Ints | slice) -> tuple[Floats, Floats]:
         """(v, v′) at some grid points, (rows, N), for selections whose γ/k is ``gamma_share``.
@@ -101,16 +78,20 @@ class Worths:
         Clients that cannot meet a deadline have the value of the least one that they can: mask them with ``in_time``.
         """
         curves, time = self.curves, self._time[rows]
-        balanced = self._balance(gamma_share, mu)
-        everything, little = time >= balanced.time, time <= curves.keep_min * balanced.time
-        pruned = gamma_share * (1.0 - curves.keep_min) + mu * self._energy_least[rows]
-        value = np.where(
-            everything, mu * self._energy_all[rows], np.where(little, pruned, gamma_share - balanced.rate * time)
-        )
-        # A client that only just meets the deadline at full speed values the next second as a stretched one does.
-        squeezed = np.maximum(mu * self._price_least[rows], balanced.rate)
-        slope = -np.where(everything, mu * self._price_all[rows], np.where(little, squeezed, balanced.rate))
-        return value, slope
+        value, rate = mu * self._energy_all[rows], mu * self._price_all[rows]
+        balances = self._balance(gamma_share, mu)
+        for i in reversed(range(len(curves.pieces))):
+            piece, balance = curves.pieces[i], balances[i]
+            below, at_low = time < piece.high * balance.time, time <= piece.low * balance.time
+            pruned = gamma_share * (1.0 - curves.unpruned(piece.low)) + mu * self._energy_low[i][rows]
+            # A client that only just meets the deadline at full speed values the next second as a stretched one does.
+            squeezed = np.maximum(mu * self._price_low[i][rows], balance.rate)
+            inside = gamma_share * piece.intercept - balance.rate * time
+            value = np.where(below, np.where(at_low, pruned, inside), value)
+            rate = np.where(below, np.where(at_low, squeezed, balance.rate), rate)
+        if curves.idles:
+            return value + mu * curves.idle * self.grid[rows, None], mu * curves.idle - rate
+        return value, -rate
 
     def expect(self, gamma_shares: Floats, mu: float) -> None:
         """Solve for the clients' own prices at several γ/k in one go."""
@@ -120,11 +101,11 @@ class Worths:
         if any(known[1] != mu for known in self._balances):
             self._balances.clear()  # prices change for good from one pricing to the next
         shape = (len(missing), *self.curves.noise.shape)
-        solved = balance(self.curves, np.broadcast_to(np.array(missing)[:, None], shape), mu, self.floor)
+        solved = self.curves.balances(np.broadcast_to(np.array(missing)[:, None], shape), mu, self.floor)
         for row, share in enumerate(missing):
-            self._balances[share, mu] = Balance(*(part[row] for part in solved))
+            self._balances[share, mu] = tuple(Balance(*(part[row] for part in balance)) for balance in solved)
 
-    def _balance(self, gamma_share: float, mu: float) -> Balance:
+    def _balance(self, gamma_share: float, mu: float) -> tuple[Balance, ...]:
         self.expect(np.array([gamma_share]), mu)
         return self._balances[gamma_share, mu]
 
@@ -147,21 +128,22 @@ class RoundCurve:
         self.broadcast = task.problem.broadcast_j
         count = selected.sum(axis=-1, keepdims=True)
         gamma_share = np.broadcast_to(task.objective.pruning_weight / count, selected.shape)
-        self.balance = balance(curves, gamma_share, mu, floor)
+        self.balances = curves.balances(gamma_share, mu, floor)
         self.gamma_share = gamma_share[:, 0]
 
     def at(self, deadline: Floats) -> tuple[Floats, Floats, Columns]:
         """L, L′ and the rounds themselves at deadlines (S,)."""
         curves, selected = self.curves, self.selected
         time = np.maximum(deadline[:, None] - curves.overhead, curves.keep_min * curves.u_min)
-        keep = np.clip(time / self.balance.time, curves.keep_min, 1.0)
+        keep = curves.kept(time, self.balances)
         per_unit = np.maximum(time / keep, curves.u_min)
         price = curves.price_of_time(per_unit)
         energy = np.where(selected, keep * curves.at(price).energy, 0.0).sum(axis=-1) + self.broadcast
-        rate = np.where(keep >= 1.0, self.mu * price, self.balance.rate)
-        rate = np.where(keep <= curves.keep_min, np.maximum(self.mu * price, rate), rate)
-        rate = np.where(selected, rate, 0.0).sum(axis=-1)
-        pruned = self.gamma_share * np.where(selected, 1.0 - keep, 0.0).sum(axis=-1)
+        rate = np.where(selected, curves.rate(keep, self.mu * price, self.balances), 0.0).sum(axis=-1)
+        if curves.idles:
+            awake = curves.awake(selected)
+            energy, rate = energy + awake * deadline, rate - self.mu * awake
+        pruned = self.gamma_share * np.where(selected, 1.0 - curves.unpruned(keep), 0.0).sum(axis=-1)
         cost = self.base + pruned
         return (cost + self.mu * energy + self.nu * deadline, self.nu - rate, Columns(selected, cost, energy, deadline))
 

@@ -21,14 +21,17 @@ from fedgap.planning.tolerances import BUDGET_MARGIN
 def thriftier(task: Task, solved: Composed) -> tuple[Segment, ...]:
     """The segments with powers and clocks of least energy, or as they are where energy is scarce or nothing is saved.
 
-    A single segment has them already: its clients use all of the time that there is.
+    A single segment has them already, for its clients use all of the time that there is, unless idle power makes
+    shorter rounds cheaper.
     """
     problem, segments = task.problem, solved.segments
     spent = problem.energy(segments)
-    if len(segments) < 2 or solved.energy_price > 0.0 or spent >= problem.energy_j * (1.0 - BUDGET_MARGIN):
+    single = len(segments) < 2 and not task.kinds[-1].curves.idles
+    if single or solved.energy_price > 0.0 or spent >= problem.energy_j * (1.0 - BUDGET_MARGIN):
         return segments
     selected = np.stack([segment.selected for segment in segments])
-    keep = np.where(selected, 1.0 - np.stack([segment.pruning_ratio for segment in segments]), 1.0)
+    ratio = np.stack([segment.pruning_ratio for segment in segments])
+    keep = np.where(selected, problem.fleet.cost_share(ratio), 1.0)
     curves = ClientCurves.stack([task.kinds[part.kind].curves for part in solved.composition.parts])
     curves = replace(curves, keep_min=keep)
     rounds = np.array([segment.rounds for segment in segments], dtype=np.float64)

@@ -42,6 +42,8 @@ class Work:
     download_s: Floats
     compute_j: Floats
     upload_j: Floats
+    idle_w: Floats | float = 0.0
+    """What each selected client draws throughout the round, W."""
 
     @property
     def client_s(self) -> Floats:
@@ -56,7 +58,7 @@ class Work:
     @property
     def energy_j(self) -> float:
         """Joules of all selected clients, without the broadcast."""
-        return float((self.compute_j + self.upload_j).sum())
+        return float((self.compute_j + self.upload_j + self.idle_w * self.delay_s).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,7 @@ class Attendance:
     upload_j: Floats
     client_s: Floats
     delay_s: float
+    idle_j: Floats | float = 0.0
 
 
 def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendance:
@@ -77,13 +80,14 @@ def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendan
 
     The deadline is the planned time of the slowest selected client. A client that vanishes is charged the joules it
     spent until then. One whose time τ_n + τ̂_n exceeds the deadline is charged until the deadline less its download,
-    when the server closes the round. If anybody is missing the server waits for the deadline; otherwise the round
-    lasts as long as its slowest client.
+    when the server closes the round. Idle power is drawn by everybody selected until the round ends. If anybody is
+    missing the server waits for the deadline; otherwise the round lasts as long as its slowest client.
     """
     nobody = np.zeros_like(work.selected)
     deadline = work.delay_s
     if not faults.any:
-        return Attendance(work.selected, nobody, nobody, work.compute_j, work.upload_j, work.client_s, deadline)
+        return Attendance(work.selected, nobody, nobody, work.compute_j, work.upload_j, work.client_s, deadline,
+                          work.idle_w * deadline)
     draw = stream(seed, "faults", round_number).random((3, len(work.selected)))  # for all clients, whoever is selected
     slowed = work.selected & (draw[0] < faults.straggler_probability)
     dropped = work.selected & (draw[1] < faults.dropout_probability)
@@ -97,7 +101,8 @@ def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendan
     arrived = work.selected & ~dropped & ~late
     client_s = until + np.where(arrived | late, work.download_s, 0.0)
     delay_s = deadline if (dropped | late).any() else float(client_s.max())
-    return Attendance(arrived, dropped, late, computed * work.compute_j, uploaded * work.upload_j, client_s, delay_s)
+    return Attendance(arrived, dropped, late, computed * work.compute_j, uploaded * work.upload_j, client_s, delay_s,
+                      work.idle_w * delay_s)
 
 
 def _share(spent: Floats, whole: Floats) -> Floats:

@@ -116,6 +116,10 @@ class Job:
     """The safetensors file with the initial weights; without one they are drawn."""
     stop: dict[str, Any] = field(default_factory=dict)
     """When to end early: ``accuracy`` and ``patience`` on the validation split, and ``diverged`` (bool)."""
+    idle_power_w: Floats = field(default_factory=lambda: np.zeros(0))
+    """What each client draws throughout a round that it is selected for, W, (N,); empty for nobody."""
+    cost_share: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    """Share of H that is sent at each λ, (G, N), where the scenario has a cost curve; empty for 1 − λ."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything the summary should repeat, such as the plan's θ."""
 
@@ -150,7 +154,8 @@ class Job:
             upload_s, upload_j = (upload_bits * per_bit[segment] for per_bit in (self.upload_s_bit, self.upload_j_bit))
         download_s = self.download_s if download_bits is None else download_bits * self.download_s_bit
         return Work(chosen, self.compute_s[segment], of_chosen(upload_s), of_chosen(download_s),
-                    self.compute_j[segment], of_chosen(upload_j))
+                    self.compute_j[segment], of_chosen(upload_j),
+                    of_chosen(self.idle_power_w) if self.idle_power_w.size else 0.0)
 
     def broadcast_j(self, download_bits: float | None = None) -> float:
         """p̂·max over ALL clients of the download's seconds, in J."""

@@ -30,7 +30,7 @@ class Charge:
     @staticmethod
     def of(went: Attendance, broadcast_j: float, uploaded_bits: float) -> Charge:
         """The cost of a round with this attendance."""
-        client_j = went.compute_j + went.upload_j
+        client_j = went.compute_j + went.upload_j + went.idle_j
         return Charge(went, broadcast_j, uploaded_bits, client_j, float(client_j.sum()) + broadcast_j,
                       not (went.dropped | went.late).any())
 
@@ -60,6 +60,7 @@ class Ledger:
     uploaded_bits: float = 0.0
     compute_j: Floats = field(init=False)
     upload_j: Floats = field(init=False)
+    idle_j: Floats = field(init=False)
     client_s: Floats = field(init=False)
     dropped: NDArray[np.int64] = field(init=False)
     late: NDArray[np.int64] = field(init=False)
@@ -67,7 +68,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         clients = len(self.job.names)
-        self.compute_j, self.upload_j, self.client_s = np.zeros((3, clients))
+        self.compute_j, self.upload_j, self.idle_j, self.client_s = np.zeros((4, clients))
         self.dropped, self.late, self.rejected = np.zeros((3, clients), dtype=np.int64)
 
     def affords(self, energy_j: float, delay_s: float) -> str:
@@ -90,6 +91,7 @@ class Ledger:
         self.uploaded_bits += charge.uploaded_bits
         self.compute_j += went.compute_j
         self.upload_j += went.upload_j
+        self.idle_j += went.idle_j
         self.client_s += went.client_s
         if not charge.complete:
             self.dropped += went.dropped
@@ -108,5 +110,6 @@ class Ledger:
     def by_client(self) -> list[dict[str, Any]]:
         """One row per client, for the summary."""
         return [{"name": name, "compute_j": float(self.compute_j[n]), "upload_j": float(self.upload_j[n]),
+                 **({"idle_j": float(self.idle_j[n])} if self.idle_j.any() else {}),
                  "seconds": float(self.client_s[n]), "dropped": int(self.dropped[n]), "late": int(self.late[n]),
                  "rejected": int(self.rejected[n])} for n, name in enumerate(self.job.names)]

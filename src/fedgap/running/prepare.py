@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from fedgap.learning.data import Dataset, InputFormat, load
 from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
+from fedgap.learning.sizes import flops_per_sample, gradient_bits
 from fedgap.learning.structure import Channels, structure_of
-from fedgap.planning import Plan, rescore
+from fedgap.planning import Plan, Segment, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
@@ -28,7 +29,7 @@ from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.round_order import interleave
 from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
-from fedgap.system import cost
+from fedgap.system import Fleet, cost
 from fedgap.theory.generalization import smoothed
 
 Progress = Callable[[str, int, int], None]
@@ -54,8 +55,8 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
     """The experiment's data, who has what of it, and the scenario that is planned with.
 
     The scenario keeps its fleet and budgets; its label histograms and φ are replaced by the partition's.
-    ``dataset`` replaces the experiment's. The ``gradient_bits`` and ``flops_per_sample`` are also
-    the scenario's: Table I's where a preset has them.
+    ``dataset`` replaces the experiment's. The ``gradient_bits`` and ``flops_per_sample`` are the scenario's (Table I's
+    where a preset has them), or the model's where the scenario leaves them out.
     """
     wanted = experiment.partition
     if dataset is None:
@@ -65,7 +66,8 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
     parts = partition(dataset.train_y.numpy(), dataset.test_y.numpy(), experiment.size, dataset.classes,
                       experiment.seed, kind=wanted.kind, concentration=wanted.concentration, sizes=wanted.sizes,
                       shards=wanted.shards, file=wanted.file, target=wanted.target, target_size=wanted.target_size)
-    scenario = experiment.planning_scenario(parts.label_counts, dataset.label_counts()[1], parts.target_counts)
+    scenario = experiment.planning_scenario(parts.label_counts, dataset.label_counts()[1], parts.target_counts,
+                                            missing_sizes(experiment, dataset))
     return dataset, parts, scenario
 
 
@@ -94,13 +96,42 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     return Prepared(experiment, scenario, plan, make_job(experiment, scenario, plan, dataset, parts), dataset, parts)
 
 
+def model_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float]:
+    """``gradient_bits`` and ``flops_per_sample`` of the experiment's model."""
+    module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes, seed=0)
+    return {"gradient_bits": float(gradient_bits(module)),
+            "flops_per_sample": float(flops_per_sample(module, dataset.shape))}
+
+
+def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float] | None:
+    """The model's sizes, where the scenario leaves any of them out."""
+    return model_sizes(experiment, dataset) if experiment.leaves_sizes_out else None
+
+
+NEARLY = 1.1
+"""Factor up to which a scenario's size of the model counts as the model's own: Table I rounds its figures."""
+
+
+def other_sizes(experiment: Experiment, scenario: Scenario, dataset: Dataset) -> str:
+    """One line with both values where the scenario charges for another model than the experiment trains; else ""."""
+    parts = []
+    for key, own in model_sizes(experiment, dataset).items():
+        charged = getattr(scenario.fleet(), key)
+        if not charged.min() / NEARLY <= own <= charged.max() * NEARLY:
+            parts.append(f"scenario.model.{key} is {charged.max():.4g}, the model's own is {own:.4g}")
+    if not parts:
+        return ""
+    return (f"warning: {'; '.join(parts)}. Joules and seconds are the scenario's; leave the keys out to charge the "
+            "model's.")
+
+
 def check_model(experiment: Experiment, dataset: Dataset, max_ratio: float = 0.0) -> torch.nn.Module:
     """Build the model and try it on two samples, so that errors in it are reported before anything is written.
 
     ``max_ratio``: the largest pruning ratio that the scenario allows.
     """
     name = experiment.model.name
-    module = build(**_model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
+    module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
                    seed=stream_seed(experiment.seed, "model"))
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise InputError(f"model: {name} has no parameters to train")
@@ -157,7 +188,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     forecast = {} if plan.forecast is None else {"forecast": plan.forecast.to_dict()}
     job = Job(
         seed=experiment.seed, data=data_arguments(experiment), data_sha256=dataset.digest(),
-        model=_model_arguments(experiment), learning_rate=scenario.learning.rate,
+        model=model_arguments(experiment), learning_rate=scenario.learning.rate,
         evaluate_every=experiment.evaluate_every, evaluate_pruned=readings["evaluate_pruned"],
         importance={"rule": experiment.pruning.importance, "remember": _remembers(experiment),
                     "current_weights": readings["importance_weights"] == "current"},
@@ -180,6 +211,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         local_steps=steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
         label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=problem.upload_bits,
+        **_physical(fleet, segments),
         weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
@@ -190,12 +222,22 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     return with_forecast(job, plan, target, scenario.fitted_forecast())
 
 
+def _physical(fleet: Fleet, segments: Sequence[Segment]) -> dict[str, np.ndarray]:
+    """Idle powers and a cost curve's shares, for the job of a scenario that has them."""
+    found = {}
+    if fleet.idle_power_w.any():
+        found["idle_power_w"] = fleet.idle_power_w
+    if fleet.cost_curve is not None:
+        found["cost_share"] = np.stack([fleet.cost_share(segment.pruning_ratio) for segment in segments])
+    return found
+
+
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:
     """The plan's segment of each round; with ``pruning.dense_first`` round 0 is one of the first segment's."""
     return interleave([s.rounds for s in plan.segments], first=0 if scenario.pruning.dense_first else None, order=order)
 
 
-def _model_arguments(experiment: Experiment) -> dict[str, Any]:
+def model_arguments(experiment: Experiment) -> dict[str, Any]:
     """The arguments of ``build`` beside the data's shape and the seed."""
     model = experiment.model
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}

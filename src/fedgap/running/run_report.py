@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
     from fedgap.running.job import Job
 
-NEARLY = 1.1
-"""Up to this ratio the scenario's gradient and the model's count as equally large."""
-
 
 def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[RenderableType]:
     """The table, remarks, and where everything is."""
@@ -42,6 +39,8 @@ def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[Renderab
 
 def _remarks(summary: dict[str, Any], job: Job) -> list[str]:
     """A loss that is not finite where the training did not end for it, and costs of another model."""
+    from fedgap.running.prepare import NEARLY
+
     remarks = []
     if summary["test_accuracy"] is not None and summary["test_loss"] is None and not summary.get("diverged"):
         remarks.append("The test loss is not finite; training probably diverged: try a smaller "

@@ -15,9 +15,11 @@ from fedgap.system.cost import (
     upload_delay,
     upload_energy,
 )
+from fedgap.system.cost_curve import CostCurve
 from fedgap.system.fleet import Fleet
 
 __all__ = [
+    "CostCurve",
     "Fleet",
     "RoundCost",
     "broadcast_energy",

@@ -1,7 +1,7 @@
 """Delay and energy of a round (Section II-C): the only place where these formulas stand.
 
 λ is ``ratio`` (fraction removed), f is ``frequency_hz``, p is ``power_w``, a is ``selected``; all (..., N). τ is the
-fleet's ``local_steps`` and H⁺ its ``uplink_bits``; the paper's are τ = 1 and H⁺ = H.
+fleet's ``local_steps``, H⁺ its ``uplink_bits`` and s its cost curve; the paper's are τ = 1, H⁺ = H and s(λ) = 1 − λ.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from fedgap.system.fleet import Fleet
 
 
 def computation_delay(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
-    """τ_n = (1 − λ_n)·τ·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
+    """τ_n = s(λ_n)·τ·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray((1.0 - ratio) * fleet.cycles / frequency_hz)
+        return np.asarray(fleet.cost_share(ratio) * fleet.cycles / frequency_hz)
 
 
 def upload_delay(fleet: Fleet, ratio: Floats, power_w: Floats) -> Floats:
-    """(1 − λ_n)·H⁺_n/r_n(p_n), in s; infinite at p_n = 0."""
+    """s(λ_n)·H⁺_n/r_n(p_n), in s; infinite at p_n = 0."""
     rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, fleet.uplink_noise_psd_w_hz[..., None])
     with np.errstate(divide="ignore", over="ignore"):
-        return np.asarray((1.0 - ratio) * fleet.uplink_bits / rate)
+        return np.asarray(fleet.cost_share(ratio) * fleet.uplink_bits / rate)
 
 
 def download_delay(fleet: Fleet) -> Floats:
@@ -38,12 +38,12 @@ def download_delay(fleet: Fleet) -> Floats:
 
 
 def computation_energy(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
-    """Ẽ_n = (1 − λ_n)·κ_n·ϖ_n·f_n²·τ·Z_n·e_n/q_n, in J."""
-    return np.asarray((1.0 - ratio) * fleet.pue * fleet.capacitance * frequency_hz**2 * fleet.cycles)
+    """Ẽ_n = s(λ_n)·κ_n·ϖ_n·f_n²·τ·Z_n·e_n/q_n, in J."""
+    return np.asarray(fleet.cost_share(ratio) * fleet.pue * fleet.capacitance * frequency_hz**2 * fleet.cycles)
 
 
 def upload_energy(fleet: Fleet, ratio: Floats, power_w: Floats) -> Floats:
-    """Ê_n = (1 − λ_n)·p_n·H⁺_n/r_n(p_n), in J; its limit (1 − λ_n)·H⁺_n·ln2·U₀/h_n at p_n = 0.
+    """Ê_n = s(λ_n)·p_n·H⁺_n/r_n(p_n), in J; its limit s(λ_n)·H⁺_n·ln2·U₀/h_n at p_n = 0.
 
     The limit is positive: even an infinitely slow upload needs Shannon's least energy per bit.
     """
@@ -56,7 +56,7 @@ def _energy_of_upload(fleet: Fleet, ratio: Floats, power_w: Floats, delay_s: Flo
     if not endless.any():
         return power_w * delay_s
     least = np.log(2.0) * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
-    limit = (1.0 - ratio) * fleet.uplink_bits * least
+    limit = fleet.cost_share(ratio) * fleet.uplink_bits * least
     return np.where(endless, limit, power_w * np.where(endless, 0.0, delay_s))
 
 
@@ -69,6 +69,16 @@ def _energy_of_broadcast(fleet: Fleet, download_s: Floats) -> Floats:
     return np.asarray(fleet.server_power_w * download_s.max(axis=-1))
 
 
+def idle_energy(fleet: Fleet, selected: Bools, round_s: Floats) -> Floats:
+    """P_n·d in J, with d the seconds of the whole round: a device that takes part is awake until the round ends.
+
+    It comes on top of Ẽ_n and Ê_n, which are what computing and sending add to it. Unselected clients sleep.
+    """
+    if not fleet.idle_power_w.any():
+        return np.zeros(np.shape(selected))
+    return np.where(selected, fleet.idle_power_w * round_s, 0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class RoundCost:
     """One round's delay and energy, split by client and cause. Unselected clients cost nothing."""
@@ -79,6 +89,8 @@ class RoundCost:
     compute_j: Floats
     upload_j: Floats
     broadcast_j: Floats
+    idle_j: Floats
+    """P_n times the round's delay: the idle power is drawn from the round's beginning to its end."""
 
     @property
     def client_s(self) -> Floats:
@@ -87,8 +99,8 @@ class RoundCost:
 
     @property
     def client_j(self) -> Floats:
-        """Each selected client's Ẽ_n + Ê_n, shape (..., N)."""
-        return self.compute_j + self.upload_j
+        """Each selected client's Ẽ_n + Ê_n and idle energy, shape (..., N)."""
+        return self.compute_j + self.upload_j + self.idle_j
 
     @property
     def delay_s(self) -> Floats:
@@ -122,11 +134,14 @@ def round_cost(
     power_w = np.where(selected, power_w, fleet.max_power_w)
     frequency_hz = np.where(selected, frequency_hz, fleet.max_frequency_hz)
     upload_s, download_s = upload_delay(fleet, ratio, power_w), download_delay(fleet)
+    compute_s = computation_delay(fleet, ratio, frequency_hz)
+    round_s = where_selected(compute_s + upload_s + download_s).max(axis=-1, keepdims=True)
     return RoundCost(
-        compute_s=where_selected(computation_delay(fleet, ratio, frequency_hz)),
+        compute_s=where_selected(compute_s),
         upload_s=where_selected(upload_s),
         download_s=where_selected(download_s),
         compute_j=where_selected(computation_energy(fleet, ratio, frequency_hz)),
         upload_j=where_selected(_energy_of_upload(fleet, ratio, power_w, upload_s)),
         broadcast_j=_energy_of_broadcast(fleet, download_s),
+        idle_j=idle_energy(fleet, selected, round_s),
     )

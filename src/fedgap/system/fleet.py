@@ -1,14 +1,21 @@
 """The clients and the server as arrays: what the cost formulas read."""
 
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
+from fedgap.system.cost_curve import CostCurve
 from fedgap.upload_size import bits_per_value
 
-_SERVER = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz")
+_SHARED = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz", "cost_curve")
+_LIMITS = {"min_frequency_hz": 0.0, "min_power_w": 0.0, "idle_power_w": 0.0, "battery_j": np.inf}
+"""Physical limits with the value that limits nothing."""
+
+
+def _left_out() -> Floats:
+    return np.zeros(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,21 @@ class Fleet:
     """ĉ: broadcast bandwidth."""
     uplink_noise_psd_w_hz: Floats
     """U_0: noise power spectral density at the server's receiver."""
+    min_frequency_hz: Floats = field(default_factory=_left_out)
+    """f_n^min: the lowest clock frequency of a client that computes; 0 where it is left out."""
+    min_power_w: Floats = field(default_factory=_left_out)
+    """p_n^min: the lowest transmit power of a client that sends; 0 where it is left out."""
+    idle_power_w: Floats = field(default_factory=_left_out)
+    """P_n: what a selected client draws throughout a round, beside computing and sending; 0 where it is left out."""
+    battery_j: Floats = field(default_factory=_left_out)
+    """B_n: joules that the client has for all rounds together; infinite where it is left out."""
+    cost_curve: CostCurve | None = None
+    """What a client that prunes λ still has to compute and to send, as a share; 1 − λ where it is left out."""
+
+    def __post_init__(self) -> None:
+        for name, nothing in _LIMITS.items():
+            if not getattr(self, name).size:
+                object.__setattr__(self, name, np.full_like(self.uplink_gain, nothing))
 
     @property
     def size(self) -> int:
@@ -65,10 +87,21 @@ class Fleet:
         """C_n = τ·Z_n·e_n/q_n: clock cycles for one unpruned round, shape (..., N)."""
         return self.local_steps * (self.batch_size * self.flops_per_sample / self.flops_per_cycle)
 
+    def cost_share(self, ratio: Floats) -> Floats:
+        """s(λ): share of the full model's bits and operations that is left at ratio λ; 1 − λ without a cost curve."""
+        return 1.0 - ratio if self.cost_curve is None else self.cost_curve.share_at(ratio)
+
     @classmethod
     def stack(cls, fleets: list[Self]) -> Self:
-        """Several fleets of equal size as one, with a new leading dimension."""
-        return cls(**{f.name: np.stack([getattr(fleet, f.name) for fleet in fleets]) for f in fields(cls)})
+        """Several fleets of equal size and with the same cost curve as one, with a new leading dimension."""
+        names = [f.name for f in fields(cls) if f.name != "cost_curve"]
+        stacked: dict[str, Any] = {name: np.stack([getattr(fleet, name) for fleet in fleets]) for name in names}
+        return cls(**stacked, cost_curve=fleets[0].cost_curve)
+
+    def without_minima(self) -> Self:
+        """The fleet whose clocks and powers may be as low as they like."""
+        nothing = np.zeros_like(self.uplink_gain)
+        return replace(self, min_frequency_hz=nothing, min_power_w=nothing)
 
     def with_local_steps(self, steps: int) -> Self:
         """The fleet whose clients take so many local steps a round."""
@@ -81,4 +114,4 @@ class Fleet:
     def take(self, clients: Ints | Bools) -> Self:
         """The fleet reduced to some of its clients (an index or boolean array over the last axis)."""
         kept = {f.name: getattr(self, f.name) for f in fields(self)}
-        return type(self)(**{k: v if k in _SERVER else v[..., clients] for k, v in kept.items()})
+        return type(self)(**{k: v if k in _SHARED else v[..., clients] for k, v in kept.items()})

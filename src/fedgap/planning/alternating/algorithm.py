@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from fedgap.errors import InputError
 from fedgap.planning.alternating.iterate import Repeated
 from fedgap.planning.alternating.pruning_step import pruning_step
 from fedgap.planning.alternating.resource_step import ResourceStep, successive_approximation
@@ -64,6 +65,7 @@ def solve(
     variables keep these values (λ = 0 where it does not prune). P2.1 without a solution there means that the start is
     infeasible: the algorithm has no way to leave it, though other selections may fit the budgets.
     """
+    _refuse_limits(problem)
     options = options or AlternatingOptions()
     repeated = Repeated(problem, scheme)
     selection = SelectionStep(repeated, options.selection)
@@ -107,3 +109,14 @@ def solve(
     if not started:
         return AlternatingResult((), (), message + " before a feasible point was reached", True, len(trace) - 1)
     return AlternatingResult(repeated.segments(point), tuple(trace), message, True, len(trace) - 1)
+
+
+def _refuse_limits(problem: Problem) -> None:
+    """The paper's subproblems have no least clock or power, no idle power, no battery, and the cost 1 − λ."""
+    fleet = problem.fleet
+    given = {"clients.min_frequency_hz": fleet.min_frequency_hz.any(), "clients.min_power_w": fleet.min_power_w.any(),
+             "clients.idle_power_w": fleet.idle_power_w.any(), "clients.battery_j": np.isfinite(fleet.battery_j).any(),
+             "model.cost_curve": fleet.cost_curve is not None}
+    for key, holds in given.items():
+        if holds:
+            raise InputError(f"solver: alternating does not know {key}; use exact")

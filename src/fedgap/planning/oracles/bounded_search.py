@@ -244,10 +244,13 @@ class BoundedSearch:
                 middle = (i1 + i2) // 2
                 share = self.task.objective.pruning_weight / k2
                 value, slope = worths.at(share, mu, middle)
-                ends = [worths.at(share, mu, end)[0] for end in (i1, i2)]
-                # In time only at the box's end: bounded by the value there, for v_n falls with d.
+                (first_end, _), (last_end, last_slope) = (worths.at(share, mu, end) for end in (i1, i2))
+                ends = [first_end, last_end]
+                # In time only at the box's end: bounded by the value there, or by the tangent where v_n rises with d.
                 late = ~worths.in_time[middle]
-                value, slope = np.where(late, ends[1], value), np.where(late, 0.0, slope)
+                rising = np.maximum(last_slope, 0.0)
+                back = rising * (worths.grid[middle] - worths.grid[i2])[:, None]
+                value, slope = np.where(late, last_end + back, value), np.where(late, rising, slope)
                 least, loose_k, loose_d = np.full(len(rows), np.inf), np.zeros(len(rows)), np.zeros(len(rows))
                 cap = np.where(k1 < k2, 2.0 * cheapest[k1], np.inf)
                 for end, exact in zip((i1, i2), ends, strict=True):

@@ -1,0 +1,133 @@
+"""Batteries: plans in which each client's joules over all rounds stay within what it has.
+
+For weights w ≥ 0 every plan within E₀ and all batteries B_n also keeps their weighted sum
+
+    w₀·(Σ_n E_n + broadcasts) + Σ_n w_n·E_n  ≤  w₀·E₀ + Σ_n w_n·B_n,
+
+with E_n the client's joules. P1 with this one constraint in place of all of them (a *surrogate*) is P1 for a fleet
+whose joules count φ_n = w₀ + w_n times, and is solved with a certificate like any other. So every w gives a lower bound
+for the limited problem, and a surrogate's plan that keeps every limit and uses up those with w > 0 is optimal. w is
+found by steps in its logarithm, from how much of each limit a plan uses. Between whole rounds that may end with a gap,
+which is reported as any other.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from fedgap.arrays import Floats
+from fedgap.planning.plan import Segment
+from fedgap.planning.problem import Problem
+from fedgap.planning.tolerances import BUDGET_MARGIN
+
+_STEPS = 60
+"""Surrogates at most; one or two dozen are usual."""
+_AIM = 1.0 - 1e-7
+"""Share of every limit that the plans are made for, so that what the steps leave is within the whole."""
+_USED = 1e-6
+"""A limit used to within this share is used up, and one with so small a weight has none."""
+_STEP, _LONGEST = 1.0, 2.0
+"""Step in ln w for a limit that is overdrawn e times, and the longest."""
+_MEMORY = 6
+"""Steps from which the next one is extrapolated (Anderson's acceleration)."""
+_START = 0.5
+"""The first weight of a battery that a plan without batteries overdraws, beside w₀ = 1 where that plan uses up E₀."""
+_LEAST = 1e-12
+"""Smallest weight, beside the largest: what a limit far from being used up then lends to the others is nothing."""
+
+
+class _Solution(Protocol):
+    @property
+    def segments(self) -> tuple[Segment, ...]: ...
+    @property
+    def lower_bound(self) -> float | None: ...
+    @property
+    def cost(self) -> float: ...
+
+
+S = TypeVar("S", bound=_Solution)
+
+
+def limited(problem: Problem) -> bool:
+    """Whether any client has a battery."""
+    return bool(np.isfinite(problem.fleet.battery_j).any())
+
+
+def surrogate(problem: Problem, total: float, own: Floats, part: float = 1.0) -> Problem:
+    """The problem with E₀ and its batteries replaced by their sum with weights w₀ and w_n.
+
+    A client's joules count φ times where its power is φ times as high at 1/φ of the gain (the same rate), and its PUE
+    and idle power are φ times as high. The broadcasts count w₀ times, so the rest is left out of the budget.
+
+    :param part: share of every limit that may be used; only with all of it is a bound one for the problem itself.
+    """
+    fleet, weight = problem.fleet, total + own
+    weighed = replace(
+        fleet, uplink_gain=fleet.uplink_gain / weight, max_power_w=fleet.max_power_w * weight,
+        min_power_w=fleet.min_power_w * weight, pue=fleet.pue * weight, idle_power_w=fleet.idle_power_w * weight,
+        battery_j=np.full_like(weight, np.inf),
+    )
+    battery = np.where(np.isfinite(fleet.battery_j), fleet.battery_j, 0.0)
+    rest = (1.0 - total) * problem.rounds * problem.broadcast_j
+    return replace(problem, fleet=weighed, energy_j=part * (total * problem.energy_j + float(own @ battery)) + rest)
+
+
+def own_powers(segments: tuple[Segment, ...], weight: Floats) -> tuple[Segment, ...]:
+    """A surrogate's segments with the powers of the problem itself."""
+    return tuple(replace(segment, power_w=segment.power_w / weight) for segment in segments)
+
+
+def within_batteries(
+    problem: Problem, solve: Callable[[Problem], S], with_plan: Callable[[S, tuple[Segment, ...], float | None], S]
+) -> S | None:
+    """The best plan found that keeps the batteries, with the best of all bounds; None where none was found.
+
+    :param solve: solves a problem without batteries; :param with_plan: a solution with other segments and bound.
+    """
+    limits = np.append(problem.energy_j, problem.fleet.battery_j)
+    counted = np.isfinite(limits)
+    free = solve(replace(problem, fleet=replace(problem.fleet, battery_j=np.full(problem.size, np.inf))))
+    if not free.segments or problem.violation(free.segments) <= BUDGET_MARGIN:
+        return free
+    used = np.append(problem.energy(free.segments), problem.client_energy(free.segments)) / limits
+    first = np.append(1.0 if used[0] > 1.0 - _USED else _LEAST, np.where(used[1:] > 1.0, _START, _LEAST))
+    log_weight = np.log(first)
+    steps: list[tuple[Floats, Floats]] = []
+    best: S | None = None
+    weight = np.exp(log_weight)
+    for _ in range(_STEPS):
+        weight = np.where(counted, np.exp(log_weight), 0.0)
+        found = solve(surrogate(problem, float(weight[0]), weight[1:], _AIM))
+        if not found.segments:
+            break  # no plan keeps the sum, so none keeps its parts
+        segments = own_powers(found.segments, weight[0] + weight[1:])
+        used = np.append(problem.energy(segments), problem.client_energy(segments)) / limits
+        if problem.violation(segments) <= BUDGET_MARGIN and (best is None or found.cost < best.cost):
+            best = with_plan(found, segments, None)
+        excess = np.where(counted, np.log(np.maximum(used, np.exp(-_LONGEST)) / _AIM), 0.0)
+        excess = np.where((log_weight <= np.log(_LEAST)) & (excess < 0.0), 0.0, excess)
+        waste = np.where(weight > _USED, -excess, 0.0).max()
+        if waste <= _USED and used[counted].max() <= 1.0 + BUDGET_MARGIN:
+            break
+        steps = [*steps, (log_weight, excess)][-_MEMORY:]
+        log_weight = _next(steps)
+        log_weight = np.maximum(log_weight - log_weight[counted].max(), np.log(_LEAST))
+    whole = solve(surrogate(problem, float(weight[0]), weight[1:]))
+    bounds = [bound for bound in (free.lower_bound, whole.lower_bound) if bound is not None]
+    return None if best is None else with_plan(best, best.segments, max(bounds, default=None))
+
+
+def _next(steps: list[tuple[Floats, Floats]]) -> Floats:
+    """The next ln w: a step along the excess, less what the last steps show to be in vain."""
+    at, excess = steps[-1]
+    step = _STEP * excess
+    if len(steps) > 1:
+        moves = np.stack([b[0] - a[0] for a, b in pairwise(steps)], axis=-1)
+        changes = np.stack([b[1] - a[1] for a, b in pairwise(steps)], axis=-1)
+        part = np.linalg.lstsq(changes, excess, rcond=1e-10)[0]
+        further = step - (moves + _STEP * changes) @ part
+        step = np.where(further * excess > 0.0, further, step)  # a limit that is overdrawn always gains weight
+    return np.asarray(at + np.clip(step, -_LONGEST, _LONGEST))

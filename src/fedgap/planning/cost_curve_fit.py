@@ -1,0 +1,43 @@
+"""The convex curve above measured costs that a scenario's ``model.cost_curve`` needs."""
+
+import highspy
+import numpy as np
+import numpy.typing as npt
+
+from fedgap.arrays import Floats
+from fedgap.errors import InputError
+
+
+def convex_upper_fit(ratio: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
+    """The lowest convex, non-increasing curve above measured shares with the value 1 at λ = 0, at the same ratios.
+
+    Of the many curves above the points it is the one of least area above them: min Σ s_i subject to s_i ≥ ``share``_i,
+    s_0 = 1, slopes that do not fall, the last of them not above 0. Where the cost falls in steps, give the ends of the
+    steps as well: between two ratios nothing is promised but the line.
+
+    :param ratio: λ, rising from 0, (J,); :param share: what is left of the full model's cost there, at most 1, (J,).
+    """
+    at, measured = np.asarray(ratio, dtype=np.float64), np.asarray(share, dtype=np.float64)
+    if at.ndim != 1 or at.shape != measured.shape or len(at) < 2 or at[0] != 0.0 or (np.diff(at) <= 0.0).any():
+        raise InputError("ratio: must rise from 0, with one share for each ratio")
+    if not ((measured > 0.0) & (measured <= 1.0)).all():
+        raise InputError("share: must be above 0 and at most 1, as parts of the full model's cost")
+    size, step = len(at), np.diff(at)
+    program = highspy.HighsLp()
+    rows = np.zeros((size - 1, size))
+    for i in range(size - 2):  # slope_i - slope_{i+1} <= 0
+        rows[i, [i, i + 1, i + 2]] = -1.0 / step[i], 1.0 / step[i] + 1.0 / step[i + 1], -1.0 / step[i + 1]
+    rows[-1, [-2, -1]] = -1.0, 1.0
+    filled = rows.T != 0.0
+    program.num_row_, program.num_col_ = rows.shape
+    program.col_cost_ = np.ones(size)
+    program.col_lower_, program.col_upper_ = np.append(1.0, measured[1:]), np.ones(size)
+    program.row_lower_, program.row_upper_ = np.full(size - 1, -np.inf), np.zeros(size - 1)
+    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(filled.sum(axis=-1))])
+    program.a_matrix_.index_, program.a_matrix_.value_ = np.nonzero(filled)[1], rows.T[filled]
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    highs.setOptionValue("output_flag", False)
+    highs.passModel(program)
+    highs.run()
+    return np.asarray(np.clip(np.array(highs.getSolution().col_value), measured, 1.0))

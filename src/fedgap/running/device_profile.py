@@ -1,0 +1,337 @@
+"""What an experiment's model costs on this device: seconds, memory and joules of a step, and the speed of an upload."""
+
+from __future__ import annotations
+
+import re
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedgap.config import Experiment
+from fedgap.errors import InputError
+from fedgap.learning.data import load
+from fedgap.learning.engine import check_device
+from fedgap.learning.models import build
+from fedgap.learning.models.layout import Layout
+from fedgap.learning.sizes import flops_per_sample, gradient_bits
+from fedgap.report.number_format import si
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+from fedgap.running.prepare import data_arguments, model_arguments
+from fedgap.streams import stream_seed
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+RATIOS = (0.0, 0.1, 0.3, 0.5, 0.7)
+"""Pruning ratios at which a step is timed, up to the largest that the scenario allows."""
+LEAST_S = 0.2
+"""A measurement repeats a step until it has taken this long: short ones are noise."""
+IDLE_S = 1.0
+"""How long the device is left alone to see what it draws then."""
+NOMINAL_CLOCK_HZ = 1e9
+"""Stands for a clock that the system does not tell; only clock × flops_per_cycle enters the seconds."""
+MOST_BITS_PER_HZ = 8.0
+"""Radios stop near this, whatever the signal: a faster link is given more bandwidth."""
+PATIENCE_S = 60.0
+"""How long an upload may take."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A quantity and its spread: the median of several measurements, the least and the largest."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle one."""
+        return float(np.median(self.values))
+
+    def text(self, unit: str) -> str:
+        """For people."""
+        return f"{si(self.median, unit)} ({si(min(self.values), unit)} to {si(max(self.values), unit)})"
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain values."""
+        return {"median": self.median, "least": min(self.values), "most": max(self.values)}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DeviceProfile(Printable):
+    """What was measured on a device; what it cannot report is None."""
+
+    name: str
+    device: str
+    batch_size: int
+    """The scenario's."""
+    flops: float
+    """e: operations of one sample's gradient."""
+    steps_s: dict[tuple[int, float], Measured]
+    """Seconds of a forward and a backward pass, by batch size and λ."""
+    peak_bytes: int
+    """Of the whole process on a processor, of the tensors on a GPU."""
+    clock_hz: float | None
+    idle_w: Measured | None
+    busy_w: Measured | None
+    upload_bit_s: Measured | None
+
+    def client(self, noise_psd_w_hz: float, power_w: float, bandwidth_hz: float) -> dict[str, Any]:
+        """The measured columns of a fleet file.
+
+        The clock times ``flops_per_cycle`` is the measured speed; the capacitance is (P_busy − P_idle)/f³; the gain is
+        the one with which Shannon's formula gives the measured rate at ``power_w``.
+        """
+        clock = self.clock_hz or NOMINAL_CLOCK_HZ
+        step = self.steps_s[self.batch_size, 0.0].median
+        row: dict[str, Any] = {"name": self.name, "max_frequency_hz": clock,
+                               "flops_per_cycle": _digits(self.batch_size * self.flops / (clock * step))}
+        if self.idle_w is not None and self.busy_w is not None:
+            row["idle_power_w"] = _digits(self.idle_w.median)
+            if self.busy_w.median > self.idle_w.median:
+                row["capacitance"] = _digits((self.busy_w.median - self.idle_w.median) / clock**3)
+        if self.upload_bit_s is not None:
+            rate = self.upload_bit_s.median
+            bandwidth = max(bandwidth_hz, rate / MOST_BITS_PER_HZ)
+            gain = float(np.expm1(rate / bandwidth * np.log(2.0))) * bandwidth * noise_psd_w_hz / power_w
+            row |= {"uplink_gain": _digits(gain), "bandwidth_hz": _digits(bandwidth), "max_power_w": power_w}
+        return row
+
+    @property
+    def left_out(self) -> list[str]:
+        """What could not be measured, and why."""
+        lines = []
+        if self.clock_hz is None:
+            lines.append(f"clock: the system does not tell it; {si(NOMINAL_CLOCK_HZ, 'Hz')} stands for it")
+        if self.busy_w is None:
+            where = "nvidia-smi" if self.device == "cuda" else "/sys/class/powercap"
+            lines.append(f"idle_power_w and capacitance: {where} reports no energy to this user")
+        if self.upload_bit_s is None:
+            lines.append("uplink_gain, bandwidth_hz and max_power_w: no --server was given to send to")
+        return lines
+
+    def time_share(self) -> tuple[list[float], list[float]]:
+        """λ and the seconds of a step there as a share of those at λ = 0, at the scenario's batch size."""
+        pairs = sorted((ratio, step.median) for (batch, ratio), step in self.steps_s.items()
+                       if batch == self.batch_size)
+        return [ratio for ratio, _ in pairs], [min(seconds / pairs[0][1], 1.0) for _, seconds in pairs]
+
+    def parts(self) -> list[RenderableType]:
+        """A table of the steps, and remarks."""
+        ratios = sorted({ratio for _, ratio in self.steps_s})
+        table = Sheet(f"A step of {self.name} on {self.device}", "batch", *(f"λ = {ratio:g}" for ratio in ratios))
+        for batch in sorted({batch for batch, _ in self.steps_s}):
+            table.add_row(str(batch), *(self.steps_s[batch, ratio].text("s") for ratio in ratios))
+        lines = [f"Peak memory: {si(float(self.peak_bytes), 'B')}."]
+        for what, value, unit in (("Idle power", self.idle_w, "W"), ("Power in steps", self.busy_w, "W"),
+                                  ("Upload", self.upload_bit_s, "bit/s")):
+            if value is not None:
+                lines.append(f"{what}: {value.text(unit)}.")
+        ratio, share = self.time_share()
+        lines.append(f"At λ = {ratio[-1]:g} a step takes {share[-1]:.2f} of what it takes unpruned; without a "
+                     f"model.cost_curve a plan counts on {1.0 - ratio[-1]:.2f}.")
+        return [table, *lines, *(f"Left out: {line}." for line in self.left_out)]
+
+    def comments(self) -> list[str]:
+        """The spreads, one line each, for the file."""
+        lines = [f"{self.name}: a step of {batch} samples at pruning ratio {ratio:g} takes {step.text('s')}"
+                 for (batch, ratio), step in sorted(self.steps_s.items())]
+        lines.append(f"{self.name}: peak memory {self.peak_bytes} bytes")
+        lines += [f"{self.name}: {what} {value.text(unit)}" for what, value, unit in (
+            ("idle power", self.idle_w, "W"), ("power in steps", self.busy_w, "W"),
+            ("upload", self.upload_bit_s, "bit/s")) if value is not None]
+        return [*lines, *(f"{self.name}: left out {line}" for line in self.left_out)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        measured = {"idle_power_w": self.idle_w, "busy_power_w": self.busy_w, "upload_bit_s": self.upload_bit_s}
+        return {
+            "name": self.name, "device": self.device, "clock_hz": self.clock_hz, "peak_bytes": self.peak_bytes,
+            "steps": [{"batch_size": batch, "ratio": ratio, **step.to_dict()}
+                      for (batch, ratio), step in sorted(self.steps_s.items())],
+            **{key: None if value is None else value.to_dict() for key, value in measured.items()},
+            "left_out": self.left_out,
+        }
+
+
+def profile(experiment: Experiment, *, name: str | None = None, repeats: int = 5,
+            server: tuple[str, int] | None = None) -> DeviceProfile:
+    """Measure this device with an experiment's model.
+
+    :param name: what to call the device; by default its host name; :param repeats: measurements of each quantity;
+    :param server: host and port where ``fedgap profile --listen PORT`` waits, to measure the upload.
+    """
+    dataset = load(**data_arguments(experiment))
+    engine = experiment.engine
+    if engine.threads is not None:
+        torch.set_num_threads(engine.threads)
+    device = check_device(engine.device)
+    module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
+                   seed=stream_seed(experiment.seed, "model")).to(device).train()
+    flops = float(flops_per_sample(module, dataset.shape))
+    batch_size, largest = experiment.step_limits
+    steps: dict[tuple[int, float], Measured] = {}
+    meter = energy_meter(device)
+    idle = _power(meter, lambda: time.sleep(IDLE_S), repeats=1)
+    busy: Measured | None = None
+    for ratio in [ratio for ratio in RATIOS if ratio <= largest] or [0.0]:
+        _prune(module, ratio)
+        for batch in sorted({max(1, batch_size // 2), batch_size, 2 * batch_size}):
+            inputs = dataset.train_x[torch.arange(batch) % len(dataset.train_x)].to(device)
+            labels = dataset.train_y[torch.arange(batch) % len(dataset.train_y)].to(device)
+
+            def step(inputs: torch.Tensor = inputs, labels: torch.Tensor = labels) -> None:
+                module.zero_grad()
+                torch.autograd.backward(functional.cross_entropy(module(inputs), labels))
+                if device.type == "cuda":
+                    torch.cuda.synchronize(device)
+
+            steps[batch, ratio] = Measured(tuple(_seconds(step) for _ in range(repeats)))
+            if busy is None and batch == batch_size:
+                busy = _power(meter, lambda step=step: _seconds(step), repeats)  # type: ignore[misc]
+    upload = None if server is None else Measured(
+        tuple(send_to(server, gradient_bits(module) // 8) for _ in range(repeats)))
+    return DeviceProfile(
+        name=name or socket.gethostname(), device=device.type, batch_size=batch_size, flops=flops, steps_s=steps,
+        peak_bytes=_peak_bytes(device), clock_hz=None if device.type == "cuda" else clock_hz(), idle_w=idle,
+        busy_w=busy, upload_bit_s=upload,
+    )
+
+
+def _prune(module: nn.Module, ratio: float) -> None:
+    """Set the smallest weights to zero, so many that ``ratio`` of all are: what a client's mask does."""
+    layout = Layout.of(module)
+    weights = torch.cat([p.detach().flatten().abs() for p in module.parameters() if p.requires_grad])
+    count = int(ratio * layout.size)
+    if count:
+        threshold = weights.kthvalue(count).values
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter[parameter.abs() <= threshold] = 0.0
+
+
+def _seconds(step: Callable[[], None]) -> float:
+    """Seconds of one step, of as many as take LEAST_S together."""
+    step()
+    count, began = 0, time.perf_counter()
+    while time.perf_counter() - began < LEAST_S:
+        step()
+        count += 1
+    return (time.perf_counter() - began) / count
+
+
+def _peak_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _power(meter: Callable[[], float] | None, work: Callable[[], object], repeats: int) -> Measured | None:
+    """Watts that the device draws during some work."""
+    if meter is None:
+        return None
+    values = []
+    for _ in range(repeats):
+        joules, began = meter(), time.perf_counter()
+        work()
+        values.append((meter() - joules) / (time.perf_counter() - began))
+    return Measured(tuple(values))
+
+
+def energy_meter(device: torch.device, root: Path = Path("/sys/class/powercap")) -> Callable[[], float] | None:
+    """A counter of the device's joules, where this user may read one: RAPL's packages, or the GPU's power over time."""
+    if device.type == "cuda":
+        query = ["nvidia-smi", f"--id={device.index or 0}", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
+        began = time.perf_counter()
+
+        def gpu() -> float:
+            watts = float(subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout)
+            return watts * (time.perf_counter() - began)
+
+        return gpu if _works(gpu) else None
+    packages = [path / "energy_uj" for path in sorted(root.glob("*")) if re.fullmatch(r".*-rapl:\d+", path.name)]
+
+    def rapl() -> float:
+        return sum(int(path.read_text()) for path in packages) * 1e-6
+
+    return rapl if packages and _works(rapl) else None
+
+
+def _works(meter: Callable[[], float]) -> bool:
+    try:
+        meter()
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return False
+    return True
+
+
+def clock_hz(root: Path = Path("/")) -> float | None:
+    """The processor's highest clock, as Linux tells it."""
+    limit, listed = root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", root / "proc/cpuinfo"
+    try:
+        return 1e3 * int(limit.read_text())
+    except (OSError, ValueError):
+        pass
+    try:
+        return 1e6 * max(float(value) for value in re.findall(r"cpu MHz\s*:\s*([0-9.]+)", listed.read_text()))
+    except (OSError, ValueError):
+        return None
+
+
+# --- the upload -------------------------------------------------------------------------------------------------------
+
+_LENGTH = 8
+"""Bytes of a number that says how long an upload is, and that it has arrived."""
+
+
+def send_to(server: tuple[str, int], size: int) -> float:
+    """Send ``size`` bytes to a listening :func:`receive_one`; returns bit/s until the last has arrived."""
+    try:
+        with socket.create_connection(server, timeout=PATIENCE_S) as connection:
+            began = time.perf_counter()
+            connection.sendall(size.to_bytes(_LENGTH, "big") + bytes(size))
+            arrived = int.from_bytes(connection.recv(_LENGTH), "big")
+    except OSError as error:
+        raise InputError(f"--server: {server[0]}:{server[1]} cannot be reached ({error}); run "
+                         "fedgap profile --listen PORT there") from None
+    if arrived != size:
+        raise InputError(f"--server: {server[0]}:{server[1]} is no fedgap profile --listen PORT")
+    return 8.0 * size / (time.perf_counter() - began)
+
+
+def receive_one(listener: socket.socket) -> int:
+    """Accept one upload and acknowledge it; returns its bytes."""
+    connection, _ = listener.accept()
+    with connection:
+        connection.settimeout(PATIENCE_S)
+        received, size = 0, None
+        head = b""
+        while size is None or received < size:
+            part = connection.recv(2**20)
+            if not part:
+                break
+            if size is None:
+                head += part
+                if len(head) >= _LENGTH:
+                    size, received = int.from_bytes(head[:_LENGTH], "big"), len(head) - _LENGTH
+            else:
+                received += len(part)
+        connection.sendall(received.to_bytes(_LENGTH, "big"))
+        return received
+
+
+def _digits(value: float) -> float:
+    """Four digits: a timing is not more accurate, and people read the file."""
+    return float(f"{value:.4g}")
