@@ -294,7 +294,9 @@ class ClientCurves:
         for piece, balance in zip(self.pieces[::-1], balances[::-1], strict=True):
             # A client that only just meets the deadline at full speed values the next second as a stretched one does.
             inside = np.where(keep <= piece.low, np.maximum(at_knot, balance.rate), balance.rate)
-            rate = np.where(keep < piece.high, inside, rate)
+            # Where ψ has a corner (at u_max, say) the price of its time may be above what the second before was worth.
+            beyond = np.minimum(rate, balance.rate) if self.limited else rate
+            rate = np.where(keep < piece.high, inside, beyond)
         return rate
 
     def dense(self) -> "ClientCurves":

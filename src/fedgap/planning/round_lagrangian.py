@@ -88,7 +88,9 @@ class Worths:
             squeezed = np.maximum(mu * self._price_low[i][rows], balance.rate)
             inside = gamma_share * piece.intercept - balance.rate * time
             value = np.where(below, np.where(at_low, pruned, inside), value)
-            rate = np.where(below, np.where(at_low, squeezed, balance.rate), rate)
+            # Where ψ has a corner the price of its time may be above what the second before was worth.
+            beyond = np.minimum(rate, balance.rate) if curves.limited else rate
+            rate = np.where(below, np.where(at_low, squeezed, balance.rate), beyond)
         if curves.idles:
             return value + mu * curves.idle * self.grid[rows, None], mu * curves.idle - rate
         return value, -rate
