@@ -7,7 +7,9 @@ import fedgap.running.forecast_pilot as forecast_pilot
 from fedgap.config import Experiment, Scenario
 from fedgap.running.calibrate import calibrate
 from fedgap.running.forecast_pilot import design, full_run_samples, least_samples, pilot_plan, run_pilot, standing_in
-from fedgap.running.prepare import divide
+from fedgap.running.prepare import divide, prepare
+from fedgap.running.train_stack import train_stack
+from fedgap.theory.forecast import PlanFeatures
 
 SMALL = ["model.name=mlp", "data.train_samples=600", "engine.threads=1", "engine.device=cpu", "mode=practical",
          "rounds=20", "learning.local_steps=4", "partition.concentration=0.5"]
@@ -109,3 +111,19 @@ def test_calibrate_writes_the_forecast(experiment, pilot, tmp_path):
         assert read.outside(plan) == () or np.isfinite(read.spread)
     assert "forecast.start" in str(found)
     assert calibrate(experiment, pilots=1, steps=2, rate=False, forecast=False).forecast is None
+
+
+def test_a_run_with_validation_samples_corrects_its_forecast():
+    keys = [*SMALL, "data.validation=0.1", "rounds=30", "evaluate_every=15", "scenario.forecast.like=lenet5-mnist"]
+    prepared = prepare(Experiment.load("embedded", keys))
+    (rounds,), _ = train_stack([prepared.job], prepared.dataset)
+    assert [event["round"] for event in rounds] == [14, 29]
+    for event in rounds:
+        assert event["forecast"].keys() == {"accuracy", "low", "high", "confidence"}
+        assert event["forecast"]["low"] < event["forecast"]["accuracy"] < event["forecast"]["high"]
+    # At the end the validation accuracy, of 60 samples, counts beside the forecast.
+    plain = prepared.scenario.fitted_forecast().predict(PlanFeatures(**prepared.job.extra["forecast"]["plan"])).accuracy
+    ends = sorted([plain, rounds[-1]["validation_accuracy"]])
+    assert ends[0] <= rounds[-1]["forecast"]["accuracy"] <= ends[1]
+    other = prepare(Experiment.load("embedded", [*keys[:-1], "mode=repaired"]))
+    assert "forecast" not in other.job.extra
