@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from fedgap.config import Experiment
-from fedgap.evidence.reproduce import Workshop, train_new, write
+from fedgap.evidence.reproduce import train_new, write
 from fedgap.evidence.training import training_key
+from fedgap.evidence.workshop import Workshop
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
 from fedgap.planning.objectives.measured_guide import DIVERGENCE, FEW_CLIENTS, PRUNING

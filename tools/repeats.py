@@ -20,8 +20,9 @@ from typing import Any
 
 from fedgap.evidence.cases import Planned
 from fedgap.evidence.definition import load_figure
-from fedgap.evidence.reproduce import Workshop, plan_panels, write
+from fedgap.evidence.reproduce import plan_panels, write
 from fedgap.evidence.training import train
+from fedgap.evidence.workshop import Workshop
 from tools import EXPERIMENTS
 
 SCHEMES = ("proposed", "all_clients")

@@ -19,7 +19,8 @@ import numpy as np
 
 from fedgap.evidence.cases import Planned
 from fedgap.evidence.definition import load_figure
-from fedgap.evidence.reproduce import Workshop, plan_panels, write
+from fedgap.evidence.reproduce import plan_panels, write
+from fedgap.evidence.workshop import Workshop
 from fedgap.running.job import Job
 from fedgap.statistics import interval
 from fedgap.theory import aggregate, bound_constants, pooled_statement, round_terms, statement

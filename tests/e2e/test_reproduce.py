@@ -7,7 +7,8 @@ import pytest
 
 from fedgap.cli.main import run
 from fedgap.evidence.definition import FOLDER
-from fedgap.evidence.reproduce import Workshop, reproduce
+from fedgap.evidence.reproduce import reproduce
+from fedgap.evidence.workshop import Workshop
 
 TINY = """
 title: Tiny

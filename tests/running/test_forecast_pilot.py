@@ -5,10 +5,11 @@ import pytest
 
 import fedgap.running.forecast_pilot as forecast_pilot
 from fedgap.config import Experiment, Scenario
-from fedgap.errors import InputError
 from fedgap.running.calibrate import calibrate
-from fedgap.running.forecast_pilot import design, full_run_samples, pilot_plan, run_pilot, standing_in
-from fedgap.running.prepare import divide
+from fedgap.running.forecast_pilot import design, full_run_samples, least_samples, pilot_plan, run_pilot, standing_in
+from fedgap.running.prepare import divide, prepare
+from fedgap.running.train_stack import train_stack
+from fedgap.theory.forecast import PlanFeatures
 
 SMALL = ["model.name=mlp", "data.train_samples=600", "engine.threads=1", "engine.device=cpu", "mode=practical",
          "rounds=20", "learning.local_steps=4", "partition.concentration=0.5"]
@@ -50,7 +51,8 @@ def test_the_cost_is_stated_by_hand(experiment, pilot):
     # 20 rounds of 10 clients with 4 steps of 32 samples are 25,600 samples.
     assert full_run_samples(divide(experiment)[2]) == 25_600
     assert pilot.full_run_samples == 25_600
-    assert 0.7 * 25_600 < pilot.samples <= 25_600
+    # That is less than two rounds of three clients and one step for the smallest run: the least possible is taken.
+    assert 25_600 < pilot.samples <= least_samples(divide(experiment)[2], 32)
     assert pilot.validation_samples == 60
     assert f"{len(pilot.features)} runs, {pilot.samples:,} training samples" in pilot.cost
 
@@ -83,9 +85,11 @@ def test_an_interrupted_pilot_uses_what_is_finished(experiment, pilot):
         run_pilot(experiment, done=lambda: (_ for _ in ()).throw(KeyboardInterrupt))
 
 
-def test_a_pilot_of_too_few_samples_is_refused(experiment):
-    with pytest.raises(InputError, match=r"--pilot-share: 0\.01 of a full run is 256 samples"):
-        run_pilot(experiment, share=0.01)
+def test_the_least_pilot_has_two_rounds_in_every_run(experiment):
+    scenario = divide(experiment)[2]
+    runs = design(scenario, least_samples(scenario, 32), runs=32, seed=0)
+    assert len(runs) == 32
+    assert min(run.rounds for run in runs) == 2
 
 
 def test_a_stand_in_replaces_the_data_and_a_partition_from_a_file(experiment):
@@ -107,3 +111,19 @@ def test_calibrate_writes_the_forecast(experiment, pilot, tmp_path):
         assert read.outside(plan) == () or np.isfinite(read.spread)
     assert "forecast.start" in str(found)
     assert calibrate(experiment, pilots=1, steps=2, rate=False, forecast=False).forecast is None
+
+
+def test_a_run_with_validation_samples_corrects_its_forecast():
+    keys = [*SMALL, "data.validation=0.1", "rounds=30", "evaluate_every=15", "scenario.forecast.like=lenet5-mnist"]
+    prepared = prepare(Experiment.load("embedded", keys))
+    (rounds,), _ = train_stack([prepared.job], prepared.dataset)
+    assert [event["round"] for event in rounds] == [14, 29]
+    for event in rounds:
+        assert event["forecast"].keys() == {"accuracy", "low", "high", "confidence"}
+        assert event["forecast"]["low"] < event["forecast"]["accuracy"] < event["forecast"]["high"]
+    # At the end the validation accuracy, of 60 samples, counts beside the forecast.
+    plain = prepared.scenario.fitted_forecast().predict(PlanFeatures(**prepared.job.extra["forecast"]["plan"])).accuracy
+    ends = sorted([plain, rounds[-1]["validation_accuracy"]])
+    assert ends[0] <= rounds[-1]["forecast"]["accuracy"] <= ends[1]
+    other = prepare(Experiment.load("embedded", [*keys[:-1], "mode=repaired"]))
+    assert "forecast" not in other.job.extra

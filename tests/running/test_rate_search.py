@@ -31,7 +31,7 @@ def test_the_test_set_has_no_part_in_it():
 
 def test_calibrate_writes_the_rate(tmp_path):
     experiment = Experiment.load("embedded", SMALL)
-    measured = calibrate(experiment, pilots=1, steps=2)
+    measured = calibrate(experiment, pilots=1, steps=2, forecast=False)
     assert measured.scenario.learning.rate == measured.rate.best
     assert "Range test of the learning rate" in str(measured)
     measured.save(tmp_path / "s.yaml")

@@ -7,7 +7,7 @@ import pytest
 
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import Forecast, PlanFeatures
-from fedgap.theory.forecast_correction import EXCESS, NOISE, SHARES, Evaluation, corrected
+from fedgap.theory.forecast_correction import EXCESS, NOISE, SHARES, SeenAccuracy, corrected
 
 PLAN = PlanFeatures(rounds=120, local_steps=4, few_clients=0.1, pruning=0.0, divergence=0.0)
 FITTED = FittedForecast(Forecast(start=2.0, rounds_power=0.8, steps_power=0.5, slowed_by_pruning=0.5,
@@ -26,7 +26,7 @@ def test_half_way_by_hand():
     middle = SHARES.index(0.5)
     half = FITTED.forecast.error(replace(PLAN, rounds=60))
     error = 2.0 * half * np.exp(0.2 * EXCESS[middle])
-    found = corrected(FITTED, PLAN, [Evaluation(60, 1.0 - error)], MANY)
+    found = corrected(FITTED, PLAN, [SeenAccuracy(60, 1.0 - error)], MANY)
     gain = 1.0 / (1.0 + NOISE[middle] ** 2)
     final = FITTED.forecast.error(PLAN) * 2.0**gain
     assert found.accuracy == pytest.approx(1.0 - final, abs=1e-6)
@@ -34,13 +34,13 @@ def test_half_way_by_hand():
 
 
 def test_at_the_end_the_measurement_wins():
-    found = corrected(FITTED, PLAN, [Evaluation(60, 0.5), Evaluation(120, 0.9)], MANY)
+    found = corrected(FITTED, PLAN, [SeenAccuracy(60, 0.5), SeenAccuracy(120, 0.9)], MANY)
     assert found.accuracy == pytest.approx(0.9, abs=1e-4)
     assert found.high - found.low < 1e-3
 
 
 def test_few_validation_samples_count_little():
-    seen = [Evaluation(120, 0.8)]
+    seen = [SeenAccuracy(120, 0.8)]
     shifts = [FITTED.predict(PLAN).accuracy - corrected(FITTED, PLAN, seen, samples).accuracy
               for samples in (10, 100, 10_000)]
     assert 0.0 < shifts[0] < shifts[1] < shifts[2]
@@ -49,6 +49,6 @@ def test_few_validation_samples_count_little():
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 0.95])
 def test_the_interval_never_widens(share):
     for accuracy in (0.0, 0.5, 0.9, 1.0):
-        found = corrected(FITTED, PLAN, [Evaluation(round(share * 120), accuracy)], 1000)
+        found = corrected(FITTED, PLAN, [SeenAccuracy(round(share * 120), accuracy)], 1000)
         assert np.log((1 - found.low) / (1 - found.high)) <= 2 * 1.6449 * 0.2 + 1e-9
         assert 0.0 <= found.low <= found.accuracy <= found.high <= 1.0

@@ -56,7 +56,7 @@ def calibrate(
     require("train", "calibrate")
     from fedgap.config import Experiment
     from fedgap.running.calibrate import calibrate as measure
-    from fedgap.running.forecast_pilot import RUNS
+    from fedgap.running.calibrate import pilot_runs
     from fedgap.running.prepare import divide
 
     if out.is_dir():
@@ -76,7 +76,7 @@ def calibrate(
     if not pilot_share > 0.0:
         raise InputError(f"--pilot-share: must be above 0; got {pilot_share:g}")
     forecast = loaded.readings["mode"] == "practical" if forecast is None else forecast
-    with steps("pilots", pilots + (RUNS if forecast else 0)) as done:
+    with steps("pilots", pilot_runs(pilots, forecast=forecast)) as done:
         calibration = measure(
             loaded, pilots=pilots, steps=length, ratio=ratio, sizes=sizes, rate=rate, forecast=forecast,
             pilot_share=pilot_share, stand_in=stand_in, divided=divided, done=done,

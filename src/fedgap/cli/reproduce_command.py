@@ -14,7 +14,7 @@ from fedgap.cli.train_command import resumable
 from fedgap.errors import InputError
 
 if TYPE_CHECKING:
-    from fedgap.evidence.reproduce import Workshop
+    from fedgap.evidence.workshop import Workshop
 
 
 def reproduce(
@@ -52,8 +52,8 @@ def reproduce(
         made = draw_again(names, out)
     else:
         require("train", "reproduce")
-        from fedgap.evidence.reproduce import Workshop
         from fedgap.evidence.reproduce import reproduce as make
+        from fedgap.evidence.workshop import Workshop
 
         with resumable("reproduce", *(figures or []), preset=preset, out=out, data=data, workers=workers):
             shop = Workshop(out, preset, data, workers or os.cpu_count() or 1, steps, train=train)

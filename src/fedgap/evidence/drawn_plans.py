@@ -102,9 +102,9 @@ def _draw(base: Experiment, cell: Cell, number: int) -> DrawnPlan:
         energy_j, delay_s = cell.budgets[random.integers(len(cell.budgets))]
         steps = int(random.choice(LOCAL_STEPS))
         bits = 32 if random.random() < WIDE_SHARE else 8 if random.random() < EIGHT_BIT_SHARE else 4
-        settings: tuple[str, ...] = (f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}",
-                                     f"learning.local_steps={steps}",
-                                     f"learning.upload_bits={bits}")
+        settings: tuple[str, ...] = (
+            f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}", f"learning.local_steps={steps}",
+            f"learning.upload_bits={bits}")
         scenario = base.with_overrides(list(settings)).planning_scenario()
         selected = _draw_clients(scenario, random)
         most = _most_rounds(scenario, selected)

@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fedgap.evidence.definition import Cell
+from fedgap.evidence.definition import Cell, Figure
 from fedgap.evidence.drawn_plans import PILOT_SHARE, DrawnRun, draw_plans, pilot_runs_of, plans_file, runs_of
 from fedgap.evidence.forecast_results import cell_results
 from fedgap.evidence.results import provenance
 from fedgap.evidence.store import Store
 from fedgap.evidence.training_workers import train_all
+from fedgap.evidence.workshop import Workshop
 from fedgap.running.job import Job
 from fedgap.running.worker_pool import all_in_processes
-
-if TYPE_CHECKING:
-    from fedgap.evidence.definition import Figure
-    from fedgap.evidence.reproduce import Workshop
-
 
 FEWEST_PLANS = 15
 """A cell with fewer trained plans is not judged."""

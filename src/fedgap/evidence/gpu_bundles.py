@@ -10,7 +10,8 @@ from fedgap.evidence.bundle import pack
 from fedgap.evidence.cases import Planned
 from fedgap.evidence.definition import Panel, load_figure
 from fedgap.evidence.forecast_runs import jobs_by_turn
-from fedgap.evidence.reproduce import Workshop, plan_panels
+from fedgap.evidence.reproduce import plan_panels
+from fedgap.evidence.workshop import Workshop
 from fedgap.learning.models import build
 from fedgap.learning.sizes import flops_per_sample
 from fedgap.running.forecast_pilot import samples_processed

@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedgap.errors import FedgapError
 from fedgap.evidence import partitions, table1
-from fedgap.evidence.cases import Case, Planned, cases, make_plans, open_data_of, plan_case
-from fedgap.evidence.definition import FOLDER, Figure, Panel, load_figure
+from fedgap.evidence.cases import Case, Planned, cases, make_plans, plan_case
+from fedgap.evidence.definition import Figure, Panel, load_figure
 from fedgap.evidence.figure_pictures import draw_figure
 from fedgap.evidence.forecast_runs import forecast_results
 from fedgap.evidence.results import panel_results, provenance
-from fedgap.evidence.store import Store
 from fedgap.evidence.training import Record
 from fedgap.evidence.training_workers import train_all
+from fedgap.evidence.workshop import Workshop
 from fedgap.files import write_text
-from fedgap.learning.data import Dataset
 from fedgap.running.job import Job
-
-Steps = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-"""Called with a title and a number of steps; returns a progress bar that a call advances by one step."""
-
-
-def no_bar(what: str, total: int) -> AbstractContextManager[Callable[[], None]]:
-    """Show no progress."""
-    return nullcontext(lambda: None)
-
-
-@dataclass
-class Workshop:
-    """Settings and folders: ``plans/`` and ``runs.jsonl`` in ``out``, results and picture in ``out/FIGURE/``."""
-
-    out: Path
-    preset: str
-    data: Path | None = None
-    """Folder of the data set's files, unless it is embedded."""
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
-    bar: Steps = no_bar
-    definitions: Path = FOLDER
-    train: bool = True
-    """Whether runs without a record are trained; otherwise they are left out, and counted as ``missing``."""
-
-    def __post_init__(self) -> None:
-        self.store = Store(self.out / "runs.jsonl")
-
-    def dataset(self, experiment: str, overrides: Sequence[str] = ()) -> Dataset:
-        """Return the data set of an experiment, read once."""
-        return open_data_of(experiment, self.data, tuple(o for o in overrides if o.startswith("data.")))
 
 
 def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]:

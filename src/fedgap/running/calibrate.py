@@ -26,7 +26,7 @@ from fedgap.learning.structure import structure_of
 from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
-from fedgap.running.forecast_pilot import SHARE, ForecastPilot, run_pilot
+from fedgap.running.forecast_pilot import RUNS, SHARE, ForecastPilot, run_pilot
 from fedgap.running.prepare import divide
 from fedgap.running.rate_search import RateSearch, find_rate
 from fedgap.streams import stream_seed
@@ -252,6 +252,11 @@ def calibrate(
         rate=search,
         forecast=pilot_of_forecast,
     )
+
+
+def pilot_runs(pilots: int, *, forecast: bool) -> int:
+    """How many trainings :func:`calibrate` does, and so how often it calls ``done``."""
+    return pilots + (RUNS if forecast else 0)
 
 
 def _quantities(measured: list[Pilot], ratio: float) -> tuple[Quantity, ...]:

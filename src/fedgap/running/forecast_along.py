@@ -11,7 +11,7 @@ from fedgap.arrays import Floats
 from fedgap.running.job import Job
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import PlanFeatures
-from fedgap.theory.forecast_correction import Evaluation, corrected
+from fedgap.theory.forecast_correction import SeenAccuracy, corrected
 from fedgap.theory.label_matching import label_divergence
 
 if TYPE_CHECKING:  # a machine that only trains has no planner
@@ -52,6 +52,6 @@ def expected(job: Job, rounds: int, validation_accuracy: float, validation_sampl
     known = job.extra.get("forecast")
     if known is None:
         return None
-    seen = [Evaluation(rounds, validation_accuracy)]
+    seen = [SeenAccuracy(rounds, validation_accuracy)]
     return corrected(FittedForecast.from_dict(known["fitted"]), PlanFeatures(**known["plan"]), seen,
                      validation_samples).to_dict()

@@ -12,7 +12,6 @@ import numpy as np
 
 from fedgap.arrays import Bools
 from fedgap.config import Experiment, Scenario
-from fedgap.errors import InputError
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
 from fedgap.running.forecast_along import features_of
@@ -69,7 +68,7 @@ def design(scenario: Scenario, samples: float, *, runs: int, seed: int) -> list[
     sizes = np.geomspace(1.0, LARGEST_TO_LEAST, runs)
     sizes = random.permutation(sizes * samples / sizes.sum())
     largest = max(scenario.learning.batch_size, 1)
-    fewest = min(scenario.size, max(3, math.ceil(SHARE_OF_FEWEST * scenario.size)))
+    fewest = _fewest_clients(scenario)
     designed = []
     for number, size in enumerate(sizes):
         count = round(float(np.exp(random.uniform(np.log(fewest), np.log(scenario.size)))))
@@ -85,6 +84,16 @@ def design(scenario: Scenario, samples: float, *, runs: int, seed: int) -> list[
         if rounds >= 2:
             designed.append(PilotRun(rounds, steps, bits, float(pruning), chosen))
     return designed
+
+
+def least_samples(scenario: Scenario, runs: int) -> float:
+    """The samples with which the smallest run of a design has two rounds."""
+    sizes = np.geomspace(1.0, LARGEST_TO_LEAST, runs)
+    return 2.0 * _fewest_clients(scenario) * scenario.learning.batch_size * float(sizes.sum())
+
+
+def _fewest_clients(scenario: Scenario) -> int:
+    return min(scenario.size, max(3, math.ceil(SHARE_OF_FEWEST * scenario.size)))
 
 
 def pilot_experiment(experiment: Experiment) -> Experiment:
@@ -142,7 +151,8 @@ def run_pilot(experiment: Experiment, *, share: float = SHARE, runs: int = RUNS,
 
     Ctrl-C ends the pilot; the runs that are finished are used where they are enough for a fit.
 
-    :param share: training samples of the pilot, as a multiple of those of one run of everybody for all rounds;
+    :param share: training samples of the pilot, as a multiple of those of one run of everybody for all rounds; more are
+        taken where this would be less than two rounds for some runs;
     :param runs: how many short trainings they are divided into;
     :param stand_in: the name of another data set to train on, where the clients' data cannot be used;
     :param done: called after each run.
@@ -151,10 +161,7 @@ def run_pilot(experiment: Experiment, *, share: float = SHARE, runs: int = RUNS,
     wanted = pilot_experiment(experiment if stand_in is None else standing_in(experiment, stand_in))
     dataset, parts, scenario = divide(wanted)
     full = full_run_samples(scenario)
-    designed = design(scenario, share * full, runs=runs, seed=wanted.seed)
-    if len(designed) < FEWEST_RUNS:
-        raise InputError(f"--pilot-share: {share:g} of a full run is {share * full:,.0f} samples, too few for a pilot; "
-                         f"raise it")
+    designed = design(scenario, max(share * full, least_samples(scenario, runs)), runs=runs, seed=wanted.seed)
     jobs, features = [], []
     target = smoothed(dataset.label_counts()[1])
     for run in designed:

@@ -1,8 +1,9 @@
 """Forecasts fitted to the runs of ``fedgap reproduce forecast``, by name: all plans of a task and a fleet, both σ.
 
-A scenario names the one that is nearest to its task (``forecast: {like: resnet20-cifar10-city}``); ``fedgap calibrate``
-fits its own. The mode ``practical`` trained all of them: rate 0.03, server momentum 0.9, warm-up and cosine schedule, balanced
-batches. Fleets: the paper's ten clients with 5,000 or 6,000 samples each, or the ``city``'s forty with 1,250 or 1,500.
+A scenario names the one that is nearest to its task (``forecast: {like: resnet20-cifar10-city}``), and ``fedgap
+calibrate`` fits its own. The learner of all of them was that of the mode ``practical``: rate 0.03, server momentum 0.9,
+warm-up and cosine schedule, balanced batches. The paper's fleet has ten clients with 6,000 samples each (CIFAR-10:
+5,000), the city's forty with 1,500 (1,250).
 """
 
 from collections.abc import Mapping

@@ -3,8 +3,9 @@
     error ≈ K(R, τ, bits)·exp(d·λ̄ + c·KL) + B·(1/k) + C·KL + floor
     K = C₀·(R·exp(−r₀/R)·τ^b)^(−a)·exp(e·ρ(bits))
 
-with R rounds, of which the first count for little (r₀; momentum and rate have to build up), τ local steps, k clients in a round, λ̄ the mean pruning ratio, KL the divergence of the mean of the
-selected clients' label distributions from the target, and ρ(bits) = 2^(1 − bits), the step of a rounded upload. Errors
+with R rounds, of which the first count for little (r₀: momentum and rate have to build up), τ local steps, k clients in
+a round, λ̄ the mean pruning ratio, KL the divergence of the mean of the selected clients' label distributions from the
+target, and ρ(bits) = 2^(1 − bits), the step of a rounded upload. Errors
 are shares of one (0.02 for an accuracy of 98 %). All weights are at least 0.
 
 Where rounds differ, 1/k, λ̄ and KL are means over the rounds. For given R, τ and bits the error is then convex in these

@@ -31,14 +31,14 @@ LEAST_ERROR = 1e-4
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class SeenAccuracy:
     """What the validation samples said after so many rounds of a run."""
 
     rounds: int
     accuracy: float
 
 
-def corrected(fitted: FittedForecast, plan: PlanFeatures, seen: Sequence[Evaluation],
+def corrected(fitted: FittedForecast, plan: PlanFeatures, seen: Sequence[SeenAccuracy],
               validation_samples: int) -> Prediction:
     """The accuracy that a run of the plan will end with, given what it has shown so far."""
     if not seen:
@@ -48,12 +48,12 @@ def corrected(fitted: FittedForecast, plan: PlanFeatures, seen: Sequence[Evaluat
     error = max(1.0 - last.accuracy, LEAST_ERROR)
     deviation = fitted.deviation(plan)
     variance = deviation**2
-    expected = (np.log(fitted.forecast.error(replace(plan, rounds=last.rounds)))
+    expected = (np.log(min(fitted.forecast.error(replace(plan, rounds=last.rounds)), 1.0))
                 + deviation * np.interp(share, SHARES, EXCESS))
     noise = variance * float(np.interp(share, SHARES, NOISE)) ** 2 + (1.0 - error) / (error * validation_samples)
     gain = variance / (variance + noise) if variance > 0.0 else 0.0
     shift = gain * (np.log(error) - expected)
-    final = min(fitted.forecast.error(plan) * float(np.exp(shift)), 1.0)
+    final = min(min(fitted.forecast.error(plan), 1.0) * float(np.exp(shift)), 1.0)
     wide = NormalDist().inv_cdf(0.5 + 0.5 * fitted.confidence) * float(np.sqrt((1.0 - gain) * variance))
     return Prediction(1.0 - final, 1.0 - min(final * float(np.exp(wide)), 1.0), 1.0 - final * float(np.exp(-wide)),
                       fitted.confidence)

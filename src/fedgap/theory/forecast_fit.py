@@ -27,7 +27,7 @@ LEAST_WEIGHT = 1e-3
 FEWEST_RUNS = 8
 """With fewer runs, the prior alone would decide."""
 FEWEST_FOR_TWO_SPREADS = 100
-"""With fewer runs, the scatter of runs that still learn cannot be told from that of the others; one spread has to do."""
+"""With fewer runs, the scatter of runs that still learn cannot be told from that of the others: one spread for all."""
 STARTS = 4
 """Starting points of the search: the prior's weights, and random multiples of them."""
 ROBUST_AT = 1.5
