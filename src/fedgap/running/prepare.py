@@ -22,6 +22,7 @@ from fedgap.learning.structure import Channels, cost_curve, structure_of
 from fedgap.planning import Plan, Segment, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.cost_curve_fit import convex_upper_fit
+from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
 from fedgap.running.forecast_along import with_forecast
@@ -240,7 +241,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                            **forecast, **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
     if scenario.forecast is None or readings["mode"] != "practical":  # forecasts are fitted to that mode's learner
         return job
-    return with_forecast(job, plan, target, scenario.fitted_forecast())
+    return with_forecast(job, plan_features(problem, segments), scenario.fitted_forecast())
 
 
 def _physical(fleet: Fleet, segments: Sequence[Segment]) -> dict[str, np.ndarray]:
