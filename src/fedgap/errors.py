@@ -25,6 +25,10 @@ class InfeasibleError(FedgapError):
     exit_code = 3
 
 
+class RunFailedError(FedgapError):
+    """A run that was begun cannot succeed: the message says why, and what to change."""
+
+
 EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "pooch": "train", "mlxtend": "train", "fastapi": "web",
                     "uvicorn": "web", "plotly": "web", "flwr": "deploy", "cryptography": "deploy", "ray": "ray"}
 """Packages that ``pip install fedgap`` leaves out, and the extra that brings each."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedgap.deploy.packet import Packet
+from fedgap.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -27,13 +29,43 @@ class Transport(Protocol):
     def send(self, packets: dict[int, Packet], ttl_s: float) -> dict[int, str]:
         """Send a packet to each node; a ticket for each. A packet not fetched within ``ttl_s`` is void."""
 
-    def collect(self, tickets: Iterable[str]) -> list[Answer]:
-        """The answers that are there; does not wait long."""
+    def collect(self, tickets: Iterable[str]) -> Iterable[Answer]:
+        """The answers that are there, few of them in memory at a time; does not wait long."""
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """How many of a round's selected clients must deliver a gradient, or the round is tried again."""
+
+    least: int = 1
+    share: float = 0.0
+    """Of the round's selected clients; 0 to ask for no share."""
+
+    @staticmethod
+    def parse(text: str) -> Quorum:
+        """What a person wrote: a whole number such as ``2``, or a share such as ``0.5``; ``1.0`` is everybody."""
+        try:
+            if text.strip().isdigit():
+                if int(text) >= 1:
+                    return Quorum(least=int(text))
+            elif 0.0 < float(text) <= 1.0:
+                return Quorum(share=float(text))
+        except ValueError:
+            pass
+        raise InputError("--min-clients: must be a whole number of at least 1, or a share of a round's clients such as "
+                         f"0.5 (1.0 is all of them); got {text[:40]!r}")
+
+    def __str__(self) -> str:
+        return str(self.share) if self.share else str(self.least)
+
+    def needed(self, selected: int) -> int:
+        """Gradients that a round with so many selected clients needs: at least one, and never more than there are."""
+        return max(1, min(selected, max(self.least, math.ceil(self.share * selected - 1e-9))))
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long the server waits, in seconds."""
+    """How long the server waits, in seconds, and for how many."""
 
     round_s: float = 60.0
     """For the selected nodes' answers in a round."""
@@ -41,6 +73,8 @@ class Patience:
     """For all nodes to enrol."""
     poll_s: float = 0.1
     """Between two looks for answers."""
+    quorum: Quorum = field(default_factory=Quorum)
+    """Without so many gradients a round does not count."""
 
 
 @dataclass

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,6 +68,10 @@ class RunAccounts:
         ever = np.flatnonzero(job.selected.any(axis=0))
         self.table[0, ever] = batch_keys(job.seed, ever.tolist()).view(np.int64)
         self.table[4, ever] = upload_keys(job.seed, ever.tolist()).view(np.int64)
+        self.uncounted: list[Event] = []
+        """What was spent since the last counted round on rounds that did not count, and why; the next event has it."""
+        self.recovery: dict[str, Any] = {}
+        """After a model that was not finite was taken back: why (``reason``), and what was changed."""
         self._schedule, self.faulty = job.schedule.tolist(), job.faults.any
         self._prunes = [prunes(job.ratio[g, job.selected[g]].tolist(), size) for g in segments]
         self._outlines: dict[int, RoundOutline] = {}  # by segment; with faults by round, until it is booked
@@ -107,8 +112,54 @@ class RunAccounts:
         self.ledger.book(outline.charge)
         if self.faulty:
             self._outlines.pop(round_number, None)
-        return outline.event | {"round": round_number, "energy_total_j": self.ledger.energy_j,
-                                "delay_total_s": self.ledger.delay_s}
+        event = outline.event | {"round": round_number, "energy_total_j": self.ledger.energy_j,
+                                 "delay_total_s": self.ledger.delay_s}
+        if self.uncounted:  # a round costs what all its tries cost
+            for key in ("energy_j", "delay_s"):
+                event[key] += sum(spent[key] for spent in self.uncounted)
+            event["uncounted"], self.uncounted = self.uncounted, []
+        return event
+
+    def charge_uncounted(self, outline: RoundOutline, reason: str) -> None:
+        """Charge the ledger with a round that does not count and will be tried again."""
+        self.ledger.book(outline.charge)
+        self.uncounted.append({"reason": reason, "energy_j": outline.charge.energy_j,
+                               "delay_s": outline.charge.delay_s})
+
+    def take_back(self, events: Sequence[Event], reason: str, changed: str) -> None:
+        """Note that booked rounds do not count after all; what they cost stays charged."""
+        self.uncounted.append({"reason": reason, "changed": changed, "rounds": [event["round"] for event in events],
+                               "energy_j": sum(event["energy_j"] for event in events),
+                               "delay_s": sum(event["delay_s"] for event in events)})
+        self.recovery.setdefault("reason", reason)
+
+    def halve_rate(self) -> str:
+        """Train the rest of the run at half the rate; what was changed, in words."""
+        before = self.job.learner.server_rate if self.job.learner.server.adaptive else self.job.learning_rate
+        self.recovery["rate_factor"] = self.recovery.get("rate_factor", 1.0) / 2
+        self._scale_rate(0.5)
+        return f"the rate was halved from {before:g} to {before / 2:g}"
+
+    def _scale_rate(self, factor: float) -> None:
+        """Scale the rate that decides how far a round moves the model."""
+        job = self.job
+        if job.learner.server.adaptive:
+            self.job = replace(job, server={**job.server, "rate": factor * job.learner.server_rate})
+        else:
+            self.job = replace(job, learning_rate=factor * job.learning_rate)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        return {"ledger": self.ledger.state(), "progress": asdict(self.progress), "uncounted": self.uncounted,
+                "recovery": self.recovery}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        self.ledger.load(state["ledger"])
+        self.progress = Progress(**state.get("progress", {}))  # a checkpoint of 0.1 has none, and none of the others
+        self.uncounted, self.recovery = state.get("uncounted", []), state.get("recovery", {})
+        if "rate_factor" in self.recovery:
+            self._scale_rate(self.recovery["rate_factor"])
 
     def judge(self, event: Event, all_rejected: bool) -> None:
         """Let the rules for stopping see a round that was evaluated; ``all_rejected``: none of its updates counted."""
