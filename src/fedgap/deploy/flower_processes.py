@@ -25,7 +25,7 @@ from fedgap.deploy.child_processes import (
 )
 from fedgap.deploy.flower_patches import check_version
 from fedgap.deploy.keys import private_folder
-from fedgap.deploy.transport import Patience
+from fedgap.deploy.transport import WAITING, Patience
 from fedgap.deploy.worker_socket import SOCKET
 from fedgap.errors import FedgapError, InfeasibleError, InputError
 from fedgap.files import write_text
@@ -35,6 +35,8 @@ from fedgap.running.run import Run
 CONNECTION = "fedgap"
 LOCK = "server.lock"
 """In the run's folder: the server app holds its lock while it lives, and its process id stands in it."""
+FAILED = "failed.json"
+"""In the run's folder: why the run failed."""
 APP = """\
 [project]
 name = "fedgap-app"
@@ -56,6 +58,7 @@ folder = "runs/deployed"  # the run's folder on the server; a run that was kille
 nodes = 4                 # how many must enrol before planning
 round-timeout = 60.0      # seconds the server waits for a round's answers
 enrol-timeout = 180.0     # seconds it waits for all nodes to enrol
+min-clients = "1"         # gradients that a round needs to count; a share such as "0.5" is of its selected clients
 """
 """The Flower app: its code is the installed fedgap, so the bundle is this file alone."""
 
@@ -115,7 +118,8 @@ class SuperLink:
     def submit(self, app: Path, experiment: Path, out: Path, nodes: int, patience: Patience) -> str:
         """Starts a run of the app; its id."""
         settings = {"experiment": str(experiment.resolve()), "folder": str(out.resolve()), "nodes": nodes,
-                    "round-timeout": patience.round_s, "enrol-timeout": patience.enrol_s}
+                    "round-timeout": patience.round_s, "enrol-timeout": patience.enrol_s,
+                    "min-clients": str(patience.quorum)}
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
         return str(flwr(["run", str(app), CONNECTION, "--run-config", text], self.environ)["run-id"])
 
@@ -200,13 +204,17 @@ class NodeProcesses:
 
 
 def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
-          on_events: Callable[[list[Event]], None] | None = None, most_restarts: int = 5) -> Run:
+          on_events: Callable[[list[Event]], None] | None = None, most_restarts: int = 5,
+          on_wait: Callable[[str], None] | None = None) -> Run:
     """Waits for the run's end; starts a dead SuperLink again and submits a new run where the server's died.
 
     The session continues from its checkpoint. Gives up after ``most_restarts`` in a row without a new round.
+    ``on_wait`` is told once each time that the server waits for nodes to return.
     """
-    (out / LOCK).unlink(missing_ok=True)
+    for name in (LOCK, FAILED, WAITING):
+        (out / name).unlink(missing_ok=True)
     submit()
+    waits = ""
     run, seen, restarts, submitted = Run(out), 0, 0, time.monotonic()
     while not run.finished:
         time.sleep(0.2)
@@ -218,8 +226,11 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
             seen = max(seen, len(history))
         if seen > seen_before:
             restarts = 0
-        if (out / "failed.json").is_file():
-            raise _failure(out / "failed.json")
+        if (out / FAILED).is_file():
+            raise _failure(out / FAILED)
+        waits_before, waits = waits, _waits(out)
+        if waits and waits != waits_before and on_wait is not None:
+            on_wait(waits)
         assert superlink.process is not None
         dead = not superlink.process.alive()
         if not dead and not _server_died(out, since=submitted):
@@ -250,6 +261,14 @@ def _server_died(out: Path, since: float) -> bool:
             return False
         path.unlink()
     return True
+
+
+def _waits(out: Path) -> str:
+    """What the server waits for, "" where it does not."""
+    try:
+        return str(json.loads((out / WAITING).read_bytes())["what"])
+    except OSError:
+        return ""
 
 
 def _failure(path: Path) -> FedgapError:

@@ -118,8 +118,8 @@ class LabelClaims:
             return ""
         evidence.rounds = ROUNDS  # said once
         missing = np.flatnonzero(evidence.claimed - shares > 0.5 * evidence.claimed)
-        return (f"claims labels that its gradients do not show: about {differing:.0%} of what it trains on differs from "
-                f"its histogram, such as label{'s' * (len(missing) > 1)} {', '.join(map(str, missing[:5]))}")
+        return (f"claims labels that its gradients do not show: about {differing:.0%} of what it trains on differs "
+                f"from its histogram, such as label{'s' * (len(missing) > 1)} {', '.join(map(str, missing[:5]))}")
 
 
 def nearest_shares(matrix: Floats, vector: Floats, start: Floats) -> Floats:

@@ -30,14 +30,14 @@ TTL_MARGIN_S = 2.0
 """A message lives this much longer than its round, so that the server sets the deadline, not the SuperLink."""
 FETCH_S = 0.1
 """And this much longer for each answer that is fetched after the others."""
-PING_ROUNDS = 10
-"""The question whether a node is there lives so many rounds' deadlines."""
 REFUSED_TRIES = 3
 """A round that failed so often because answers were refused ends the run: the next try would fail, too."""
 SETTLE_S = 15.0
-"""After a pause, how long to wait for all clients once there are enough."""
+"""After a pause, how long to wait for all clients once there are enough; no longer than three rounds' deadlines."""
 PAUSED_POLLS = 5
 """While it waits for clients to return, the server looks so many times less often."""
+FETCHED_AT_ONCE = 8
+"""Answers that are in memory at the same time, beside the updates that wait to be added up."""
 ANSWER_FIELDS_BYTES = 2**16
 """The limit of an answer's fields."""
 
@@ -175,7 +175,7 @@ class NodeClients:
             now = time.monotonic()
             if len(there) >= needed:
                 enough_since = enough_since or now
-                if not paused or now - enough_since >= min(SETTLE_S, self._patience.round_s):
+                if not paused or now - enough_since >= min(SETTLE_S, 3 * self._patience.round_s):
                     break
             else:
                 enough_since = 0.0
@@ -187,7 +187,7 @@ class NodeClients:
             time.sleep(PAUSED_POLLS * self._patience.poll_s)
             self._greet()
             self._ping(self._transport.online())
-            for n, answer in self._answers(set(self.peers)):
+            for n, answer in self._answers():
                 self._read_late(n, answer)
         if paused:
             self._news.tell(None, f"the server waited {time.monotonic() - began:.0f} s for clients to return")
@@ -238,7 +238,7 @@ class NodeClients:
         deadline = time.monotonic() + self._patience.round_s
         while waiting:
             in_time, before = time.monotonic() < deadline, len(waiting)
-            for n, answer in self._answers(self._wanted(updates, waiting)):
+            for n, answer in self._answers(updates):
                 outcome = self._read(model, n, answer)
                 if outcome == "again":
                     packet = self._request(model, n, n in selected, state=True)
@@ -273,12 +273,6 @@ class NodeClients:
             measured["indices"] = with_indices
         return arrivals, measured
 
-    def _wanted(self, updates: CollectedUpdates, waiting: set[int]) -> set[int]:
-        """Whose answers to fetch now: while too many updates wait for one before them, that one's alone."""
-        if not updates.full:
-            return set(self.peers)
-        return set(self.peers) - waiting | {n for n in (updates.next,) if n is not None}
-
     def _note_late(self, late: Iterable[int], arrivals: Arrivals) -> None:
         for n in sorted(late):
             self.peers[n].silent = True
@@ -300,13 +294,22 @@ class NodeClients:
         for n in set(packets) - {clients[node] for node in tickets}:
             self._news.tell(n, "could not be sent to")
 
-    def _answers(self, wanted: set[int]) -> Iterator[tuple[int, Answer]]:
-        """Answers of these clients to rounds' messages."""
-        owners = {ticket: n for n in sorted(wanted) for ticket in self.peers[n].tickets}
-        for answer in self._transport.collect(list(owners)):
-            client = owners.get(answer.ticket)
-            if client is not None and answer.ticket in self.peers[client].tickets:
-                yield client, answer
+    def _answers(self, updates: CollectedUpdates | None = None) -> Iterator[tuple[int, Answer]]:
+        """Answers to rounds' messages, by client, few of them in memory at a time.
+
+        While too many ``updates`` wait for one of a client before them, that client's answer alone is fetched: the
+        others' stay where they are.
+        """
+        owners = {ticket: n for n in sorted(self.peers) for ticket in self.peers[n].tickets}
+        tickets = list(owners)
+        while tickets:
+            if updates is not None and updates.full:
+                tickets = [ticket for ticket in tickets if owners[ticket] == updates.next]
+            few, tickets = tickets[:FETCHED_AT_ONCE], tickets[FETCHED_AT_ONCE:]
+            for answer in self._transport.collect(few):
+                client = owners.get(answer.ticket)
+                if client is not None and answer.ticket in self.peers[client].tickets:
+                    yield client, answer
 
     def _read_late(self, client: int, answer: Answer) -> None:
         """An answer that comes while the server waits for others: whoever sent it is there, whatever it says."""
@@ -363,13 +366,13 @@ class NodeClients:
                 if not answer.error and Packet.from_bytes(answer.data, MARGIN_BYTES).text("status") == "here":
                     peer.silent, peer.synced = False, -1
                     self._news.tell(pings[answer.ticket], "is back")
-        now, ttl_s = time.monotonic(), PING_ROUNDS * self._patience.round_s
+        now, ttl_s = time.monotonic(), self._patience.round_s
         silent = {peer.node: n for n, peer in self.peers.items() if peer.silent and peer.node in online
                   and not (peer.ping and now < peer.ping_until)}
         tickets = self._transport.send({node: Packet({"kind": "hello"}) for node in silent}, ttl_s)
         for node, ticket in tickets.items():
             peer = self.peers[silent[node]]
-            peer.ping, peer.ping_until = ticket, now + ttl_s + TTL_MARGIN_S
+            peer.ping, peer.ping_until = ticket, now + ttl_s
 
 
 def _payload(packet: Packet) -> int:

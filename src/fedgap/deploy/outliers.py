@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median_low
 
-from fedgap.learning.robust_aggregators import CLIP_FACTOR
-
+TOO_LONG = 5.0
+"""An update of so many times the usual length is an outlier; among honest clients that is rare, and rarer twice."""
 MEMORY = 20
 """Rounds whose median length is remembered, for rounds with too few clients to compare."""
 LEAST_COMPARED = 3
@@ -37,7 +37,7 @@ class Outliers:
 
     def suspects(self, norms: Mapping[int, float]) -> list[int]:
         """The clients whose update of this round is too long, by number."""
-        limit = CLIP_FACTOR * self.usual(norms)
+        limit = TOO_LONG * self.usual(norms)
         return sorted(n for n, norm in norms.items() if 0.0 < limit < norm)
 
     def see(self, norms: Mapping[int, float]) -> dict[int, str]:

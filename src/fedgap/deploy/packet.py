@@ -86,7 +86,7 @@ class Packet:
         """A finite number of at most this size, checked."""
         value = self.fields.get(key)
         # A whole number of 400 digits is compared exactly, and is never made a float.
-        if type(value) not in (int, float) or not -largest <= value <= largest:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -largest <= value <= largest:
             raise PacketError(f"{key}: must be a finite number, at most {largest:.3g}")
         return float(value)
 

@@ -16,7 +16,7 @@ from fedgap.deploy.label_claims import LabelClaims
 from fedgap.deploy.node_clients import NodeClients
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.round_messages import RoundMessages
-from fedgap.deploy.transport import News, Patience, Transport
+from fedgap.deploy.transport import WAITING, News, Patience, Transport
 from fedgap.errors import FedgapError, InputError, RunFailedError
 from fedgap.files import remove_torn, write_json
 from fedgap.learning.data import Dataset, load
@@ -31,10 +31,6 @@ from fedgap.running.prepare import data_arguments
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.train_and_resume import write_run
-
-
-WAITING = "waiting.json"
-"""In the run's folder while the server waits for nodes: what it waits for."""
 
 
 class Session:
@@ -119,8 +115,8 @@ class Session:
         write_run(ready, self.folder)
         for profile, counted in zip(profiles, ready.job.label_counts.sum(axis=1), strict=True):
             if (claimed := sum(profile.label_counts)) > counted:
-                self._news.tell(None, f"{profile.name} claims {claimed} samples, far more than the others; the plan counts "
-                                      f"{counted}")
+                self._news.tell(None, f"{profile.name} claims {claimed} samples, far more than the others; the plan "
+                                      f"counts {counted}")
 
     def _waits(self, what: str) -> None:
         write_json(self.folder / WAITING, {"what": what})
@@ -132,8 +128,8 @@ class Session:
         number, names = event["round"], account.job.names
         reason = f"after round {number} the model or its loss would not have been finite"
         if account.recovery:
-            raise RunFailedError(f"{reason}, and it was taken back before ({account.recovery['reason']}); try a smaller "
-                                 "scenario.learning.rate, or a robust learning.aggregator")
+            raise RunFailedError(f"{reason}, and it was taken back before ({account.recovery['reason']}); try a "
+                                 "smaller scenario.learning.rate, or a robust learning.aggregator")
         self._news.items = event.get("news", [])
         if clients.suspects:
             account.recovery["left_out"] = clients.suspects

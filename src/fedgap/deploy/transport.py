@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from fedgap.deploy.packet import Packet
 from fedgap.errors import InputError
 
+WAITING = "waiting.json"
+"""In the run's folder while too few nodes are there: what the server waits for."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -29,8 +32,8 @@ class Transport(Protocol):
     def send(self, packets: dict[int, Packet], ttl_s: float) -> dict[int, str]:
         """Send a packet to each node; a ticket for each. A packet not fetched within ``ttl_s`` is void."""
 
-    def collect(self, tickets: Iterable[str]) -> Iterable[Answer]:
-        """The answers that are there, few of them in memory at a time; does not wait long."""
+    def collect(self, tickets: Iterable[str]) -> list[Answer]:
+        """The answers that are there; does not wait long."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ is the case R = 1. A run's results do not depend on its company (up to floating-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,16 @@ class Rounds:
         accepted = np.split(delivery.accepted.cpu().numpy(), ends[:-1])
         for row, event in zip(due, events, strict=True):
             self.accounts[row].judge(event, all_rejected=len(accepted[row]) > 0 and not accepted[row].any())
+            self._note_good(row)
+
+    def _note_good(self, row: int) -> None:
+        """Remember a run's model and progress, to return to them should the model become infinite."""
+        account = self.accounts[row]
+        unused = account.divergence is None or account.recovery or self.on_not_finite is not None
+        if unused or account.progress.diverged:
+            return
+        tensors = {name: tensor.clone() for name, tensor in self.model.state(row).items()}
+        account.good = tensors, {"round": self.round, "progress": asdict(account.progress)}
 
     def _note_first_losses(self) -> None:
         """The initial models' losses, for the rule that notices divergence."""
@@ -162,6 +173,7 @@ class Rounds:
             return
         for row, first in zip(rows, found, strict=True):
             self.accounts[row].progress.first_loss = finite_or_none(first.loss)
+            self._note_good(row)
 
     def _on_training_samples(self, rows: list[int], weights: Tensor, buffers: Tensor) -> list[Evaluation]:
         """Each of these runs' models on its own sample of the training set."""
@@ -221,6 +233,8 @@ class Rounds:
         self.model.load([tensors for tensors, _ in states], int(states[0][1]["round"]))
         for account, (_, state) in zip(self.accounts, states, strict=True):
             account.load(state)
+        for row in range(len(self.accounts)):
+            self._note_good(row)
         if any(account.recovery for account in self.accounts):
             self.model.set_rates([account.job.learner for account in self.accounts])
 

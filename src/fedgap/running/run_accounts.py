@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedgap.learning.data import batch_keys
 from fedgap.learning.masks import keep_count, prunes
@@ -70,6 +71,8 @@ class RunAccounts:
         self.table[4, ever] = upload_keys(job.seed, ever.tolist()).view(np.int64)
         self.uncounted: list[Event] = []
         """What was spent since the last counted round on rounds that did not count, and why; the next event has it."""
+        self.good: tuple[dict[str, Tensor], dict[str, Any]] | None = None
+        """The model's tensors, round and progress after the last evaluation with a finite loss."""
         self.recovery: dict[str, Any] = {}
         """After a model that was not finite was taken back: why (``reason``), and what was changed."""
         self._schedule, self.faulty = job.schedule.tolist(), job.faults.any

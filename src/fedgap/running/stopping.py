@@ -95,6 +95,11 @@ class Progress:
     diverged: bool = False
     """Whether it ended because it diverged."""
 
+    @property
+    def not_finite(self) -> bool:
+        """Whether it ended because the loss was no longer finite."""
+        return self.diverged and not _finite(self.losses[-1])
+
     def judge(self, rules: StoppingRule, divergence: DivergenceRule | None, event: dict[str, Any], *,
               all_rejected: bool, rate: float, key: str) -> None:
         """Take in a round's evaluation and decide.
