@@ -25,6 +25,9 @@ SEEDS = (0, 1, 2) if FULL else (0,)
 FUZZED = 100_000 if FULL else 1_500
 
 
+SMALL = ("scheme=all_clients", "model.arguments={hidden: [8]}", "budget.delay_s=60")
+
+
 def packed(head: str, *blobs: bytes) -> bytes:
     """A packet with any text for its JSON."""
     return struct.pack("<4sI", b"FGP1", len(head.encode())) + head.encode() + b"".join(blobs)
@@ -43,10 +46,10 @@ def with_field(key, text):
 
 
 def one_infinite_length(request, answer):
-    """46 bytes that announce an endless byte string."""
+    """Some 40 bytes that announce an endless byte string."""
     if answer.fields["status"] != "done":
         return answer.to_bytes()
-    return packed('{"fields":{"status":"done"},"blobs":[["u",1e999]]}')[:70]
+    return packed('{"fields":{},"blobs":[["u",1e999]]}')
 
 
 @pytest.mark.parametrize("spoil", [
@@ -55,7 +58,7 @@ def one_infinite_length(request, answer):
     with_field("status", '"\\u001b[2J"')],
     ids=["length", "10**400", "1e308", "negative", "nan", "list", "seconds", "round", "escape"])
 def test_an_absurd_answer_costs_its_sender_only(fleet, spoil):
-    nodes = fleet(3, "scheme=all_clients", "rounds=2")
+    nodes = fleet(3, *SMALL, "rounds=2")
     nodes.spoil[1] = spoil
     run = nodes.session().run()
     assert [event.get("rejected") for event in run.history] == [[1], [1]]
@@ -77,7 +80,7 @@ def test_an_absurd_answer_costs_its_sender_only(fleet, spoil):
     ({"label_counts": [-1] * 10}, "label_counts: must be whole numbers"), ({"label_counts": "many"}, "must be a list"),
     ({"device": {}}, "uplink_gain"), ({"device": {"uplink_gain": "high"}}, "uplink_gain")])
 def test_an_absurd_profile_costs_its_sender_only(fleet, change, says):
-    nodes = fleet(3, "scheme=all_clients", "rounds=2")
+    nodes = fleet(3, *SMALL, "rounds=2")
 
     def spoil(request, answer):
         if request.fields["kind"] != "enrol":
@@ -98,7 +101,7 @@ def test_an_absurd_profile_costs_its_sender_only(fleet, change, says):
 
 def test_a_node_that_hears_nothing_does_not_make_the_plan_infeasible(fleet):
     """Everybody receives the broadcast, so its seconds are those of the worst downlink."""
-    nodes = fleet(3, "scheme=all_clients", "rounds=2")
+    nodes = fleet(3, *SMALL, "rounds=2")
 
     def deaf(request, answer):
         if request.fields["kind"] != "enrol":
@@ -112,7 +115,7 @@ def test_a_node_that_hears_nothing_does_not_make_the_plan_infeasible(fleet):
 
 
 def test_a_node_that_was_mended_and_comes_back_is_asked_again(fleet):
-    nodes = fleet(3, "scheme=all_clients", "rounds=2")
+    nodes = fleet(3, *SMALL, "rounds=2")
     session = nodes.session()
     session._refused = {FIRST + 1}
     nodes.offline.add(FIRST + 1)
@@ -172,8 +175,7 @@ def resident_bytes():
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from Linux's /proc")
 def test_no_fuzzed_answer_or_profile_raises_or_takes_memory(fleet):
-    nodes = fleet(2, "scheme=all_clients", "rounds=2", "model.name=tests.running.test_learner:softmax_regression",
-                  "model.initialisation=own")
+    nodes = fleet(2, *SMALL, "rounds=2")
     seen = {}
 
     def note(request, answer):
@@ -213,7 +215,7 @@ def test_no_fuzzed_answer_or_profile_raises_or_takes_memory(fleet):
 
 
 def test_a_run_finishes_with_the_others_whatever_one_node_sends(fleet):
-    nodes, rng = fleet(3, "scheme=all_clients", "rounds=12"), random.Random(3)
+    nodes, rng = fleet(3, *SMALL, "rounds=12"), random.Random(3)
     nodes.spoil[1] = lambda request, answer: (
         answer.to_bytes() if answer.fields["status"] != "done" else fuzzed(answer, rng))
     run = nodes.session().run()
@@ -228,7 +230,7 @@ def test_a_run_finishes_with_the_others_whatever_one_node_sends(fleet):
 
 def test_updates_wait_in_bounded_number_for_those_before_them(fleet, monkeypatch):
     """Client 0 answers last; of the others two at a time are fetched until two wait. The sums have the same bits."""
-    keys = ("scheme=all_clients", "rounds=3")
+    keys = (*SMALL, "rounds=3")
     whole = fleet(6, *keys).session("whole").run()
     monkeypatch.setattr("fedgap.deploy.collected_updates.MOST_HELD", 2)
     monkeypatch.setattr("fedgap.deploy.node_clients.FETCHED_AT_ONCE", 2)
@@ -288,7 +290,7 @@ def test_without_attackers_clipping_changes_nothing(fleet, seed):
 
 
 def test_an_enormous_gradient_in_a_plain_mean_is_taken_back_and_its_sender_left_out(fleet):
-    nodes = fleet(3, "scheme=all_clients", "rounds=5")
+    nodes = fleet(3, *SMALL, "rounds=5")
     nodes.spoil[1] = lambda request, answer: (enormous(request, answer) if request.fields.get("round") == 2
                                               else answer.to_bytes())
     run = nodes.session().run()
@@ -309,7 +311,7 @@ def test_an_enormous_gradient_in_a_plain_mean_is_taken_back_and_its_sender_left_
 
 def test_a_model_that_becomes_infinite_again_fails_the_run(fleet):
     """Before, it ended with exit code 0. A rate this large cannot work; half of it neither."""
-    nodes = fleet(3, "scheme=all_clients", "rounds=6", "learning.rate=1e30")
+    nodes = fleet(3, *SMALL, "rounds=6", "learning.rate=1e30")
     session = nodes.session()
     with pytest.raises(RunFailedError, match="would not have been finite, and it was taken back before"):
         session.run()
@@ -326,7 +328,7 @@ def test_a_rate_that_is_halved_is_halved_for_nodes_and_server_alike(fleet, monke
             return False
         return advance(rounds, update)
 
-    keys = ("scheme=all_clients", "rounds=4", "learning.local_steps=2")
+    keys = (*SMALL, "rounds=4", "learning.local_steps=2")
     half = fleet(3, *keys, "learning.rate=0.05").session("half").run()
     monkeypatch.setattr(Rounds, "_advance_if_finite", fail_once)
     run = fleet(3, *keys, "learning.rate=0.1").session("run").run()

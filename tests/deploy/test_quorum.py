@@ -12,6 +12,9 @@ from fedgap.errors import InputError, RunFailedError
 from fedgap.running.checkpoint import Checkpoints
 from tests.deploy.direct import news
 
+SMALL = ("scheme=all_clients", "model.arguments={hidden: [8]}", "budget.delay_s=60")
+"""With budgets that also carry tries that fail."""
+
 
 def weights(run):
     return torch.cat([tensor.flatten() for _, tensor in sorted(load_file(run.folder / "model.safetensors").items())])
@@ -53,7 +56,7 @@ def stopped_session(nodes, out, *, after, away_s, away, quorum="1", **options):
 @pytest.mark.parametrize("quorum", ["1", "1.0"])
 def test_all_nodes_stopped_and_continued_end_with_the_very_same_model(fleet, quorum):
     """They stand still for several deadlines: before, all rounds were done meanwhile without one gradient."""
-    keys = ("scheme=all_clients", "rounds=6")
+    keys = (*SMALL, "rounds=6")
     whole = fleet(3, *keys).session("whole").run()
     session, said = stopped_session(fleet(3, *keys), "stopped", after=2, away_s=1.5, away=range(3), quorum=quorum,
                                     round_s=0.2)
@@ -77,7 +80,7 @@ def test_all_nodes_stopped_and_continued_end_with_the_very_same_model(fleet, quo
 
 
 def test_a_round_counts_with_the_quorum_and_waits_below_it(fleet):
-    keys = ("scheme=all_clients", "rounds=5")
+    keys = (*SMALL, "rounds=5")
     session, said = stopped_session(fleet(4, *keys), "half", after=1, away_s=1.0, away=[1, 3], quorum="0.5",
                                     round_s=0.2)
     half = session.run()
@@ -92,7 +95,7 @@ def test_a_round_counts_with_the_quorum_and_waits_below_it(fleet):
 
 
 def test_nodes_that_are_offline_are_not_charged_while_the_server_waits(fleet):
-    nodes = fleet(2, "scheme=all_clients", "rounds=4")
+    nodes = fleet(2, *SMALL, "rounds=4")
 
     def leave(job, event):
         if event["round"] == 1:
@@ -102,11 +105,11 @@ def test_nodes_that_are_offline_are_not_charged_while_the_server_waits(fleet):
     run = nodes.session(on_event=leave, round_s=0.2).run()
     assert not any("uncounted" in event for event in run.history)
     assert run.summary["energy_j"] == pytest.approx(
-        fleet(2, "scheme=all_clients", "rounds=4").session("whole").run().summary["energy_j"])
+        fleet(2, *SMALL, "rounds=4").session("whole").run().summary["energy_j"])
 
 
 def test_a_server_killed_while_it_waits_keeps_what_was_spent(fleet, tmp_path):
-    nodes = fleet(2, "scheme=all_clients", "rounds=4")
+    nodes = fleet(2, *SMALL, "rounds=4")
 
     class Killed(BaseException):
         pass
@@ -124,13 +127,13 @@ def test_a_server_killed_while_it_waits_keeps_what_was_spent(fleet, tmp_path):
     time.sleep(1.0)
     run = nodes.session("run").run()
     assert run.history[2]["uncounted"][0]["reason"] == "round 2: 0 of 1 needed updates came"
-    whole = fleet(2, "scheme=all_clients", "rounds=4").session("whole").run()
+    whole = fleet(2, *SMALL, "rounds=4").session("whole").run()
     assert torch.equal(weights(run), weights(whole))
 
 
 def test_a_model_that_the_nodes_cannot_import_fails_the_run(fleet):
     """Every answer is refused; before, the run ended as a success with the initial weights."""
-    nodes = fleet(2, "scheme=all_clients")
+    nodes = fleet(2, *SMALL)
     for client in (0, 1):
         def without_module(request, answer):
             if request.fields["kind"] == "enrol":
@@ -151,10 +154,10 @@ def test_one_client_that_is_always_refused_ends_only_a_run_that_needs_it(fleet):
     def garbage(request, answer):
         return answer.to_bytes() if request.fields["kind"] == "enrol" else b"garbage"
 
-    nodes = fleet(3, "scheme=all_clients")
+    nodes = fleet(3, *SMALL)
     nodes.spoil[1] = garbage
     assert len(nodes.session("without").run().history) == 6
-    nodes = fleet(3, "scheme=all_clients")
+    nodes = fleet(3, *SMALL)
     nodes.spoil[1] = garbage
     with pytest.raises(RunFailedError, match=r"client 1: answer refused"):
         nodes.session("with", quorum=Quorum.parse("1.0")).run()
@@ -162,7 +165,7 @@ def test_one_client_that_is_always_refused_ends_only_a_run_that_needs_it(fleet):
 
 def test_a_node_that_comes_back_after_a_long_silence_is_asked_again_and_again(fleet):
     """The question whether it is there is void after a while, and must be put again."""
-    nodes = fleet(2, "scheme=all_clients", "rounds=3")
+    nodes = fleet(2, *SMALL, "rounds=3")
     session, said = stopped_session(nodes, "run", after=1, away_s=1.2, away=range(2), round_s=0.05)
     run = session.run()
     asked = [request for _, request in nodes.requests if request.fields["kind"] == "hello"]

@@ -71,7 +71,8 @@ def test_a_model_of_another_size_than_is_charged_is_noted(fedgap, trained, tmp_p
 
 def test_a_training_that_diverged_is_told(fedgap, trained, tmp_path):
     code, out, error = fedgap("train", "embedded", *SMALL, "scenario.learning.rate=1000", "--out", tmp_path / "far")
-    assert code == 0, error
+    assert code == 1, error
+    assert "training diverged" in error
     assert "training probably diverged" in out
     assert "diverged" not in fedgap("resume", trained)[1]
 

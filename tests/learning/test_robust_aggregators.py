@@ -24,9 +24,9 @@ def test_by_hand(name, expected):
 
 
 def test_a_trimmed_mean_of_eight_leaves_out_two_at_each_end():
-    values = torch.tensor([[8.0], [1.0], [7.0], [2.0], [6.0], [3.0], [5.0], [100.0]])
-    kept = torch.ones(8, 1, dtype=torch.bool)
-    # 1, 2 | 3, 5, 6, 7 | 8, 100 after clipping, which keeps the order: the median length is 5
+    values = torch.tensor([[8.0], [1.0], [7.0], [2.0], [6.0], [3.0], [5.0], [20.0], [100.0]])
+    kept = torch.ones(9, 1, dtype=torch.bool)
+    # 100 is more than five times the median length, 6. Of the others: 1, 2 | 3, 5, 6, 7 | 8, 20
     assert aggregate(load_aggregator("coordinate_trimmed_mean"), values, kept).item() == (3 + 5 + 6 + 7) / 4
     assert aggregate(load_aggregator("coordinate_median"), values, kept).item() == 5.5
 

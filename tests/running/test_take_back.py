@@ -9,8 +9,9 @@ from fedgap.running.run import Run, execute, main
 from fedgap.running.train_and_resume import resume, train, write_run
 from tests.running.test_learner import planned
 
-STEEP = ("rounds=24", "evaluate_every=2", "learning.local_steps=4", "learning.server.optimiser=momentum",
-         "model.name=tests.running.test_learner:softmax_regression", "data.train_samples=500", "data.test_samples=100")
+STEEP = ("rounds=24", "evaluate_every=2", "model.arguments={hidden: [16]}", "data.train_samples=500",
+         "data.test_samples=100")
+"""Two layers, whose product leaves float32 where the weights are of the order 1e25."""
 
 
 @pytest.fixture
@@ -23,13 +24,13 @@ def steep(small):
 
 
 def test_it_is_taken_back_once_and_fails_the_second_time(steep, tmp_path):
-    experiment, plan = steep(1e20)
+    experiment, plan = steep(1e25)
     run = train(experiment, tmp_path / "run", plan=plan)
     assert run.summary["failed"] is True
     assert run.failure.startswith("training diverged: the loss is no longer finite")
     assert run.summary["taken_back"]["rate_factor"] == 0.5
     (spent,) = run.history[0]["uncounted"]
-    assert spent["changed"] == "the rate was halved from 1e+20 to 5e+19"
+    assert spent["changed"] == "the rate was halved from 1e+25 to 5e+24"
     assert spent["reason"] == "training diverged: the loss is no longer finite"
     assert [event["round"] for event in run.history] == list(range(len(run.history)))
     assert run.summary["energy_j"] == pytest.approx(sum(event["energy_j"] for event in run.history))
@@ -39,7 +40,7 @@ def test_it_is_taken_back_once_and_fails_the_second_time(steep, tmp_path):
 
 def test_one_of_two_runs_is_taken_back_and_the_other_does_not_notice(steep, tmp_path):
     folders = []
-    for rate in (0.01, 1e20):
+    for rate in (0.01, 1e25):
         experiment, plan = steep(rate)
         folders.append(prepared(experiment, plan, tmp_path / f"{rate:g}"))
     good, bad = execute(folders)

@@ -1,8 +1,8 @@
 """Aggregators that a minority of false updates cannot take over.
 
-All three first clip the length of each update (:func:`clipped`), which changes no honest update but limits what an
-enormous one can do where few clients kept a weight. Each keeps all k updates of a round: 4·k·M bytes and k·M bytes of
-masks for M weights, where ``mean`` adds updates up as they come. Sorting goes block by block and adds a few megabytes.
+All three look at the lengths of the updates first, because where few clients kept a weight there is nothing else to
+compare. Each keeps all k updates of a round: 4·k·M bytes and k·M bytes of masks for M weights, where ``mean`` adds
+updates up as they come. Sorting goes block by block and adds a few megabytes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from fedgap.learning.aggregators import mean
 CLIP_FACTOR = 10.0
 """An update may be so many times as long as the round's median update. Among honest clients with very different labels
 factors of 5 were seen."""
+DROP_FACTOR = 5.0
+"""The trimmed mean and the median leave out updates that are longer than so many times the round's median update."""
 TRIMMED_SHARE = 4
 """One in so many values is left out at each end, and at least one of three or more."""
 _BLOCK = 2**16  # weights that are sorted at once
@@ -49,22 +51,28 @@ def clipped_mean(updates: Tensor, kept: Tensor) -> Tensor:
 def coordinate_trimmed_mean(updates: Tensor, kept: Tensor) -> Tensor:
     """For each weight the mean over the clients that kept it, without the smallest and the largest quarter.
 
-    Of n values max(1, n // 4) are left out at each end if n ≥ 3, and none of fewer.
+    Updates that are far too long are left out as a whole. Of n values max(1, n // 4) are left out at each end if
+    n ≥ 3, and none of fewer.
     """
     return _middle(updates, kept, lambda count: torch.where(count < 3, 0, (count // TRIMMED_SHARE).clamp(min=1)))
 
 
 def coordinate_median(updates: Tensor, kept: Tensor) -> Tensor:
-    """For each weight the median over the clients that kept it; of an even number the mean of the middle two."""
+    """For each weight the median over the clients that kept it; of an even number the mean of the middle two.
+
+    Updates that are far too long are left out as a whole.
+    """
     return _middle(updates, kept, lambda count: (count - 1).clamp(min=0) // 2)
 
 
 def _middle(updates: Tensor, kept: Tensor, trim: Callable[[Tensor], Tensor]) -> Tensor:
     """The mean of each weight's values over the clients that kept it, less ``trim(n)`` of the n values at each end."""
-    updates = clipped(updates)
+    lengths = norms(updates)
+    believed = lengths <= DROP_FACTOR * lengths.median()  # at least half of them
+    updates, kept = updates[believed], kept[believed]
     places = torch.arange(len(updates), device=updates.device)[:, None]
     blocks = []
-    for values, there in zip(updates.split(_BLOCK, dim=1), kept.split(_BLOCK, dim=1), strict=True):
+    for values, there in zip(torch.split(updates, _BLOCK, dim=1), torch.split(kept, _BLOCK, dim=1), strict=True):
         count = there.sum(0)
         left_out = trim(count)
         ascending = torch.where(there, values, torch.inf).sort(dim=0).values  # pruned weights come last
