@@ -72,17 +72,22 @@ class Arrivals:
     rejected: list[int] = field(default_factory=list)
     """The answer was refused."""
 
-    def attendance(self, work: Work) -> Attendance:
-        """The modelled cost: everybody who worked pays the planned joules, a client that was offline none."""
+    def attendance(self, work: Work, *, counted: bool) -> Attendance:
+        """The modelled cost: everybody who worked pays the planned joules, a client that was offline none.
+
+        A late client pays in a round that counts, which waited for it. In one that does not count nobody knows whether
+        it worked, and only those pay, and set the seconds, that answered.
+        """
         def marked(clients: Iterable[int]) -> NDArray[np.bool_]:
             result = np.zeros(len(work.selected), dtype=np.bool_)
             result[list(clients)] = True
             return result
 
-        dropped = marked(self.dropped)
-        spent = np.where(dropped, 0.0, 1.0)
-        return Attendance(marked([*self.updates.facts, *self.rejected]), dropped, marked(self.late),
-                          spent * work.compute_j, spent * work.upload_j, spent * work.client_s, work.delay_s)
+        arrived, dropped = marked([*self.updates.facts, *self.rejected]), marked(self.dropped)
+        spent = np.where(dropped, 0.0, 1.0) if counted else arrived.astype(np.float64)
+        client_s = spent * work.client_s
+        return Attendance(arrived, dropped, marked(self.late), spent * work.compute_j, spent * work.upload_j, client_s,
+                          work.delay_s if counted else float(client_s.max()))
 
 
 class NodeClients:
@@ -134,14 +139,15 @@ class NodeClients:
         if len(self._there(selected, online)) < needed:
             return None
         arrivals, measured = self._collect(model, selected, online)
-        outline = account.outline_of(segment, arrivals.attendance(account.work[segment]))
         facts = arrivals.updates.facts
         if len(facts) < needed:
-            reason = f"round {model.round}: {len(facts)} of {needed} needed updates came"
-            account.charge_uncounted(outline, reason)
+            attendance = arrivals.attendance(account.work[segment], counted=False)
+            account.charge_uncounted(attendance, float(account.bits[segment, attendance.arrived].sum()),
+                                     f"round {model.round}: {len(facts)} of {needed} needed updates came")
             self._stop_if_refused(model.round, arrivals, needed)
             return None
         self._refusals = []
+        outline = account.outline_of(segment, arrivals.attendance(account.work[segment], counted=True))
         event = account.book(model.round, outline) | measured
         account.reject(event, sorted(arrivals.rejected))
         update = arrivals.updates.result()

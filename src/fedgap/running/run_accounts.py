@@ -123,11 +123,11 @@ class RunAccounts:
             event["uncounted"], self.uncounted = self.uncounted, []
         return event
 
-    def charge_uncounted(self, outline: RoundOutline, reason: str) -> None:
-        """Charge the ledger with a round that does not count and will be tried again."""
-        self.ledger.book(outline.charge)
-        self.uncounted.append({"reason": reason, "energy_j": outline.charge.energy_j,
-                               "delay_s": outline.charge.delay_s})
+    def charge_uncounted(self, attendance: Attendance, bits: float, reason: str) -> None:
+        """Charge the ledger with a try of a round that does not count; one to which nobody came costs nothing."""
+        charge = Charge.of(attendance, self.broadcast_j if attendance.arrived.any() else 0.0, bits)
+        self.ledger.book(charge)
+        self.uncounted.append({"reason": reason, "energy_j": charge.energy_j, "delay_s": charge.delay_s})
 
     def take_back(self, events: Sequence[Event], reason: str, changed: str) -> None:
         """Note that booked rounds do not count after all; what they cost stays charged."""
