@@ -69,8 +69,9 @@ def _counts(key: str, value: Any) -> tuple[int, ...]:
         raise PacketError(f"{key}: must be a list with one count per class")
     if any(type(count) is not int or count < 0 for count in value):
         raise PacketError(f"{key}: must be whole numbers that are not negative")
-    if not 1 <= sum(value) <= MOST_SAMPLES:
-        raise PacketError(f"{key}: must add up to at least 1 and at most {MOST_SAMPLES:.0e} samples")
+    least = 1 if key == "label_counts" else 0
+    if not least <= sum(value) <= MOST_SAMPLES:
+        raise PacketError(f"{key}: must add up to at least {least} and at most {MOST_SAMPLES:.0e} samples")
     return tuple(value)
 
 

@@ -31,6 +31,8 @@ ROUNDS_TO_NAME = 2
 """No verdict before so many."""
 TOLERANCE = 0.2
 """Share of the samples that may seem to have other labels than claimed, beside what chance explains."""
+MOST_NOISE = 0.3
+"""More than this a client cannot explain by the noise that it says it put on its histogram."""
 MOST_CLASSES = 200
 """Models with more classes are not looked at: estimates would be too rough and take too long."""
 SAMPLES = 512
@@ -115,7 +117,7 @@ class LabelClaims:
         shares = nearest_shares(evidence.matrix, evidence.vector, evidence.claimed)
         samples = evidence.rounds * int(job.batch_size[client])
         chance = 0.5 * float(np.sqrt(2.0 / np.pi * evidence.claimed * (1 - evidence.claimed) / samples).sum())
-        noised = 0.5 * classes * self.noise.get(client, 0.0) / counts.sum()
+        noised = min(MOST_NOISE, 0.5 * classes * self.noise.get(client, 0.0) / counts.sum())
         differing = 0.5 * float(np.abs(shares - evidence.claimed).sum())
         if differing <= TOLERANCE + chance + noised:
             return ""

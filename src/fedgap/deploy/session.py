@@ -148,7 +148,7 @@ class Session:
             clients.begin_again(f"{self._plan_hash} {run_id} taken back", account.job)
 
     def _check_end(self, account: RunAccounts, done: int) -> None:
-        """End as a failure where there is nothing to be proud of."""
+        """Raise an error if the run's end is not a success."""
         if account.progress.diverged:
             raise RunFailedError(account.progress.ended)
         if done == 0:
@@ -183,16 +183,18 @@ class Session:
         """
         wanted = self.nodes if known is None else len(known)
         deadline = time.monotonic() + self.patience.enrol_s
-        while time.monotonic() < deadline and (
-                len(self.profiles) + len(self._refused) < wanted or self._asked or not self.profiles):
-            if len(self.profiles) >= wanted:
-                break
+        while time.monotonic() < deadline and not self._all_answered(wanted):
             self._greet()
             time.sleep(self.patience.poll_s)
         if not self.profiles or (known is None and len(self.profiles) + len(self._refused) < wanted):
             reasons = "; ".join(sorted({item["what"] for item in self._news.items})) or "nothing else was heard"
             raise InputError(f"nodes: {len(self.profiles)} of {wanted} enrolled within {self.patience.enrol_s:g} s "
                              f"({reasons})")
+
+    def _all_answered(self, wanted: int) -> bool:
+        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled."""
+        enrolled = len(self.profiles)
+        return enrolled >= wanted or (enrolled > 0 and enrolled + len(self._refused) >= wanted and not self._asked)
 
     def _greet(self) -> None:
         """Ask new nodes for their profiles, and read those that came."""
@@ -239,5 +241,4 @@ class Session:
         if name in self._names:
             self._clients.admit(self._names[name], node)
         else:
-            self._news.tell(None, f"node {node} ({name!r}) is in no plan of this run")
-            self._refused.add(node)
+            self._refuse(node, "it is in no plan of this run")
