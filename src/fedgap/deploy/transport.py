@@ -87,8 +87,10 @@ class News:
     items: list[dict[str, Any]] = field(default_factory=list)
 
     def tell(self, client: int | None, what: str) -> None:
-        """Note something about a client, or about no client in particular."""
-        self.items.append({"what": what} if client is None else {"client": client, "what": what})
+        """Note something about a client, or about no client in particular; once, however long a pause lasts."""
+        item: dict[str, Any] = {"what": what} if client is None else {"client": client, "what": what}
+        if item not in self.items:
+            self.items.append(item)
 
     def take(self) -> list[dict[str, Any]]:
         """What was noted, which is then forgotten here."""
