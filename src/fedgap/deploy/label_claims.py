@@ -140,4 +140,4 @@ def _on_simplex(values: Floats) -> Floats:
     """The point of the simplex that is nearest to ``values`` (Duchi et al. 2008)."""
     descending: NDArray[np.float64] = np.sort(values)[::-1]
     excess = (np.cumsum(descending) - 1.0) / np.arange(1, len(values) + 1)
-    return np.maximum(values - excess[np.flatnonzero(descending > excess)[-1]], 0.0)
+    return np.asarray(np.maximum(values - excess[np.flatnonzero(descending > excess)[-1]], 0.0))
