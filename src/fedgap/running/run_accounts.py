@@ -172,7 +172,8 @@ class RunAccounts:
         learner = self.job.learner
         rate, key = ((learner.server_rate, "scenario.learning.server.rate") if learner.server.adaptive else
                      (learner.rate, "scenario.learning.rate"))
-        self.progress.judge(self._rules, self.divergence, event, all_rejected=all_rejected, rate=rate, key=key)
+        written = rate / self.recovery.get("rate_factor", 1.0)  # what the experiment has, to which the advice refers
+        self.progress.judge(self._rules, self.divergence, event, all_rejected=all_rejected, rate=written, key=key)
 
     def reject(self, event: Event, clients: Sequence[int]) -> None:
         """Note the clients whose updates of a round were not accepted, if any."""
