@@ -7,7 +7,7 @@ from fedgap.deploy.node import Node
 from fedgap.deploy.node_data import LocalNodeData, NodeSettings
 from fedgap.deploy.packet import Packet
 from fedgap.deploy.session import Session
-from fedgap.deploy.transport import Answer, Patience
+from fedgap.deploy.transport import Answer, Patience, Quorum
 
 FIRST = 100  # node ids are not client numbers
 
@@ -62,7 +62,8 @@ class Fleet:
 
     def session(self, out="run", **options):
         experiment = Experiment.load(self.folder / "experiment.yaml")
-        patience = Patience(round_s=options.pop("round_s", 0.5), enrol_s=options.pop("enrol_s", 0.5), poll_s=0.001)
+        patience = Patience(round_s=options.pop("round_s", 0.5), enrol_s=options.pop("enrol_s", 20.0), poll_s=0.001,
+                            quorum=options.pop("quorum", Quorum()))
         return Session(self.folder / out, experiment, self, nodes=len(self.nodes), patience=patience, **options)
 
 
