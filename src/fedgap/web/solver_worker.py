@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from fedgap.analysis import BudgetGrid, budget_factors, frontier_points
+from fedgap.analysis import BudgetGrid, budget, budget_factors, frontier_points
 from fedgap.config import Scenario
 from fedgap.errors import FedgapError
 from fedgap.planning import PAPER_SCHEMES, Plan, Scheme, plan
@@ -29,7 +29,7 @@ from fedgap.planning.single_selection import best_single_selection
 from fedgap.planning.solve import infeasible, scheme_of
 from fedgap.planning.task import Task
 from fedgap.web.documents import open_scenario
-from fedgap.web.plan_view import brief, drawn
+from fedgap.web.plan_view import brief, drawn, target_view
 
 FACTORS = budget_factors(7, least=0.5)
 """The frontier's grid, as multiples of the budgets in the document; it stays while the sliders move."""
@@ -78,7 +78,13 @@ def slow(job: Event) -> Iterator[Event]:
                "theta": row["theta"], "status": row["status"]}
 
 
-KINDS: dict[str, Callable[[Event], Iterator[Event]]] = {"quick": quick, "slow": slow}
+def least_budgets(job: Event) -> Iterator[Event]:
+    """The least budgets for a target accuracy."""
+    scenario = open_scenario(job["document"], job["overrides"])
+    yield {"stage": "budget", **target_view(budget(scenario, job["accuracy"], confidence=job["confidence"]))}
+
+
+KINDS: dict[str, Callable[[Event], Iterator[Event]]] = {"quick": quick, "slow": slow, "budget": least_budgets}
 
 
 class SolverWorker:
