@@ -28,8 +28,9 @@ from fedgap.files import write_json
 from fedgap.learning.data import Dataset
 from fedgap.learning.partition import Partition
 from fedgap.planning import Plan
-from fedgap.planning import plan as make_plan
 from fedgap.planning.budget_search import BudgetSearch, TargetPlan
+from fedgap.planning.settings import SolverSettings
+from fedgap.planning.solve import planned, scheme_of
 from fedgap.running.forecast_pilot import samples_processed
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
@@ -73,12 +74,12 @@ def answers(scenario: Scenario, target: float) -> Iterator[tuple[str, TargetPlan
             yield kind, point
 
 
-def with_less(scenario: Scenario, point: TargetPlan, kind: str) -> tuple[Scenario, Plan]:
+def with_less(scenario: Scenario, target: float, point: TargetPlan, kind: str) -> tuple[Scenario, Plan]:
     """The best plan with 1/1.3 of the budget that an answer varies (of both, where it varies both)."""
     energy_j = point.energy_j * (1.0 if kind == "least_delay" else LESS)
     delay_s = point.delay_s * (1.0 if kind == "least_energy" else LESS)
     less = scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
-    return less, make_plan(less, scheme="forecast")
+    return less, planned(less, scheme_of("forecast"), SolverSettings(enough=0.005 * (1.0 - target)))
 
 
 def jobs_of(cell: Cell, scenario: Scenario, plan: Plan, seeds: int, dataset: Dataset,
@@ -100,7 +101,7 @@ def make_bundle(cell: Cell, folder: Path, dataset: Dataset, targets: Sequence[fl
     made: list[dict[str, Any]] = []
     for target in targets:
         for kind, point in answers(scenario, target):
-            less, plan = with_less(scenario, point, kind)
+            less, plan = with_less(scenario, target, point, kind)
             own = jobs_of(cell, point.scenario, point.plan, SEEDS, dataset, parts)
             fewer = jobs_of(cell, less, plan, FEWER_SEEDS, dataset, parts) if plan.feasible else {}
             jobs |= own | fewer

@@ -20,7 +20,8 @@ from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.plan import Plan
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
-from fedgap.planning.solve import plan, scheme_of
+from fedgap.planning.settings import SolverSettings
+from fedgap.planning.solve import planned, scheme_of
 from fedgap.planning.task import Task
 from fedgap.theory.forecast import PlanFeatures
 
@@ -32,6 +33,8 @@ _DIGITS = 4
 """Significant digits of the budgets that are answered, rounded up."""
 _ENOUGH = 0.02
 """A plan whose error is at most this share below the target's is not worth a smaller budget."""
+_GAP = 0.005
+"""Share of the target's error by which a plan may miss the best one: closing the gap would take most of the time."""
 _INFEASIBLE = 0.05
 """By how much a draft has to be better where its budgets turned out to carry no plan."""
 _INNER = 0.15
@@ -143,13 +146,14 @@ class BudgetSearch:
         """
         best: TargetPlan | None = None
         x, margin = first, 0.0
+        settings = SolverSettings(enough=_GAP * (1.0 - self.accuracy))
         for _ in range(_ATTEMPTS):
             least = self.least(budgets, x, close=CLOSE if certified else ROUGHLY, margin=margin)
             if least is None:
                 break
             x, (energy_j, delay_s) = least, budgets(least)
             scenario = self.scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
-            answer = plan(scenario, scheme=self._scheme) if certified else self._planned_draft(scenario)
+            answer = planned(scenario, self._scheme, settings) if certified else self._planned_draft(scenario)
             if answer is None or not answer.feasible:
                 margin += _INFEASIBLE
                 continue
@@ -167,7 +171,8 @@ class BudgetSearch:
         draft = self._draft(scenario.budget.energy_j, scenario.budget.delay_s)
         if draft is None:
             return None
-        answer = plan(scenario, scheme=replace(self._scheme, selection=lambda _: draft.selected))
+        answer = planned(scenario, replace(self._scheme, selection=lambda _: draft.selected),
+                         SolverSettings(enough=_GAP * (1.0 - self.accuracy)))
         forecast = None if answer.forecast is None else replace(answer.forecast, least_error=None)
         return replace(answer, forecast=forecast, status="feasible" if answer.feasible else answer.status)
 
