@@ -29,8 +29,6 @@ from fedgap.learning.data import Dataset
 from fedgap.learning.partition import Partition
 from fedgap.planning import Plan
 from fedgap.planning.budget_search import BudgetSearch, TargetPlan
-from fedgap.planning.settings import SolverSettings
-from fedgap.planning.solve import planned, scheme_of
 from fedgap.running.forecast_pilot import samples_processed
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
@@ -69,17 +67,16 @@ def answers(scenario: Scenario, target: float) -> Iterator[tuple[str, TargetPlan
     """The answers of ``fedgap budget`` for a target: both budgets in proportion, least joules, least seconds."""
     search = BudgetSearch(scenario, target, CONFIDENCE)
     for kind, (budgets, first) in varied_budgets(scenario.budget).items():
-        point = search.answer(budgets, first)
+        point = search.answer(budgets, first, certified=False)  # budgets as with a certificate, to within 1 %
         if point is not None:
             yield kind, point
 
 
-def with_less(scenario: Scenario, target: float, point: TargetPlan, kind: str) -> tuple[Scenario, Plan]:
+def with_less(scenario: Scenario, target: float, point: TargetPlan, kind: str) -> TargetPlan | None:
     """The best plan with 1/1.3 of the budget that an answer varies (of both, where it varies both)."""
     energy_j = point.energy_j * (1.0 if kind == "least_delay" else LESS)
     delay_s = point.delay_s * (1.0 if kind == "least_energy" else LESS)
-    less = scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
-    return less, planned(less, scheme_of("forecast"), SolverSettings(enough=0.005 * (1.0 - target)))
+    return BudgetSearch(scenario, target, CONFIDENCE).plan_within(energy_j, delay_s)
 
 
 def jobs_of(cell: Cell, scenario: Scenario, plan: Plan, seeds: int, dataset: Dataset,
@@ -101,9 +98,9 @@ def make_bundle(cell: Cell, folder: Path, dataset: Dataset, targets: Sequence[fl
     made: list[dict[str, Any]] = []
     for target in targets:
         for kind, point in answers(scenario, target):
-            less, plan = with_less(scenario, target, point, kind)
+            less = with_less(scenario, target, point, kind)
             own = jobs_of(cell, point.scenario, point.plan, SEEDS, dataset, parts)
-            fewer = jobs_of(cell, less, plan, FEWER_SEEDS, dataset, parts) if plan.feasible else {}
+            fewer = {} if less is None else jobs_of(cell, less.scenario, less.plan, FEWER_SEEDS, dataset, parts)
             jobs |= own | fewer
             assert point.plan.forecast is not None
             made.append({"cell": cell.name, "target": target, "kind": kind, "energy_j": point.energy_j,

@@ -136,45 +136,53 @@ class BudgetSearch:
         return next(high for low, high in _brackets(excess, first) if high / low <= 1.0 + close)
 
     def answer(self, budgets: Budgets, first: float, *, certified: bool = True) -> TargetPlan | None:
-        """The least budgets whose plan reaches the target, with that plan; None where none do.
+        """The least budgets for which a plan reaches the target, with that plan; None where none do.
 
-        A plan may be better than its draft, because its rounds may have different clients, or worse, because its first
-        round may have to be unpruned. By that much drafts are then asked for less, or more.
+        A plan may be worse than its draft, because its first round has to be unpruned and rounds are whole. By that much
+        drafts are then asked for more.
 
-        :param certified: whether all selections are searched, with a certificate; otherwise the draft's clients take
-            part in all rounds, and the first plan that reaches the target is taken.
+        :param certified: whether the plan at the answer is solved over all selections, with a certificate. Until then,
+            and otherwise, the draft's clients take part in all rounds.
         """
         best: TargetPlan | None = None
         x, margin = first, 0.0
-        settings = SolverSettings(enough=_GAP * (1.0 - self.accuracy))
         for _ in range(_ATTEMPTS):
             least = self.least(budgets, x, close=CLOSE if certified else ROUGHLY, margin=margin)
             if least is None:
                 break
             x, (energy_j, delay_s) = least, budgets(least)
-            scenario = self.scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
-            answer = planned(scenario, self._scheme, settings) if certified else self._planned_draft(scenario)
-            if answer is None or not answer.feasible:
-                margin += _INFEASIBLE
-                continue
-            surely = self.fitted.surely(plan_features(Problem.of(scenario), answer.segments), self.confidence)
-            short = log((1.0 - surely) / (1.0 - self.accuracy))
-            if short <= 0.0 and (best is None or energy_j * delay_s < best.energy_j * best.delay_s):
-                best = TargetPlan(scenario, answer, surely)
+            point = self.plan_within(energy_j, delay_s)
+            short = inf if point is None else log((1.0 - point.surely) / (1.0 - self.accuracy))
+            if point is not None and short <= 0.0 and (best is None or energy_j * delay_s < best.energy_j * best.delay_s):
+                best = point
             if -_ENOUGH <= short <= 0.0 or (best is not None and not certified):
                 break
-            margin += short + 0.25 * _ENOUGH
+            margin += min(short + 0.25 * _ENOUGH, _INFEASIBLE)
+        if best is not None and certified:
+            better = self._planned(best.scenario, self._scheme)
+            best = better if better is not None and better.surely >= best.surely else best
         return best
 
-    def _planned_draft(self, scenario: Scenario) -> Plan | None:
-        """The best plan in which the draft's clients take part in all rounds."""
-        draft = self._draft(scenario.budget.energy_j, scenario.budget.delay_s)
+    def plan_within(self, energy_j: float, delay_s: float) -> TargetPlan | None:
+        """The best plan in which the draft's clients take part in all rounds; None where none fits."""
+        draft = self._draft(energy_j, delay_s)
         if draft is None:
             return None
-        answer = planned(scenario, replace(self._scheme, selection=lambda _: draft.selected),
-                         SolverSettings(enough=_GAP * (1.0 - self.accuracy)))
-        forecast = None if answer.forecast is None else replace(answer.forecast, least_error=None)
-        return replace(answer, forecast=forecast, status="feasible" if answer.feasible else answer.status)
+        scenario = self.scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
+        point = self._planned(scenario, replace(self._scheme, selection=lambda _: draft.selected))
+        if point is None:
+            return None
+        forecast = point.plan.forecast
+        assert forecast is not None
+        # Its certificate covers this one selection only.
+        return replace(point, plan=replace(point.plan, status="feasible", forecast=replace(forecast, least_error=None)))
+
+    def _planned(self, scenario: Scenario, scheme: Scheme) -> TargetPlan | None:
+        answer = planned(scenario, scheme, SolverSettings(enough=_GAP * (1.0 - self.accuracy)))
+        if not answer.feasible:
+            return None
+        features = plan_features(Problem.of(scenario), answer.segments)
+        return TargetPlan(scenario, answer, self.fitted.surely(features, self.confidence))
 
 
 def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[float, float]:

@@ -199,16 +199,16 @@ function drawForecast(tested, xt, line, across, margin) {
   const at = (rows) => rows.map((one) => one.round + 1), last = right.at(-1)?.forecast, end = info.rounds_planned ?? Math.max(1, rounds.length);
   $("chart-forecast").parentElement.hidden = !planned && !right.length;
   if ($("chart-forecast").parentElement.hidden) return;
-  const band = (xs, low, high, name, colour) => [line(xs, low, "", colour, { line: { width: 0 }, hoverinfo: "skip", showlegend: false }),
-    line(xs, high, name, colour, { line: { width: 0 }, fill: "tonexty", fillcolor: `${colour}33`, hoverinfo: "skip" })];
+  const band = (xs, low, high, colour) => [line(xs, low, "", colour, { line: { width: 0 }, hoverinfo: "skip", showlegend: false }),
+    line(xs, high, "", colour, { line: { width: 0 }, fill: "tonexty", fillcolor: `${colour}33`, hoverinfo: "skip", showlegend: false })];
   const level = (value) => [100 * value, 100 * value], percents = (rows, key) => rows.map((one) => 100 * one.forecast[key]);
   const traces = [];
   if (planned) {
-    if (planned.low !== null) traces.push(...band([0, end], level(planned.low), level(planned.high), `planned, ${percent(planned.confidence, 0)} interval`, blue));
+    if (planned.low !== null) traces.push(...band([0, end], level(planned.low), level(planned.high), blue));
     traces.push(line([0, end], level(planned.accuracy), "planned", blue, { line: { color: blue, width: 2, dash: "dash" } }));
   }
   if (right.length) {
-    traces.push(...band(at(right), percents(right, "low"), percents(right, "high"), "corrected, interval", green));
+    traces.push(...band(at(right), percents(right, "low"), percents(right, "high"), green));
     traces.push(line(at(right), percents(right, "accuracy"), "corrected", green, { mode: "lines+markers", marker: { size: 5 } }));
   }
   traces.push(line(xt, tested.map((one) => 100 * one.test_accuracy), "test set", orange, { mode: "lines+markers", marker: { size: 5 } }));
@@ -216,5 +216,6 @@ function drawForecast(tested, xt, line, across, margin) {
   const lows = [planned?.low ?? planned?.accuracy, ...right.map((one) => one.forecast.low)].filter((value) => value != null), bottom = Math.max(0, 100 * Math.min(...lows) - 12);
   draw($("chart-forecast"), traces, { xaxis: across, yaxis: axis("%", { range: [bottom, 100.5] }), showlegend: true, margin: { ...margin, t: 44 } },
     `${planned ? `Planned: ${percent(planned.accuracy, 2)}. ` : ""}${last ? `Corrected by what the run has shown: ${percent(last.accuracy, 2)}, between ${percent(last.low, 2)} and ${percent(last.high, 2)}. ` : ""}Measured: ${percent(tested.at(-1)?.test_accuracy, 2)}.`);
-  $("forecast-note").textContent = (planned ? `Forecast: ${planned.origin}. ` : "") + (right.length ? "" : "Without validation samples (data.validation) and a forecast in the scenario it is not corrected during the run.");
+  const sure = planned?.confidence ?? last?.confidence;
+  $("forecast-note").textContent = (sure ? `Shaded: where the accuracy lies with ${percent(sure, 0)} confidence. ` : "") + (planned ? `Forecast: ${planned.origin}. ` : "") + (right.length ? "" : "Without validation samples (data.validation) and a forecast in the scenario it is not corrected during the run.");
 }
