@@ -1,5 +1,7 @@
 """The least budgets for a target accuracy, against brute force over a fine grid of budgets."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -72,7 +74,7 @@ def test_the_frontier_trades_seconds_for_joules(scenario):
     frontier = fedgap.budget(scenario, 0.86, points=4).frontier
     assert len(frontier) == 4
     assert all(a.delay_s < b.delay_s and a.energy_j > b.energy_j * 0.98
-               for a, b in zip(frontier, frontier[1:], strict=False))
+               for a, b in itertools.pairwise(frontier))
     assert all(point.surely >= 0.86 for point in frontier)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedgap.config import Budget, Scenario
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.planning.budget_search import AMPLE, BudgetSearch, Budgets, TargetPlan, rounded_up
+from fedgap.planning.budget_search import AMPLE, Budgets, BudgetSearch, TargetPlan, rounded_up
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 

@@ -137,7 +137,8 @@ class Frontier(Printable):
         delays, energies = self._axes()
         caption = "[θ] the scenario's own; * off the Pareto front: smaller budgets do as well; ∞ no plan fits"
         if len(delays) > WIDEST:
-            table = Sheet("What other budgets buy", "energy budget", "delay budget", "θ", "forecast", "energy used", "delay used",
+            table = Sheet("What other budgets buy", "energy budget", "delay budget", "θ", "forecast",
+                          "energy used", "delay used",
                           caption=caption)
             for point in self.points:
                 used = [f"{point.used[0]:.4g} J", f"{point.used[1]:.4g} s"] if point.used else ["–", "–"]
@@ -155,7 +156,10 @@ class Frontier(Printable):
         return [table, forecast]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """θ and the forecast accuracy over both budgets; nothing is drawn for budgets that carry no plan. Saved where a path is given."""
+        """θ and the forecast accuracy over both budgets; saved where a path is given.
+
+        Nothing is drawn for budgets that carry no plan.
+        """
         from fedgap.analysis.pictures import draw_frontier
         from fedgap.report.figures import save_figure
 

@@ -66,7 +66,8 @@ def draw_frontier(
     """How far θ is above the grid's lowest, in per cent and logarithmic, because it spans orders of magnitude.
 
     Left: against the delay budget, one line per energy budget, as steps: between two budgets the smaller one's plan is
-    what is known to be possible. Middle: one cell per pair of budgets. Right: the forecast accuracy. Nothing is drawn where there is no plan.
+    what is known to be possible. Middle: one cell per pair of budgets. Right: the forecast accuracy. Nothing is drawn
+    where there is no plan.
 
     :param theta: shape (energies, delays), NaN where there is no plan;
     :param energy_j: :param delay_s: the scenario's own budgets, which get a star where the grid has them;

@@ -64,8 +64,8 @@ class Comparison(Printable):
         table = Sheet(
             f"Schemes side by side: {self.rounds:,} rounds, {self.energy_budget_j:g} J, {self.delay_budget_s:g} s",
             "scheme", "rounds", *(name for name, _ in TERMS.values()), "θ", "gap", "forecast", "energy", "delay",
-            caption="θ = ∞ where the budgets do not carry all rounds. gap: to the certified bound, as a share of θ − α. "
-                    f"forecast: accuracy on the test set ({self.origin})",
+            caption="θ = ∞ where the budgets do not carry all rounds. gap: to the certified bound, as a share of θ − α."
+                    f" forecast: accuracy on the test set ({self.origin})",
         )
         for answer in self.plans:
             if not answer.feasible:

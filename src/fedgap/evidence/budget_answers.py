@@ -122,8 +122,9 @@ def judge(made: Sequence[dict[str, Any]], store: Store) -> dict[str, Any]:
     own = {position: reached(answer, "runs") for position, answer in enumerate(made)}
     less = {position: reached(answer, "runs_with_less") for position, answer in enumerate(made)}
     trained = [hits for hits in own.values() if hits]
+    runs = [hit for hits in trained for hit in hits]
     return {"answers": len(made), "answers_trained": len(trained),
-            "runs": sum(map(len, trained)), "runs_reached": float(np.mean(sum(trained, []))) if trained else None,
+            "runs": len(runs), "runs_reached": float(np.mean(runs)) if runs else None,
             "thrifty": float(np.mean([np.mean(hits) < 0.5 for hits in less.values() if hits] or [np.nan])),
             "rows": [answer | {"reached": float(np.mean(own[n])) if own[n] else None,
                                "reached_with_less": float(np.mean(less[n])) if less[n] else None}

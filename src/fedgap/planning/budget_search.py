@@ -138,8 +138,8 @@ class BudgetSearch:
     def answer(self, budgets: Budgets, first: float, *, certified: bool = True) -> TargetPlan | None:
         """The least budgets for which a plan reaches the target, with that plan; None where none do.
 
-        A plan may be worse than its draft, because its first round has to be unpruned and rounds are whole. By that much
-        drafts are then asked for more.
+        A plan may be worse than its draft, because its first round has to be unpruned and rounds are whole. By that
+        much drafts are then asked for more.
 
         :param certified: whether the plan at the answer is solved over all selections, with a certificate. Until then,
             and otherwise, the draft's clients take part in all rounds.
@@ -153,7 +153,7 @@ class BudgetSearch:
             x, (energy_j, delay_s) = least, budgets(least)
             point = self.plan_within(energy_j, delay_s)
             short = inf if point is None else log((1.0 - point.surely) / (1.0 - self.accuracy))
-            if point is not None and short <= 0.0 and (best is None or energy_j * delay_s < best.energy_j * best.delay_s):
+            if short <= 0.0 and (best is None or energy_j * delay_s < best.energy_j * best.delay_s):
                 best = point
             if -_ENOUGH <= short <= 0.0 or (best is not None and not certified):
                 break
@@ -186,7 +186,7 @@ class BudgetSearch:
 
 
 def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[float, float]:
-    """Multiples of both budgets, from the least that carry a plan of the scheme to where more hardly helps; 1 is inside.
+    """Multiples of both budgets: from the least that carry a plan of the scheme to where more hardly helps, around 1.
 
     More hardly helps where the forecast error is within :data:`_SATURATED` of that with any budgets.
     """
@@ -198,7 +198,8 @@ def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[flo
             problem, energy_j=multiple * problem.energy_j, delay_s=multiple * problem.delay_s)))
 
     def first(good: Callable[[float], bool], close: float) -> float:
-        signed = (lambda multiple: -1.0 if good(multiple) else 1.0)
+        def signed(multiple):
+            return (-1.0 if good(multiple) else 1.0)
         return next(high for low, high in _brackets(signed, 1.0) if high / low <= close)
 
     most = 1.0

@@ -113,7 +113,8 @@ class Runs:
             "energy_budget_j": _inner(scenario, "budget", "energy_j"),
             "delay_budget_s": _inner(scenario, "budget", "delay_s"),
             "train_loss": last.get("train_loss"), "test_loss": evaluated.get("test_loss"),
-            "test_accuracy": evaluated.get("test_accuracy"), "theta": plan.get("theta"), "forecast": plan.get("forecast"),
+            "test_accuracy": evaluated.get("test_accuracy"), "theta": plan.get("theta"),
+            "forecast": plan.get("forecast"),
             "best_test_accuracy": summary.get("best_test_accuracy"),
             "clients": [client.get("name") or f"client {n}" for n, client in enumerate(scenario.get("clients") or [])],
         }  # fmt: skip

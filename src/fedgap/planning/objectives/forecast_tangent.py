@@ -19,8 +19,8 @@ from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.objective import AdditiveStatements, ConvexLabels, PooledLabels
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
-from fedgap.theory.drawn_labels import DrawnLabels
 from fedgap.theory.built_in_forecasts import BUILT_IN
+from fedgap.theory.drawn_labels import DrawnLabels
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import FixedRounds, PlanFeatures
 
