@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,13 +169,18 @@ def budget(
     check_target(accuracy, confidence)
     report = done or (lambda: None)
     search = BudgetSearch(scenario, accuracy, confidence)
+    return replace(least_budgets(search, report), frontier=tuple(target_frontier(search, points, report)))
+
+
+def least_budgets(search: BudgetSearch, done: Callable[[], None] = lambda: None) -> AccuracyBudget:
+    """The three answers, without a frontier; see :func:`budget`."""
     _check_reachable(search)
-    answers = {key: _answer(search, *varied_budgets(scenario.budget)[key], report) for key in ANSWERS}
+    own = search.scenario.budget
+    answers = {key: _answer(search, *varied_budgets(own)[key], done) for key in ANSWERS}
     if answers["both"] is None:
-        raise InfeasibleError(f"accuracy: no plan reaches {accuracy:g} with {confidence:g} confidence, although its "
-                              "draft does; lower one of them a little")
-    frontier = _frontier(search, points, report) if points else ()
-    return AccuracyBudget(accuracy, confidence, scenario.budget, search.fitted.origin, answers, frontier)
+        raise InfeasibleError(f"accuracy: no plan reaches {search.accuracy:g} with {search.confidence:g} confidence, "
+                              "although its draft does; lower one of them a little")
+    return AccuracyBudget(search.accuracy, search.confidence, own, search.fitted.origin, answers, ())
 
 
 def check_target(accuracy: float, confidence: float, prefix: str = "") -> None:
@@ -228,8 +233,11 @@ def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable
     return BudgetAnswer(point, (ends[0], ends[1]))
 
 
-def _frontier(search: BudgetSearch, points: int, done: Callable[[], None]) -> tuple[TargetPlan, ...]:
+def target_frontier(search: BudgetSearch, points: int = POINTS,
+                    done: Callable[[], None] = lambda: None) -> Iterator[TargetPlan]:
     """Pairs from where hardly more joules save seconds to where hardly more seconds save joules, by rising seconds."""
+    if not points:
+        return
     budget = search.scenario.budget
     fastest = search.least(lambda x: (AMPLE * budget.energy_j, x), budget.delay_s)
     thriftiest = search.least(lambda x: (x, AMPLE * budget.delay_s), budget.energy_j)
@@ -237,15 +245,15 @@ def _frontier(search: BudgetSearch, points: int, done: Callable[[], None]) -> tu
     assert thriftiest is not None
     slowest = search.least(lambda x: (ENDS * thriftiest, x), budget.delay_s)
     done()
-    found: list[TargetPlan] = []
+    joules = budget.energy_j
     seconds: Sequence[float] = np.geomspace(ENDS * fastest, max(slowest or 0.0, ENDS * ENDS * fastest), points).tolist()
     for delay_s in map(rounded_up, seconds):
 
         def budgets(x: float, delay_s: float = delay_s) -> tuple[float, float]:
             return rounded_up(x), delay_s
 
-        point = search.answer(budgets, found[-1].energy_j if found else budget.energy_j, certified=False)
+        point = search.answer(budgets, joules, certified=False)
         done()
         if point is not None:
-            found.append(point)
-    return tuple(found)
+            joules = point.energy_j
+            yield point

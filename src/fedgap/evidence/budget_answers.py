@@ -140,14 +140,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cells", default=",".join(map(str, range(len(CELLS)))))
     parser.add_argument("--records", type=Path, default=None)
     given = parser.parse_args(arguments)
-    chosen = [int(number) for number in given.cells.split(",")]
     if given.records is not None:
-        made = [answer for number in chosen
-                for answer in json.loads((given.folder / str(number) / "answers.json").read_text(encoding="utf-8"))]
+        made = [answer for path in sorted(given.folder.glob("*/answers.json"))
+                for answer in json.loads(path.read_text(encoding="utf-8"))]
         print(json.dumps(judge(made, Store(given.records)), indent=1, ensure_ascii=False))
         return 0
     dataset = open_data(CELLS[0].load().data.model_dump(exclude_none=True), given.data)
-    for number in chosen:
+    for number in map(int, given.cells.split(",")):
         print(f"{CELLS[number].name}: {make_bundle(CELLS[number], given.folder / str(number), dataset)}", flush=True)
     return 0
 

@@ -157,7 +157,7 @@ class BudgetSearch:
                 best = point
             if -_ENOUGH <= short <= 0.0 or (best is not None and not certified):
                 break
-            margin += min(short + 0.25 * _ENOUGH, _INFEASIBLE)
+            margin += _INFEASIBLE if point is None else short + 0.25 * _ENOUGH
         if best is not None and certified:
             better = self._planned(best.scenario, self._scheme)
             best = better if better is not None and better.surely >= best.surely else best

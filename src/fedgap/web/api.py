@@ -178,7 +178,8 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
     @app.post("/api/budget", response_class=StreamingResponse, responses={
         200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}})
     async def budget(request: BudgetRequest) -> StreamingResponse:
-        """The least joules and seconds for an accuracy: JSON objects, one per line, with a ``stage``: budget, failed.
+        """The least joules and seconds for an accuracy: JSON objects, one per line, with a ``stage``: budget (the
+        answers), budget_point (of the frontier, one by one), failed.
 
         Closing the connection stops the search.
         """

@@ -34,17 +34,18 @@ def brief(plan: Plan) -> dict[str, Any]:
 
 def target_view(answer: AccuracyBudget) -> dict[str, Any]:
     """The budgets for a target accuracy, with what the page shows of their plans."""
-    def point(one: TargetPlan) -> dict[str, Any]:
-        return {"energy_j": one.energy_j, "delay_s": one.delay_s, "surely": one.surely, "plan": brief(one.plan)}
-
     return {
         "accuracy": answer.accuracy, "confidence": answer.confidence, "sentence": answer.sentence,
         "warnings": answer.warnings, "origin": answer.origin,
         "budget": {"energy_j": answer.budget.energy_j, "delay_s": answer.budget.delay_s},
-        "answers": {key: None if one is None else point(one.point) | {"interval": one.interval}
+        "answers": {key: None if one is None else point_view(one.point) | {"interval": one.interval}
                     for key, one in answer.answers.items()},
-        "frontier": [point(one) for one in answer.frontier],
     }
+
+
+def point_view(one: TargetPlan) -> dict[str, Any]:
+    """A pair of budgets that suffices."""
+    return {"energy_j": one.energy_j, "delay_s": one.delay_s, "surely": one.surely, "plan": brief(one.plan)}
 
 
 def _cost(cost: SegmentCost) -> dict[str, Any]:

@@ -30,13 +30,17 @@ async function find() {
     const body = { ...source(), accuracy: Number($("budget-accuracy").value) / 100, confidence: Number($("budget-confidence").value) / 100 };
     await stream("/api/budget", body, own.signal, (event) => {
       if (event.stage === "budget") {
-        answer = event;
-        badge($("budget-stage"), "found", "good");
+        answer = { ...event, frontier: [] };
+        badge($("budget-stage"), "frontier pending", "pending");
+        show();
+      } else if (event.stage === "budget_point") {
+        answer.frontier.push(event);
         show();
       } else if (event.stage === "failed") {
         refuse(event.message);
       }
     });
+    if (current === own && answer && !$("budget-error").textContent) badge($("budget-stage"), "found", "good");
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;
@@ -46,9 +50,10 @@ async function find() {
 }
 
 function refuse(message) {
-  answer = null;
-  $("budget-result").hidden = true;
-  badge($("budget-stage"), "no answer", "bad");
+  const some = current && $("budget-stage").textContent === "frontier pending";  // the answers stay, without the rest
+  if (!some) answer = null;
+  $("budget-result").hidden = !some;
+  badge($("budget-stage"), some ? "frontier incomplete" : "no answer", "bad");
   $("budget-error").textContent = message;
 }
 
