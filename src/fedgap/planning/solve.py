@@ -59,7 +59,7 @@ def plan(
     """
     chosen = scheme_of(usual_scheme(scenario) if scheme is None else scheme, objective, selection)
     shorten = chosen is not PAPER_SCHEMES["proposed"] if shorten is None else shorten
-    return _planned(scenario, chosen, SolverSettings(solver, horizon, shorten, options, progress))
+    return planned(scenario, chosen, SolverSettings(solver, horizon, shorten, options, progress))
 
 
 def usual_scheme(scenario: Scenario) -> str:
@@ -91,7 +91,8 @@ def _name_of(value: Any) -> str:
     return str(value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)).split(":")[-1]
 
 
-def _planned(scenario: Scenario, scheme: Scheme, settings: SolverSettings) -> Plan:
+def planned(scenario: Scenario, scheme: Scheme, settings: SolverSettings) -> Plan:
+    """The plan of a scenario by a scheme; see :func:`plan`."""
     started = time.perf_counter()
     if settings.solver not in SOLVERS:
         raise InputError(f"solver: must be one of {', '.join(SOLVERS)}; got {settings.solver!r}")
