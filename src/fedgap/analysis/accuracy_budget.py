@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-POINTS = 7
+POINTS = 5
 """Points of the frontier."""
 ENDS = 1.05
 """The frontier ends where one budget is this multiple of the least that suffices with any amount of the other."""

@@ -21,7 +21,7 @@ def budget(
     *,
     accuracy: Annotated[float, typer.Option(help="The target on the test set, such as 0.95.")],
     confidence: Annotated[float, typer.Option(help="The probability with which a run is to reach it.")] = 0.9,
-    points: Annotated[int, typer.Option(min=0, max=50, help="Pairs of budgets on the frontier.")] = 7,
+    points: Annotated[int, typer.Option(min=0, max=50, help="Pairs of budgets on the frontier.")] = 5,
     out: Annotated[Path | None, typer.Option(
         metavar="FOLDER", help="Write each plan here (NAME.json) with its scenario (NAME.yaml).",
         show_default=False)] = None,

@@ -35,13 +35,15 @@ _ENOUGH = 0.02
 """A plan whose error is at most this share below the target's is not worth a smaller budget."""
 _GAP = 0.005
 """Share of the target's error by which a plan may miss the best one: closing the gap would take most of the time."""
+_RAISE = 0.002
+"""Share by which a budget is raised at least where its plan missed the target; doubled with every attempt."""
 _INFEASIBLE = 0.05
 """By how much a draft has to be better where its budgets turned out to carry no plan."""
 _INNER = 0.15
 """The next trial lies this share of the bracket away from its ends at least."""
 _STRIDE = 3.0
 """Factor by which a budget is changed until the target is first missed, or reached."""
-_ATTEMPTS = 4
+_ATTEMPTS = 7
 _SATURATED, _COARSE, _WIDE = 0.03, 1.2, 2.0
 """Of the range of budgets that is interesting: the share of the error that more would still win, how closely its end is
 found, and the least ratio of its ends."""
@@ -145,18 +147,20 @@ class BudgetSearch:
             and otherwise, the draft's clients take part in all rounds.
         """
         best: TargetPlan | None = None
-        x, margin = first, 0.0
-        for _ in range(_ATTEMPTS):
+        x, margin, missed = first, 0.0, 0.0
+        for attempt in range(_ATTEMPTS):
             least = self.least(budgets, x, close=CLOSE if certified else ROUGHLY, margin=margin)
             if least is None:
                 break
-            x, (energy_j, delay_s) = least, budgets(least)
+            x = max(least, missed * (1.0 + _RAISE * 2.0**attempt))  # whole rounds make the error jump
+            energy_j, delay_s = budgets(x)
             point = self.plan_within(energy_j, delay_s)
             short = inf if point is None else log((1.0 - point.surely) / (1.0 - self.accuracy))
             if short <= 0.0 and (best is None or energy_j * delay_s < best.energy_j * best.delay_s):
                 best = point
-            if -_ENOUGH <= short <= 0.0 or (best is not None and not certified):
+            if -_ENOUGH <= short <= 0.0 or (best is not None and (missed or not certified)):
                 break
+            missed = max(missed, x) if short > 0.0 else missed
             margin += _INFEASIBLE if point is None else short + 0.25 * _ENOUGH
         if best is not None and certified:
             better = self._planned(best.scenario, self._scheme)
@@ -198,8 +202,9 @@ def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[flo
             problem, energy_j=multiple * problem.energy_j, delay_s=multiple * problem.delay_s)))
 
     def first(good: Callable[[float], bool], close: float) -> float:
-        def signed(multiple):
-            return (-1.0 if good(multiple) else 1.0)
+        def signed(multiple: float) -> float:
+            return -1.0 if good(multiple) else 1.0
+
         return next(high for low, high in _brackets(signed, 1.0) if high / low <= close)
 
     most = 1.0
