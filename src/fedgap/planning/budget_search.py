@@ -198,8 +198,9 @@ def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[flo
             problem, energy_j=multiple * problem.energy_j, delay_s=multiple * problem.delay_s)))
 
     def first(good: Callable[[float], bool], close: float) -> float:
-        def signed(multiple):
-            return (-1.0 if good(multiple) else 1.0)
+        def signed(multiple: float) -> float:
+            return -1.0 if good(multiple) else 1.0
+
         return next(high for low, high in _brackets(signed, 1.0) if high / low <= close)
 
     most = 1.0
