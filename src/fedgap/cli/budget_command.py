@@ -61,7 +61,9 @@ def budget(
     if picture is not None:
         typer.echo(f"\nThe picture is in {picture}.")
     if out is not None:
-        budgets = [f"budget.{key}={getattr(answer.answers['both'].point, key)!r}" for key in ("energy_j", "delay_s")]
+        both = answer.answers["both"]
+        assert both is not None  # or the search would have ended with an error
+        budgets = [f"budget.{key}={getattr(both.point, key)!r}" for key in ("energy_j", "delay_s")]
         words = [*begin, *budgets] if begin else ["EXPERIMENT", f"scenario={out / 'both.yaml'}"]
         typer.echo(f"\nPlans and scenarios are in {out}: {', '.join(names)}. Train with: "
                    f"{shlex.join(['fedgap', 'train', *words, '--plan', str(out / 'both.json')])}")

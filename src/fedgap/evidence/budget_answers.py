@@ -42,7 +42,7 @@ LESS = 1.0 / 1.3
 
 
 @dataclass(frozen=True)
-class Cell:
+class BudgetCell:
     """A fleet and a σ."""
 
     name: str
@@ -59,8 +59,8 @@ class Cell:
 _PAPER = ("budget.energy_j=125.0", "budget.delay_s=75.0", "scenario.forecast.like=lenet5-mnist")
 _CITY = ("scenario=city", "scenario.model.gradient_bits=1421632", "scenario.model.flops_per_sample=1.69e6",
          "budget.energy_j=50.0", "budget.delay_s=60.0", "scenario.forecast.like=lenet5-mnist-city")
-CELLS = (Cell("paper, σ = 0.3", 0.3, _PAPER), Cell("paper, σ = 5", 5.0, _PAPER),
-         Cell("city, σ = 0.3", 0.3, _CITY), Cell("city, σ = 1", 1.0, _CITY))
+CELLS = (BudgetCell("paper, σ = 0.3", 0.3, _PAPER), BudgetCell("paper, σ = 5", 5.0, _PAPER),
+         BudgetCell("city, σ = 0.3", 0.3, _CITY), BudgetCell("city, σ = 1", 1.0, _CITY))
 
 
 def answers(scenario: Scenario, target: float) -> Iterator[tuple[str, TargetPlan]]:
@@ -79,7 +79,7 @@ def with_less(scenario: Scenario, target: float, point: TargetPlan, kind: str) -
     return BudgetSearch(scenario, target, CONFIDENCE).plan_within(energy_j, delay_s)
 
 
-def jobs_of(cell: Cell, scenario: Scenario, plan: Plan, seeds: int, dataset: Dataset,
+def jobs_of(cell: BudgetCell, scenario: Scenario, plan: Plan, seeds: int, dataset: Dataset,
             parts: Partition) -> dict[str, Job]:
     """The plan's runs: one federation, whose training differs in the seed of models and batches."""
     budgets = (f"budget.energy_j={scenario.budget.energy_j!r}", f"budget.delay_s={scenario.budget.delay_s!r}")
@@ -91,7 +91,7 @@ def jobs_of(cell: Cell, scenario: Scenario, plan: Plan, seeds: int, dataset: Dat
     return jobs
 
 
-def make_bundle(cell: Cell, folder: Path, dataset: Dataset, targets: Sequence[float] = TARGETS) -> dict[str, int]:
+def make_bundle(cell: BudgetCell, folder: Path, dataset: Dataset, targets: Sequence[float] = TARGETS) -> dict[str, int]:
     """Write the cell's answers and their runs; return the numbers of runs and samples."""
     _, parts, scenario = divide(cell.load(f"seed={cell.partition_seed}"), dataset)
     jobs: dict[str, Job] = {}
@@ -125,7 +125,7 @@ def judge(made: Sequence[dict[str, Any]], store: Store) -> dict[str, Any]:
     runs = [hit for hits in trained for hit in hits]
     return {"answers": len(made), "answers_trained": len(trained),
             "runs": len(runs), "runs_reached": float(np.mean(runs)) if runs else None,
-            "thrifty": float(np.mean([np.mean(hits) < 0.5 for hits in less.values() if hits] or [np.nan])),
+            "thrifty": float(np.mean([float(np.mean(hits) < 0.5) for hits in less.values() if hits] or [np.nan])),
             "rows": [answer | {"reached": float(np.mean(own[n])) if own[n] else None,
                                "reached_with_less": float(np.mean(less[n])) if less[n] else None}
                      for n, answer in enumerate(made)]}
