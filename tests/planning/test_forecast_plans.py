@@ -21,8 +21,9 @@ from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
+from fedgap.theory.built_in_forecasts import BUILT_IN
 from fedgap.theory.drawn_labels import DrawnLabels
-from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
+from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.label_matching import match_labels
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
