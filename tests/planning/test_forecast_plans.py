@@ -17,6 +17,7 @@ from fedgap.planning.oracles import oracle as oracles
 from fedgap.planning.oracles.enumerate import Enumeration, all_selections
 from fedgap.planning.oracles.label_bound import LabelBound
 from fedgap.planning.plan import Segment
+from fedgap.planning.plan_forecast import PlanForecast
 from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.solve import scheme_of
@@ -242,3 +243,17 @@ def test_wrong_weights_are_named(override, message):
     with pytest.raises(InputError) as caught:
         city(3, *weights, override)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("overrides", "warned"), [
+    (["mode=practical"], False), (["mode=repaired"], True), (["mode=practical", "learning.schedule=constant"], True),
+    (["mode=repaired", "forecast.like=lenet5-mnist"], True),
+    (["mode=repaired", *(f"forecast.{name}={value}" for name, value in WEIGHTS.items())], False),
+])
+def test_a_built_in_forecast_warns_where_the_learner_is_not_the_one_it_was_fitted_to(overrides, warned):
+    scenario = Scenario.load("paper-mnist", overrides)
+    problem = Problem.of(scenario)
+    everybody = segment(100, [1] * scenario.size, [0.0] * scenario.size)
+    forecast = PlanForecast.of(scenario.fitted_forecast(), plan_features(problem, [everybody]))
+    assert ("learner" in forecast.outside) == warned
+    assert ("optimiser" in forecast.warning) == warned
