@@ -17,17 +17,21 @@ from fedgap.planning.oracles import oracle as oracles
 from fedgap.planning.oracles.enumerate import Enumeration, all_selections
 from fedgap.planning.oracles.label_bound import LabelBound
 from fedgap.planning.plan import Segment
+from fedgap.planning.plan_forecast import PlanForecast
 from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
+from fedgap.theory.built_in_forecasts import BUILT_IN
 from fedgap.theory.drawn_labels import DrawnLabels
-from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
+from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.label_matching import match_labels
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 WEIGHTS = {"start": 1.5, "rounds_power": 0.8, "steps_power": 0.7, "slowed_by_pruning": 0.5, "slowed_by_divergence": 1.0,
            "few_clients": 0.05, "divergence": 0.1, "coarse_uploads": 1.0, "floor": 0.005}
+OWN_WEIGHTS = ["forecast=", *(f"forecast.{name}={value}" for name, value in WEIGHTS.items())]
+"""The weights above in place of the preset's forecast, of which nothing is kept."""
 
 
 def city(clients: int, *overrides: str, energy_j: float = 3.0, seed: int = 0) -> Scenario:
@@ -48,7 +52,7 @@ def segment(rounds: int, selected: list[int], ratio: list[float]) -> Segment:
 
 
 def test_features_are_means_over_the_rounds():
-    scenario = city(4, "learning.batches=as_is")
+    scenario = city(4, "learning.batches=as_is", *OWN_WEIGHTS, "forecast.slow_start=2")
     counts = [[30, 10], [10, 10], [0, 5], [20, 20]]
     scenario = scenario.with_labels(np.array(counts), np.array([9999, 9999]))
     features = plan_features(Problem.of(scenario), [segment(1, [1, 1, 0, 0], [0, 0, 0, 0]),
@@ -60,9 +64,9 @@ def test_features_are_means_over_the_rounds():
     first = 5 / 8 * np.log(5 / 4) + 3 / 8 * np.log(3 / 4)
     assert features.divergence == pytest.approx((first + 3 * np.log(2)) / 4, rel=1e-12)
     fitted = scenario.fitted_forecast().forecast
-    scale = 1.7 * (4 * 4**0.76) ** -0.84 * np.exp(2.0**-7)
-    by_hand = (scale * np.exp(0.25 * features.pruning + 0.9 * features.divergence) + 0.06 * 0.875
-               + 0.12 * features.divergence + 0.007)
+    scale = 1.5 * (4 * np.exp(-2 / 4) * 4**0.7) ** -0.8 * np.exp(2.0**-7)
+    by_hand = (scale * np.exp(0.5 * features.pruning + 1.0 * features.divergence) + 0.05 * 0.875
+               + 0.1 * features.divergence + 0.005)
     assert fitted.error(features) == pytest.approx(by_hand, rel=1e-12)
 
 
@@ -112,7 +116,7 @@ def test_tangents_are_nowhere_above_the_error_and_touch_it(slowed, pruning, dive
                 + objective.pruning_weight * pruning)
 
     assert tangent(objective) <= error * (1 + 1e-12)
-    touching = 0.25 * pruning + 0.9 * divergence
+    touching = fixed.slowed_by_pruning * pruning + fixed.slowed_by_divergence * divergence
     assert tangent(ForecastTangent(objective.problem, BUILT_IN, touching)) == pytest.approx(error, rel=1e-12)
 
 
@@ -155,8 +159,7 @@ def test_a_certificate_by_relaxation_is_never_above_the_enumerations_plan(seed, 
 
 
 def test_rounds_and_local_steps_are_as_good_as_those_of_a_full_grid():
-    scenario = city(4, "learning.local_steps=auto", "rounds=24", "forecast.floor=0.005",
-                    *(f"forecast.{name}={value}" for name, value in WEIGHTS.items() if name != "floor"))
+    scenario = city(4, "learning.local_steps=auto", "rounds=24", *OWN_WEIGHTS)
     answer = plan(scenario, scheme="forecast")
     least = min(
         solution.error
@@ -172,8 +175,7 @@ def test_rounds_and_local_steps_are_as_good_as_those_of_a_full_grid():
 
 
 def test_a_plan_says_what_it_forecasts_and_what_is_certified():
-    answer = plan(city(5, "learning.local_steps=auto", "learning.upload_bits=auto",
-                       *(f"forecast.{name}={value}" for name, value in WEIGHTS.items()),
+    answer = plan(city(5, "learning.local_steps=auto", "learning.upload_bits=auto", *OWN_WEIGHTS,
                        "forecast.ranges.rounds=[1, 2]", "forecast.spread=0.1", "forecast.origin=a pilot"),
                   scheme="forecast")
     assert answer.objective == "forecast"
@@ -241,3 +243,17 @@ def test_wrong_weights_are_named(override, message):
     with pytest.raises(InputError) as caught:
         city(3, *weights, override)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("overrides", "warned"), [
+    (["mode=practical"], False), (["mode=repaired"], True), (["mode=practical", "learning.schedule=constant"], True),
+    (["mode=repaired", "forecast.like=lenet5-mnist"], True),
+    (["mode=repaired", *OWN_WEIGHTS], False),
+])
+def test_a_built_in_forecast_warns_where_the_learner_is_not_the_one_it_was_fitted_to(overrides, warned):
+    scenario = Scenario.load("paper-mnist", overrides)
+    problem = Problem.of(scenario)
+    everybody = segment(100, [1] * scenario.size, [0.0] * scenario.size)
+    forecast = PlanForecast.of(scenario.fitted_forecast(), plan_features(problem, [everybody]))
+    assert ("learner" in forecast.outside) == warned
+    assert ("optimiser" in forecast.warning) == warned
