@@ -1,0 +1,66 @@
+"""A policy decides one round at a time from what is known before it.
+
+A policy is a small object with one method, :meth:`Policy.decide`. Everything that changes while it runs must be in its
+``state``, plain numbers that a checkpoint holds, so that a run that was killed decides as it would have.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fedgap.arrays import Bools, Floats
+from fedgap.planning.plan import Segment
+from fedgap.system import Fleet
+
+
+@dataclass(frozen=True, eq=False)
+class RoundView:
+    """What is known before a round."""
+
+    number: int
+    """Rounds done so far."""
+    fleet: Fleet
+    """The clients with their present channels and clocks."""
+    available: Bools
+    """Who can take part, (N,)."""
+    energy_j: float
+    """What is left of the energy budget."""
+    delay_s: float
+    """What is left of the time."""
+    label_counts: Floats | None
+    """The clients' present label histograms, (N, classes)."""
+    target_counts: Floats | None
+    """The present target's, (classes,)."""
+    done: tuple[Segment, ...]
+    """The rounds so far, in order, each as a segment of one round."""
+    losses: Floats
+    """Each client's training loss when it last took part; NaN before, (N,)."""
+    last_round: Floats
+    """When each client last took part; −1 before, (N,)."""
+    validation_accuracy: float | None = None
+    """The latest one, where there are validation samples."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """The next round."""
+
+    segment: Segment | None
+    """Of one round; None ends the training."""
+    reason: str = ""
+    """Why the plan changed, where it did: one sentence for ledger and studio."""
+    forecast_error: float | None = None
+    """The error that is now expected at the end, where the policy knows."""
+    probed: Bools | None = None
+    """Clients that were asked for their loss before the round, (N,); the question and the answer are charged."""
+    notes: dict[str, float] = field(default_factory=dict)
+    """Numbers worth showing beside the round, such as virtual queues."""
+
+
+class Policy(Protocol):
+    """Decides the rounds of one run."""
+
+    state: dict[str, Any]
+    """All that changes from round to round, as plain values (JSON)."""
+
+    def decide(self, view: RoundView) -> Decision:
+        """The next round."""
