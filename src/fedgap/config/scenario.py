@@ -25,6 +25,7 @@ from fedgap.config.scenario_sections import (
     Rounds,
     Server,
 )
+from fedgap.config.world import World
 from fedgap.config.yaml_edit import edit_yaml
 from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
@@ -63,6 +64,8 @@ class Scenario(Document):
     """Samples of each class in the target (test) set."""
     clients: tuple[Client, ...]
     """The clients: a list of them, or the name of a CSV file with one row per client."""
+    world: World | None = None
+    """How channels, clients, processors and labels change while it trains; without it they never do."""
 
     @classmethod
     def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
