@@ -23,7 +23,7 @@ from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
-from fedgap.running.round_order import interleave
+from fedgap.planning.round_order import interleave
 from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
 from fedgap.system import cost

@@ -8,8 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedgap.arrays import Bools, Floats
-from fedgap.planning.plan import Segment
+from fedgap.planning.plan import Plan, Segment
+from fedgap.planning.problem import Problem
+from fedgap.planning.schemes import Scheme
 from fedgap.system import Fleet
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyStart:
+    """What a policy is made of before the first round."""
+
+    problem: Problem
+    """With the nominal fleet and the whole budgets."""
+    scheme: Scheme
+    plan: Plan
+    """The plan for the nominal fleet: it decides local steps and upload bits for good."""
+    order: tuple[int, ...]
+    """The plan's segment of each round."""
+    seed: int
+    """Of the run, for policies that draw."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +62,9 @@ class Decision:
     """The next round."""
 
     segment: Segment | None
-    """Of one round; None ends the training."""
+    """Of one round; None where nobody takes part, so that the world moves on without training."""
+    ends: bool = False
+    """Whether the training ends here, with this round left out."""
     reason: str = ""
     """Why the plan changed, where it did: one sentence for ledger and studio."""
     forecast_error: float | None = None
