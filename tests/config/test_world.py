@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedgap import Scenario
 from fedgap.config.trace_csv import read_trace, write_trace
-from fedgap.config.world import Drift, trace_of
+from fedgap.config.world import Drift
 from fedgap.errors import InputError
 from fedgap.system.trace import Trace
 
@@ -21,7 +21,7 @@ NAMES = ["Ada's phone", "board, 2", "büro"]
 
 def test_without_a_world_nothing_changes() -> None:
     scenario = Scenario.load("paper-mnist")
-    trace = trace_of(scenario)
+    trace = scenario.trace()
     assert trace.available.all()
     assert (trace.gain == 1.0).all()
     assert (trace.speed == 1.0).all()
@@ -30,7 +30,7 @@ def test_without_a_world_nothing_changes() -> None:
 
 def test_a_world_is_drawn_by_seed() -> None:
     scenario = Scenario.load("paper-mnist", MOVING)
-    first, again, other = trace_of(scenario, 1), trace_of(scenario, 1), trace_of(scenario, 2)
+    first, again, other = scenario.trace(1), scenario.trace(1), scenario.trace(2)
     assert np.array_equal(first.gain, again.gain)
     assert not np.array_equal(first.gain, other.gain)
     assert set(np.unique(first.speed)) == {0.4, 1.0}
@@ -39,7 +39,7 @@ def test_a_world_is_drawn_by_seed() -> None:
 
 def test_the_fleet_of_a_round() -> None:
     scenario = Scenario.load("paper-mnist", MOVING)
-    trace, nominal = trace_of(scenario, 1), scenario.fleet()
+    trace, nominal = scenario.trace(1), scenario.fleet()
     fleet = trace.fleet(nominal, trace.rounds + 3)  # a trace starts again from its first row
     assert np.allclose(fleet.uplink_gain, nominal.uplink_gain * trace.gain[3])
     assert np.allclose(fleet.max_frequency_hz, nominal.max_frequency_hz * trace.speed[3])

@@ -25,11 +25,12 @@ from fedgap.config.scenario_sections import (
     Rounds,
     Server,
 )
-from fedgap.config.world import World
+from fedgap.config.world import World, trace_of
 from fedgap.config.yaml_edit import edit_yaml
 from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
 from fedgap.system.fleet import Fleet
+from fedgap.system.trace import Trace
 from fedgap.theory.convergence import BoundConstants, bound_constants
 from fedgap.theory.generalization import statement
 from fedgap.upload_size import bits_per_value
@@ -137,6 +138,10 @@ class Scenario(Document):
     def names(self) -> list[str]:
         """The clients' names."""
         return [client.name or f"client {n}" for n, client in enumerate(self.clients)]
+
+    def trace(self, seed: int = 0) -> Trace:
+        """What the world does to the clients in as many rounds as there are at most, for the run of this seed."""
+        return trace_of(self.world, self.names, self.rounds, self.folder, seed)
 
     def fleet(self) -> Fleet:
         """The clients and the server as arrays, for the cost formulas."""

@@ -1,6 +1,8 @@
 """The scenario's world: how channels, clients, processors and labels change while it trains."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -10,11 +12,8 @@ from fedgap.config.checked_fields import File, Number, Seed, count, wrong
 from fedgap.config.document import Section
 from fedgap.config.trace_csv import read_trace
 from fedgap.streams import stream
+from fedgap.system.random_processes import moving_shadows, on_and_off, rayleigh_fading
 from fedgap.system.trace import Trace
-from fedgap.system.world import moving_shadows, on_and_off, rayleigh_fading
-
-if TYPE_CHECKING:
-    from fedgap.config.scenario import Scenario
 
 Seconds = Annotated[float, Number("s", above=0, reason="time passes")]
 Share = Annotated[float, Number(above=0, at_most=1, reason="it is a share")]
@@ -117,17 +116,18 @@ class World(Section):
         return self
 
 
-def trace_of(scenario: "Scenario", seed: int = 0) -> Trace:
-    """What the scenario's world does to its clients, for as many rounds as the scenario has at most.
+def trace_of(world: World | None, names: Sequence[str], rounds: int, folder: Path, seed: int = 0) -> Trace:
+    """What a world does to the clients of these names in so many rounds.
 
-    :param seed: of the run; each seed sees another world of the same kind. A trace from a file is the same for all.
+    :param folder: where the file of a trace is searched first; :param seed: of the run: each seed sees another world of
+        the same kind. A trace from a file is the same for all.
     """
-    world, rounds, clients = scenario.world, scenario.rounds, scenario.size
+    clients = len(names)
     still = Trace.constant(rounds, clients)
     if world is None:
         return still
     if world.trace is not None:
-        return read_trace(world.trace, scenario.folder, scenario.names)
+        return read_trace(world.trace, folder, names)
     gain, available, speed = still.gain, still.available, still.speed
 
     def random(process: int) -> np.random.Generator:

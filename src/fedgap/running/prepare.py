@@ -20,10 +20,10 @@ from fedgap.learning.partition import Partition, partition
 from fedgap.planning import Plan, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.problem import Problem
+from fedgap.planning.round_order import interleave
 from fedgap.running.faults import Faults
 from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
-from fedgap.planning.round_order import interleave
 from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
 from fedgap.system import cost

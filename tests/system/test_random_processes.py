@@ -5,7 +5,7 @@ import pytest
 from scipy import special, stats
 
 from fedgap.streams import stream
-from fedgap.system.world import DAY_S, moving_shadows, on_and_off, rayleigh_fading
+from fedgap.system.random_processes import DAY_S, moving_shadows, on_and_off, rayleigh_fading
 
 CLIENTS = 4000
 """Independent clients over which means are taken: their error is about 1/√4000 = 0.016 standard deviations."""
