@@ -31,11 +31,15 @@ $(BROWSER): $(STAMP)
 	  || echo "no chromium here: browser tests will skip"
 	@touch $(BROWSER)
 
+# Two workers. Each begins with one half of the files and takes over tests of the other's when it is done, so that few
+# files are shared and their fixtures are made once. Bytecode is kept, for the tests start many processes.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+
 test: lint $(BROWSER)
-	@$(BIN)/python -m pytest -n 2
+	@$(PYTEST)
 
 test-all: lint $(BROWSER) test-kernels
-	@FEDGAP_FULL=1 $(BIN)/python -m pytest -n 2
+	@FEDGAP_FULL=1 $(PYTEST)
 
 # The GPU kernels without a GPU. Triton's interpreter wants an older NumPy than the rest, so both live apart.
 KERNELS := $(VENV)/kernels
@@ -44,7 +48,7 @@ $(KERNELS): $(STAMP)
 	  || echo "no Triton here: kernel tests will skip"
 
 test-kernels: $(KERNELS)
-	@TRITON_INTERPRET=1 PYTHONPATH=$(KERNELS) $(BIN)/python -m pytest -q -n 2 tests/learning/test_kernels.py
+	@TRITON_INTERPRET=1 PYTHONPATH=$(KERNELS) $(PYTEST) -q tests/learning/test_kernels.py
 
 demo: $(STAMP)
 	@$(BIN)/python experiments/demo.py demo

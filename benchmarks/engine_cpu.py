@@ -23,6 +23,7 @@ import subprocess
 import sys
 import venv
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,26 +145,49 @@ def environment_of(name: str, cache: Path) -> str:
     return str(python)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--contest", choices=OURS, help=argparse.SUPPRESS)
-    parser.add_argument("--peers", action="store_true", help="install and run pfl, FedLab and Flower too")
+def commands_of(script: str, ours: Sequence[str], peers: Sequence[str], cache: Path,
+                ) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """How each contestant of ``script`` is started, and which of the peers could not be installed, and why."""
+    commands = {name: [sys.executable, str(HERE / script), "--contest", name] for name in ours}
+    missing = {}
+    for name in peers:
+        try:
+            commands[name] = [environment_of(name, cache), str(HERE / "peers" / f"{name}_rounds.py")]
+        except (OSError, subprocess.CalledProcessError) as error:
+            missing[name] = f"could not be installed: {error}"
+    return commands, missing
+
+
+def options(description: str, ours: Sequence[str], out: Path, *, passes: int, seconds: float,
+            ) -> argparse.ArgumentParser:
+    """The options that both benchmarks on a CPU have."""
+    parser = argparse.ArgumentParser(description=description.split("\n")[0])
+    parser.add_argument("--contest", choices=ours, help=argparse.SUPPRESS)
+    parser.add_argument("--peers", action="store_true", help="install and run other simulators too")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "fedgap" / "peers")
+    parser.add_argument("--passes", type=int, default=passes)
+    parser.add_argument("--seconds", type=float, default=seconds)
+    parser.add_argument("--out", type=Path, default=out)
+    return parser
+
+
+def report(out: Path, results: dict[str, Any], head: str, rows: Sequence[str]) -> None:
+    """Write the results, with what both benchmarks ran on, and print a table of them."""
+    about = {"model": "lenet5", "clients": 10, "batch": 32, "python": platform.python_version(),
+             "machine": platform.processor() or platform.machine()}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(about | results, indent=1) + "\n")
+    print("\n".join([head, *rows, *(f"  {name}: {why}" for name, why in results["missing"].items())]))
+
+
+def main() -> None:
+    parser = options(__doc__, OURS, RESULT, passes=3, seconds=5.0)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--passes", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
     if arguments.contest:
         contest(arguments.contest)
         return
-    commands = {name: [sys.executable, str(HERE / "engine_cpu.py"), "--contest", name] for name in OURS}
-    missing = {}
-    for name in PEERS if arguments.peers else ():
-        try:
-            commands[name] = [environment_of(name, arguments.cache), str(HERE / "peers" / f"{name}_rounds.py")]
-        except (OSError, subprocess.CalledProcessError) as error:
-            missing[name] = f"could not be installed: {error}"
+    commands, missing = commands_of("engine_cpu.py", OURS, tuple(PEERS) if arguments.peers else (), arguments.cache)
     figures: dict[str, dict[str, list[float]]] = {}
     about: dict[str, Any] = {}
     for threads in arguments.threads:
@@ -189,12 +213,10 @@ def main() -> None:
         for contestant in waiting.values():
             contestant.end()
         figures[str(threads)] = dict(turns)
-    results = {"model": "lenet5", "clients": 10, "batch": 32, "python": platform.python_version(),
-               "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "versions": PEERS,
-               "contestants": about, "missing": missing, "rounds_per_second": figures, "medians": medians(figures)}
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results))
+    middle = medians(figures)
+    report(arguments.out, {"cores": os.cpu_count(), "versions": PEERS, "contestants": about, "missing": missing,
+                           "rounds_per_second": figures, "medians": middle},
+           "                    rounds/s   shared is   distinct is", table(middle))
 
 
 def medians(figures: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, float]]:
@@ -202,16 +224,15 @@ def medians(figures: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, f
             for threads, by_name in figures.items()}
 
 
-def table(results: dict[str, Any]) -> str:
+def table(figures: dict[str, dict[str, float]]) -> list[str]:
     """Rounds a second, and how many times faster ours is than each."""
     lines = []
-    for threads, by_name in results["medians"].items():
-        lines.append(f"{threads} thread(s)        rounds/s   shared is   distinct is")
+    for threads, by_name in figures.items():
+        lines.append(f"{threads} thread(s)")
         for name, value in by_name.items():
             shared, distinct = by_name["shared"] / value, by_name["distinct"] / value
             lines.append(f"  {name:12s} {value:12.1f} {shared:9.2f}x {distinct:11.2f}x")
-    lines += [f"  {name}: {why}" for name, why in results["missing"].items()]
-    return "\n".join(lines)
+    return lines
 
 
 if __name__ == "__main__":

@@ -13,18 +13,13 @@ With ``--peers`` pfl and FedLab run too, each in an environment of its own. Spee
 time, which a busy machine disturbs less than the wall clock; the wall clock's are written as well.
 """
 
-import argparse
-import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
-from engine_cpu import HERE, PEERS, Contestant, environment_of
+from engine_cpu import HERE, PEERS, Contestant, commands_of, options, report
 
 RESULT = HERE / "results" / "local_steps_cpu.json"
 OURS = ("engine", "pruned", "loop")
@@ -94,26 +89,14 @@ def contest(name: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--contest", choices=OURS, help=argparse.SUPPRESS)
-    parser.add_argument("--peers", action="store_true", help="install and run pfl and FedLab too")
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "fedgap" / "peers")
+    parser = options(__doc__, OURS, RESULT, passes=5, seconds=4.0)
     parser.add_argument("--steps", type=int, default=16)
-    parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--out", type=Path, default=RESULT)
     arguments = parser.parse_args()
     if arguments.contest:
         contest(arguments.contest)
         return
     os.environ["LOCAL_STEPS"] = str(arguments.steps)
-    commands = {name: [sys.executable, str(HERE / "local_steps_cpu.py"), "--contest", name] for name in OURS}
-    missing = {}
-    for name in OTHERS if arguments.peers else ():
-        try:
-            commands[name] = [environment_of(name, arguments.cache), str(HERE / "peers" / f"{name}_rounds.py")]
-        except (OSError, subprocess.CalledProcessError) as error:
-            missing[name] = f"could not be installed: {error}"
+    commands, missing = commands_of("local_steps_cpu.py", OURS, OTHERS if arguments.peers else (), arguments.cache)
     contestants = {}
     for name, command in commands.items():
         try:
@@ -132,26 +115,15 @@ def main() -> None:
         contestant.end()
     ratios = {name: {other: statistics.median(a / b for a, b in zip(speeds[name], turns, strict=True))
                      for other, turns in speeds.items() if other not in OURS[:2]} for name in OURS[:2]}
-    results = {"model": "lenet5", "clients": 10, "batch": 32, "steps": arguments.steps, "threads": 1,
-               "python": platform.python_version(), "machine": platform.processor() or platform.machine(),
-               "versions": {name: PEERS[name] for name in OTHERS},
-               "contestants": {name: contestant.about for name, contestant in contestants.items()},
-               "missing": missing, "rounds_per_processor_second": speeds, "rounds_per_second": by_the_wall,
-               "medians": {name: statistics.median(turns) for name, turns in speeds.items()},
-               "times_faster": ratios, "mark": MARK}
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results))
-
-
-def table(results: dict[str, Any]) -> str:
-    """Rounds in a second, and how many times faster ours are."""
-    lines = [f"{results['steps']} local steps     rounds/s   engine is   pruned is   (mark {results['mark']:g})"]
-    for name, value in results["medians"].items():
-        ratios = [results["times_faster"][ours].get(name) for ours in OURS[:2]]
-        lines.append(f"  {name:12s} {value:12.2f}" + "".join(f"{ratio:10.2f}x" for ratio in ratios if ratio))
-    lines += [f"  {name}: {why}" for name, why in results["missing"].items()]
-    return "\n".join(lines)
+    medians = {name: statistics.median(turns) for name, turns in speeds.items()}
+    rows = [f"  {name:12s} {value:12.2f}" + "".join(f"{ratios[ours][name]:10.2f}x" for ours in ratios
+                                                    if name in ratios[ours]) for name, value in medians.items()]
+    report(arguments.out, {
+        "steps": arguments.steps, "threads": 1, "versions": {name: PEERS[name] for name in OTHERS},
+        "contestants": {name: contestant.about for name, contestant in contestants.items()}, "missing": missing,
+        "rounds_per_processor_second": speeds, "rounds_per_second": by_the_wall, "medians": medians,
+        "times_faster": ratios, "mark": MARK},
+        f"{arguments.steps} local steps     rounds/s   engine is   pruned is   (mark {MARK:g})", rows)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ from hypothesis import settings
 # it. oneDNN reads this variable when its first kernel runs; child processes inherit it.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+# The workers of pytest-xdist share the cores. With as many threads as cores in each worker and each of its child
+# processes, they would mostly wait for each other, and spin while they do.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A fixed sample by default, so that what passes once passes again; new examples each time where the counts are full.
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("full", derandomize=False, deadline=None, print_blob=True)

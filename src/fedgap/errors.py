@@ -25,6 +25,12 @@ class InfeasibleError(FedgapError):
     exit_code = 3
 
 
+class DivergedError(FedgapError):
+    """A training whose loss grew beyond all bounds: the message says what to change."""
+
+    exit_code = 4
+
+
 EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "pooch": "train", "mlxtend": "train", "fastapi": "web",
                     "uvicorn": "web", "plotly": "web", "flwr": "deploy", "cryptography": "deploy", "ray": "ray"}
 """Packages that ``pip install fedgap`` leaves out, and the extra that brings each."""

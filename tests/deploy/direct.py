@@ -27,6 +27,15 @@ class Fleet:
         file.write_text(json.dumps({"experiment": "experiment.yaml", "client": client}))
         return Node(LocalNodeData(NodeSettings.load(file)))
 
+    def restart_after(self, client, round):
+        """The client's node is restarted once it has answered this round: its copy of the model is gone."""
+        def restart(request, answer):
+            if request.fields.get("round") == round:
+                self.nodes[FIRST + client] = self.fresh(client)
+            return answer.to_bytes()
+
+        self.spoil[client] = restart
+
     def online(self):
         return set(self.nodes) - self.offline
 

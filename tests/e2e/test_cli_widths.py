@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedgap.planning import plan
 from tests.e2e.terminal import fedgap
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -16,6 +17,21 @@ COMMANDS = [
     ("calibrate", "embedded", "model.name=mlp", "data.train_samples=400", "partition.target_size=20",
      "--pilots", 1, "--steps", 2, "--out"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _plans_are_solved_once(monkeypatch):
+    """All widths show the same plans: tables are tested here, not solvers."""
+    plans = {}
+
+    def remembered(scenario, progress=None, **options):
+        key = scenario.hash(), repr(sorted(options.items()))
+        if key not in plans:
+            plans[key] = plan(scenario, progress=progress, **options)
+        return plans[key]
+
+    for module in ("planning", "analysis.scheme_comparison", "analysis.budget_frontier"):
+        monkeypatch.setattr(f"fedgap.{module}.plan", remembered)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(map(str, command))[:12])

@@ -220,7 +220,7 @@ def test_answers_that_are_garbage_are_refused_and_named(tmp_path):
     assert [1] in (run.history[7].get("dropped"), run.history[7].get("late"))
     assert run.history[7]["measured_s"] < 60  # its deadline of 30 s, not the hours that Flower would wait
     told = [what for _, client, what in news(run) if client == 1]
-    for reason in ("17 parameters", "not finite", "round", "another plan", "at most", "no packet"):
+    for reason in ("17 parameters", "not finite", "round", "another plan", "at most", "not a packet"):
         assert any("answer refused" in what and reason in what for what in told), (reason, told)
 
 

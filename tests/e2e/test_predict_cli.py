@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,18 @@ def test_the_pages_python_and_export_run(place):
     assert first == second
     done = subprocess.run([sys.executable, "-c", scripts[2]], cwd=place, check=True, capture_output=True, text=True)
     assert done.stdout.strip() in "0123456789"
+
+
+def test_onnx_is_written_or_one_line_says_what_to_install(place):
+    out = place / "model.onnx"
+    answer = fedgap("export", place / "runs" / "first", "--format", "onnx", "--out", out)
+    if find_spec("onnx") and find_spec("onnxscript"):
+        assert answer.code == 0, answer.err
+        assert out.is_file()
+        return
+    assert answer.code == 2
+    assert re.fullmatch(r"fedgap: --format: onnx needs the package .+; pip install .*onnxscript\n", answer.err)
+    assert not out.exists()
 
 
 def test_without_labels_there_is_no_accuracy(place):

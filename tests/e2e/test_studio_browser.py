@@ -383,6 +383,52 @@ def test_a_run_is_started_watched_stopped_resumed_and_compared(page: Page, studi
     assert json.loads((studio.runs / "embedded-proposed-seed1" / "summary.json").read_text())["rounds"] == 12
 
 
+def learner(page: Page) -> list[str]:
+    """What the Plan view shows of the learner."""
+    return [page.locator(f"[data-key='learning.{key}']").input_value()
+            for key in ("local_steps", "upload_bits", "server.optimiser", "batches")]
+
+
+def test_the_learner_is_chosen_for_plan_and_run_and_the_run_names_it(page: Page, studio: Studio) -> None:
+    planned(page)
+    steps = page.locator("[data-key='learning.local_steps']")
+    expect(steps).to_have_value("1")
+    assert learner(page) == ["1", "32", "sgd", "as_is"]
+    page.select_option("#mode", "practical")  # the mode's learner is shown
+    expect(steps).to_have_value("8")
+    assert learner(page) == ["8", "32", "momentum", "balanced"]
+    steps.fill("0")
+    steps.press("Tab")
+    expect(page.locator("[data-error='learning.local_steps']")).to_contain_text("must be at least 1")
+    steps.fill("4")
+    steps.press("Tab")
+    page.select_option("[data-key='learning.upload_bits']", "8")
+    page.select_option("[data-key='learning.server.optimiser']", "adam")
+    page.select_option("[data-key='learning.batches']", "target")
+    expect(page.locator("#gap-text")).to_contain_text("does not cover the 4 local steps")
+    expect(page.locator("[data-error='learning.local_steps']")).to_be_empty()
+    planned(page)
+    page.reload()
+    planned(page)
+    expect(steps).to_have_value("4")
+    assert learner(page) == ["4", "8", "adam", "target"]
+    shoot(page, "learner-plan")
+    page.set_viewport_size({"width": 390, "height": 844})
+    shoot(page, "learner-plan-phone")
+    page.click("nav a[data-view=run]")
+    start(page, 7, 4)
+    expect(page.locator("#watch-state")).to_have_text("finished")
+    told = page.locator("#watch-numbers div:has(dt:text-is('server optimiser')) dd")
+    expect(told).to_have_text("adam 4 local steps, batches target, 8-bit uploads")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    shoot(page, "learner-run-phone")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    shoot(page, "learner-run")
+    job = json.loads((studio.runs / "embedded-proposed-seed7" / "job" / "job.json").read_text())
+    assert job["server"]["optimiser"] == "adam"
+    assert [job[key] for key in ("local_steps", "upload_bits", "batches")] == [4, 8, "target"]
+
+
 def test_a_watched_run_goes_on_through_a_restart(browser: Browser, tmp_path: Path) -> None:
     context = browser.new_context()
     page = context.new_page()

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from fedgap.cli.main import run
+from fedgap.running.run import main
 
 FEDGAP = str(Path(sys.executable).with_name("fedgap"))
 Answer = tuple[int, str, str]
@@ -69,11 +70,22 @@ def test_a_model_of_another_size_than_is_charged_is_noted(fedgap, trained, tmp_p
     assert "gradient" not in fedgap("resume", trained)[1]
 
 
-def test_a_training_that_diverged_is_told(fedgap, trained, tmp_path):
-    code, out, error = fedgap("train", "embedded", *SMALL, "scenario.learning.rate=1000", "--out", tmp_path / "far")
-    assert code == 0, error
-    assert "training probably diverged" in out
-    assert "diverged" not in fedgap("resume", trained)[1]
+def test_a_training_that_diverged_stops_and_is_told(fedgap, trained, tmp_path):
+    """No validation samples are needed for it."""
+    far = tmp_path / "far"
+    code, out, error = fedgap("train", "embedded", *SMALL, "scenario.learning.rate=1000", "--out", far)
+    assert code == 4, error
+    assert error.endswith("fedgap: training diverged: the loss is no longer finite; try a smaller rate, for example "
+                          "scenario.learning.rate=3.3e+02 instead of 1000\n")
+    assert "3 of 6: training diverged" in out
+    assert "probably" not in out  # said once
+    code, out, error = fedgap("resume", far, "--json")
+    assert code == 4
+    assert json.loads(out)["diverged"] is True
+    assert main([str(far)]) == 4  # as on a machine without the command line
+    code, out, _ = fedgap("resume", trained)
+    assert code == 0
+    assert "diverged" not in out
 
 
 def test_the_saved_configuration_trains_the_same_again(fedgap, trained, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedgap.config import Experiment
+from fedgap.errors import FedgapError
 from fedgap.evidence.bundle import main, pack, unpack
 from fedgap.evidence.store import Store
 from fedgap.evidence.training import stacks, train, training_key
@@ -65,6 +66,17 @@ def test_stacked_runs_equal_runs_of_their_own(job: Job, data: Dataset) -> None:
     for key in jobs:
         assert together[key]["round"] == alone[key]["round"] == ([3, 6] if key != "c" else [3, 4])
         assert together[key]["test_loss"] == pytest.approx(alone[key]["test_loss"], rel=1e-3)
+
+
+def test_a_run_that_ends_early_says_why(job: Job, data: Dataset) -> None:
+    """Six rounds, evaluated after the third and the sixth."""
+    for changed, says in (
+        (replace(job, learning_rate=1e6), "run a: its training ended early, before round 3 of 6: training diverged: "),
+        (replace(job, energy_budget_j=0.5 * job.energy_budget_j),
+         "run a: its plan does not keep the budgets, before round 3 of 6: "),
+    ):
+        with pytest.raises(FedgapError, match=f"^{says}"):
+            list(train({"a": changed}, data))
 
 
 def test_runs_whose_selections_alternate_are_stacked_with_their_like(job: Job) -> None:

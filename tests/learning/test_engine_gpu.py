@@ -146,27 +146,56 @@ def with_steps(given, steps):
     return replace(given, inputs=inputs, labels=labels), torch.full((len(given.weights),), 0.01)
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 2e-4), ("bfloat16", 5e-2)])
+LOCAL = [LocalTraining(3), LocalTraining(3, momentum=0.9, proximal=0.5, clip_norm=5.0)]
+COMPARED = ("gradient", "client_gradients", "losses", "buffers")
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-10), ("float32", 2e-4)])
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("local", [LocalTraining(3), LocalTraining(3, momentum=0.9, proximal=0.5, clip_norm=5.0)])
+@pytest.mark.parametrize("local", LOCAL)
 def test_local_steps_equal_the_plain_loop(name, precision, tolerance, local):
+    module, given, rates, exact, double = three_steps(name, local)
+    engine = Engine(module, device="cuda", precision=precision)
+    for _ in range(3):  # at once, recorded, replayed
+        out = engine.updates(double if precision == "float64" else given, local, rates, per_client=True)
+        for part in COMPARED:
+            assert distance(getattr(out, part), getattr(exact, part)) <= tolerance, part
+        assert torch.equal(out.accepted.cpu(), exact.accepted)
+        assert torch.equal(known(given, out).cpu(), known(given, exact))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16"])
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("local", LOCAL)
+@pytest.mark.usefixtures("cpu_precision")  # the plain loop runs on the CPU
+def test_local_steps_in_bfloat16_are_as_exact_as_the_plain_loops(name, precision, local):
+    """No fixed tolerance fits. A bfloat16 number has 8 bits, so that each of the three gradients is wrong by some 2^-8;
+    where that turns a ReLU or chooses another maximum of a pool, the next gradient is another one, by more than that.
+    The yardstick is therefore the plain loop in bfloat16: whatever its distance from the loop in float64, the engine,
+    which rounds in other places, may have half as much again, and a rounding. Measured on an H200: up to 0.096 and
+    0.098 (LeNet-5), and never more than 1.2 times the loop's."""
+    module, given, rates, exact, _ = three_steps(name, local)
+    plain = reference.updates(module, given, local, rates, bfloat16=True)
+    engine = Engine(module, device="cuda", precision=precision)
+    for _ in range(3):  # at once, recorded, replayed
+        out = engine.updates(given, local, rates, per_client=True)
+        for part in COMPARED:
+            truth = getattr(exact, part)
+            error, yardstick = distance(getattr(out, part), truth), distance(getattr(plain, part), truth)
+            assert error <= 1.5 * yardstick + 2**-8, part
+            assert yardstick < 0.2, part  # a step that is missing would make about a third
+        assert torch.equal(out.accepted.cpu(), exact.accepted)
+        assert torch.equal(known(given, out).cpu(), known(given, exact))
+
+
+def three_steps(name, local):
+    """The module, a round of three steps, its rates, what the plain loop makes of it in float64, and that round."""
     module, given = round_of(name)
     given, rates = with_steps(given, 3)
     double = replace(given, weights=given.weights.double(), buffers=given.buffers.double(),
                      inputs=given.inputs.double())
-    if precision == "bfloat16":
-        expected = reference.updates(module, given, local, rates, bfloat16=True)
-    else:
-        expected = reference.updates(module.double(), double, local, rates.double())
-    engine = Engine(module.float(), device="cuda", precision=precision)
-    for _ in range(3):  # at once, recorded, replayed
-        out = engine.updates(double if precision == "float64" else given, local, rates, per_client=True)
-        assert distance(out.gradient, expected.gradient) <= tolerance
-        assert distance(out.client_gradients, expected.client_gradients) <= tolerance
-        assert distance(out.losses, expected.losses) <= tolerance
-        assert distance(out.buffers, expected.buffers) <= tolerance
-        assert torch.equal(out.accepted.cpu(), expected.accepted)
-        assert torch.equal(known(given, out).cpu(), known(given, expected))
+    exact = reference.updates(module.double(), double, local, rates.double())
+    return module.float(), given, rates, exact, double
 
 
 def test_a_replay_takes_each_rounds_rates():

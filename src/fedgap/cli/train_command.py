@@ -14,7 +14,7 @@ import typer
 from fedgap.cli.arguments import AsJson, ExperimentFile, Picture
 from fedgap.cli.extras import require
 from fedgap.cli.terminal import INTERRUPTED, disk_error, downloads, planning, show
-from fedgap.errors import InfeasibleError, InputError
+from fedgap.errors import DivergedError, InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from fedgap.running.run import Run
@@ -145,3 +145,5 @@ def _report(run: Run, as_json: bool) -> None:
         typer.echo(json.dumps({"folder": str(run.folder), **run.summary}))
     else:
         show(run)
+    if run.diverged:
+        raise DivergedError(run.summary["ended"])

@@ -123,10 +123,10 @@ def _train_stack(keys: list[str], jobs: list[Job], dataset: Dataset,
             if running:
                 rounds.keep(left)
             continue
-        stopped = [account.stopped(rounds.round) for account in rounds.accounts]
-        if any(stopped):
-            raise FedgapError(f"a plan does not keep its budgets: {next(filter(None, stopped))} "
-                              f"before round {rounds.round}")
+        for key, account in zip(running, rounds.accounts, strict=True):
+            if reason := account.stopped(rounds.round):
+                what = "its training ended early" if account.progress.ended else "its plan does not keep the budgets"
+                raise FedgapError(f"run {key}: {what}, before round {rounds.round} of {account.job.rounds}: {reason}")
         rounds.step()
         if rounds.ready():
             read()

@@ -88,5 +88,9 @@ def _write_torchscript(raw: RawModel, example: Tensor, other: Tensor, out: Path,
 def _write_onnx(raw: RawModel, example: Tensor, out: Path) -> None:
     if absent := [package for package in _ONNX_PACKAGES if find_spec(package) is None]:
         raise InputError(f"--format: onnx needs the package {' and '.join(absent)}; pip install {' '.join(absent)}")
-    torch.onnx.export(raw, (example,), str(out), input_names=["samples"], output_names=["probabilities"],
-                      dynamic_shapes=({0: torch.export.Dim("n")},), dynamo=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about torch's own code
+        program = torch.onnx.export(raw, (example,), input_names=["samples"], output_names=["probabilities"],
+                                    dynamic_shapes=({0: torch.export.Dim("n")},), dynamo=True, verbose=False)
+    assert program is not None  # no file was named
+    write_bytes(out, program.model_proto.SerializeToString())

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from fedgap.errors import InputError
+from fedgap.errors import DivergedError, InputError
 from fedgap.files import remove_torn, write_bytes, write_json
 from fedgap.learning.data import Dataset, load
 from fedgap.report.printable import Printable
@@ -94,6 +94,11 @@ class Run(Printable):
             raise InputError(f"{self.folder / 'summary.json'}: is not JSON ({error}); without it `fedgap resume "
                              f"{self.folder}` writes it again") from None
         return result
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training ended because it diverged; ``summary["ended"]`` then says what to change."""
+        return bool(self.summary.get("diverged"))  # a summary of 0.1 does not say it
 
     @cached_property
     def trained(self) -> TrainedModel:
@@ -230,7 +235,8 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     last = next((event for event in reversed(history) if "test_accuracy" in event), {})
     best = max((event["test_accuracy"] for event in history if "test_accuracy" in event), default=None)
     summary = {
-        "format": 1, "ended": account.stopped(rounds.round), "scheme": job.scheme, "seed": job.seed,
+        "format": 1, "ended": account.stopped(rounds.round), "diverged": account.progress.diverged,
+        "scheme": job.scheme, "seed": job.seed,
         "rounds": rounds.round, "rounds_planned": job.rounds,
         "test_accuracy": last.get("test_accuracy"), "best_test_accuracy": best, "test_loss": last.get("test_loss"),
         "train_loss": history[-1]["train_loss"] if history else None,
@@ -269,10 +275,11 @@ def main(arguments: Sequence[str]) -> int:
     """Execute the named run folders and return the exit code."""
     from fedgap.running.live_progress import show
 
+    diverged: list[Run] = []
     try:
         for group in by_kind(map(Path, arguments)):
             with show() as on_events:
-                execute(group, on_events=on_events)
+                diverged += [run for run in execute(group, on_events=on_events) if run.diverged]
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -281,7 +288,9 @@ def main(arguments: Sequence[str]) -> int:
         return InputError.exit_code
     except KeyboardInterrupt:
         return 130
-    return 0
+    for run in diverged:
+        print(f"{run.folder}: {run.summary['ended']}", file=sys.stderr)
+    return DivergedError.exit_code if diverged else 0
 
 
 if __name__ == "__main__":

@@ -41,9 +41,9 @@ def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[Renderab
 
 
 def _remarks(summary: dict[str, Any], job: Job) -> list[str]:
-    """A loss that is not finite, and costs of another model."""
+    """A loss that is not finite where the training did not end for it, and costs of another model."""
     remarks = []
-    if summary["test_accuracy"] is not None and summary["test_loss"] is None:
+    if summary["test_accuracy"] is not None and summary["test_loss"] is None and not summary.get("diverged"):
         remarks.append("The test loss is not finite; training probably diverged: try a smaller "
                        "scenario.learning.rate.")
     model_bits, charged = 32 * int(summary["weights"]), job.gradient_bits.tolist()

@@ -92,6 +92,8 @@ class Progress:
     losses: list[float | None] = field(default_factory=list)
     ended: str = ""
     """Why the training ended early; "" while it continues."""
+    diverged: bool = False
+    """Whether that is because it diverged."""
 
     def judge(self, rules: StoppingRule, divergence: DivergenceRule | None, event: dict[str, Any], *,
               all_rejected: bool, rate: float, key: str) -> None:
@@ -105,4 +107,5 @@ class Progress:
         if divergence is not None and self.first_loss is not None:
             loss = event.get("training_set_loss", event.get("validation_loss"))
             self.losses.append(None if all_rejected else loss)
-            self.ended = divergence.reason(self.first_loss, self.losses, rate, key) or self.ended
+            reason = divergence.reason(self.first_loss, self.losses, rate, key)
+            self.ended, self.diverged = reason or self.ended, bool(reason)

