@@ -125,7 +125,7 @@ carries.
 fedgap {fedgap.__version__}.</p>
 <h2>Two learners</h2>
 <p>The same joules and seconds, spent by FedSGD (mode <code>repaired</code>, scheme <code>proposed</code>) and
-by the mode <code>practical</code>: eight local steps, server momentum, balanced batches, scheme <code>measured</code>.
+by the mode <code>practical</code>: local steps, server momentum, balanced batches, scheme <code>forecast</code>.
 One line per seed.</p>
 <img alt="accuracy of two learners over joules and seconds" src="{embedded(folder / 'learners.png')}">
 <pre>{html.escape(text_of(learners, width=100))}</pre>

@@ -100,7 +100,7 @@ SCHEMES = Registry("schemes", "scheme", {
     name: f"fedgap.planning.schemes.{name}:SCHEME"
     for name in ("proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
                  "measured")
-})
+} | {"forecast": "fedgap.planning.schemes.by_forecast:SCHEME"})
 """Restrictions of P1: :class:`fedgap.Scheme` objects."""
 
 FLEETS = Registry("fleets", "fleet", {name: f"fedgap.config.fleet_recipes:{name}" for name in ("rayleigh", "city")})
@@ -130,6 +130,7 @@ AGGREGATORS = Registry("aggregators", "aggregator", {"mean": "fedgap.learning.ag
 OBJECTIVES = Registry("objectives", "objective", {
     "theta": "fedgap.planning.objectives.theta:Theta",
     "measured": "fedgap.planning.objectives.measured_guide:measured",
+    "forecast": "fedgap.planning.objectives.forecast_tangent:forecast",
 })
 """What plans minimise: functions from a :class:`fedgap.planning.problem.Problem` to a :class:`fedgap.Objective`."""
 

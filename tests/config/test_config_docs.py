@@ -29,7 +29,8 @@ def words(page: Path) -> set[str]:
     "model",
     [
         *(sections.Budget, sections.Learning, sections.Model, sections.Pruning, sections.Bound, sections.Server),
-        *(sections.Client, sections.ServerChoice, sections.ClientChoice),
+        *(sections.Client, sections.ServerChoice, sections.ClientChoice, sections.ForecastSection),
+        sections.ForecastRanges,
         *(recipes.Rayleigh, recipes.City, recipes.Tier, recipes.Labels),
     ],
 )

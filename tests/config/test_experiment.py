@@ -134,11 +134,9 @@ def test_a_module_of_ones_own():
         ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
         ("partition.file=who.json", "partition.file: is read where partition.kind is file; it is dirichlet"),
         ("learning.batch_size=8", "learning.batch_size: unknown key; did you mean 'scenario.learning.batch_size'?"),
-        ("learning.local_steps=auto", "learning.local_steps: auto is not available yet; write a number"),
         ("learning.local_steps=0",
          "learning.local_steps: must be at least 1 (a client takes at least one step); got 0"),
-        ("learning.upload_bits=auto", "learning.upload_bits: auto is not available yet; write a number"),
-        ("learning.upload_bits=16", "learning.upload_bits: must be one of 32, 8, 4; got 16"),
+        ("learning.upload_bits=16", "learning.upload_bits: must be one of 32, 8, 4, auto; got 16"),
         ("scenario.learning.batches=even",
          "scenario.learning.batches: must be one of as_is, balanced, target; got 'even'"),
         ("learning.client.clip_norm=0",
@@ -160,7 +158,7 @@ def test_a_module_of_ones_own():
         (
             "scheme=propsed",
             "scheme: must be one of proposed, no_pruning, all_clients, no_generalization, fixed_power, "
-            "fixed_frequency, measured, or package.module:NAME; got 'propsed'; did you mean 'proposed'?",
+            "fixed_frequency, measured, forecast, or package.module:NAME; got 'propsed'; did you mean 'proposed'?",
         ),
         ("solver=[]", "solver: must be one of exact, alternating; got a list of 0"),
         (
@@ -222,7 +220,7 @@ def test_practical_in_the_experiment_wins_over_the_scenario_but_not_over_what_is
     assert practical.scheme == PRACTICAL_SCHEME
     assert (practical.readings["mode"], practical.readings["dense_first"]) == ("practical", True)
     assert practical.readings["evaluate_pruned"]
-    assert (learner(practical).rate, learner(practical).local_steps) == (0.03, 8)
+    assert (learner(practical).rate, learner(practical).local_steps) == (0.03, "auto")
     changed = practical.with_overrides(["scenario.learning.rate=0.02", "learning.local_steps=2", "scheme=no_pruning",
                                         "pruning.importance=random", "learning.server.optimiser=sgd"])
     assert (learner(changed).rate, learner(changed).local_steps, learner(changed).batches) == (0.02, 2, "balanced")

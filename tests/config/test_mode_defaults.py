@@ -101,7 +101,7 @@ def test_practical_reads_the_bound_as_repaired_does_and_has_its_own_learner(bare
     scenario = Scenario.load("paper-mnist", ["mode=practical"])
     assert readings(scenario) == REPAIRED
     learning = scenario.learning
-    assert (learning.local_steps, learning.batches, learning.upload_bits) == (8, "balanced", 32)
+    assert (learning.local_steps, learning.batches, learning.upload_bits) == ("auto", "balanced", 32)
     assert learning.schedule == "warm_up_cosine"
     assert (learning.server.optimiser, learning.server.rate, learning.server.momentum) == ("momentum", 1.0, 0.9)
     assert learning.rate == 0.01  # which the preset writes

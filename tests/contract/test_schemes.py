@@ -47,7 +47,7 @@ def test_the_contract_s_names_are_there_and_come_first():
 
 @pytest.mark.parametrize("name", SCHEMES.built_in)
 def test_a_file_of_its_own(name):
-    module = importlib.import_module(f"fedgap.planning.schemes.{name}")
+    module = importlib.import_module(SCHEMES.built_in[name].partition(":")[0])
     assert module.SCHEME is SCHEMES.load(name)
     assert module.SCHEME.name == name
     assert module.__doc__

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedgap.learning.data import (
-    balanced_probabilities,
     batch_indices,
     batch_keys,
     count_labels,
@@ -15,6 +14,7 @@ from fedgap.learning.data import (
     draw_batches,
     draw_weighted_batches,
 )
+from fedgap.theory.drawn_labels import balanced_probabilities
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA device"))])

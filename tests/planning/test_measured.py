@@ -83,6 +83,6 @@ def test_without_labels_the_number_of_clients_stands_for_them() -> None:
 
 
 def test_it_is_no_scheme_of_the_papers_and_not_for_its_algorithm(tight: Scenario) -> None:
-    assert list(SCHEMES.built_in) == [*PAPER_SCHEMES, "measured"]
+    assert list(SCHEMES.built_in) == [*PAPER_SCHEMES, "measured", "forecast"]
     with pytest.raises(InputError, match="must be exact"):
         plan(tight, scheme="measured", solver="alternating")

@@ -172,7 +172,7 @@ def test_a_swept_mode_brings_its_own_readings_and_learner(small, tmp_path):
     assert (printed.readings["aggregation"], printed.readings["dense_first"]) == ("sum", False)
     assert (printed.pruning.importance, printed.planning_scenario().learning.local_steps) == ("taylor", 1)
     assert practical.readings["dense_first"]
-    assert (practical.pruning.importance, practical.planning_scenario().learning.local_steps) == ("magnitude", 8)
+    assert (practical.pruning.importance, practical.planning_scenario().learning.local_steps) == ("magnitude", "auto")
 
 
 def test_a_bad_value_is_named_before_anything_runs(small, tmp_path):

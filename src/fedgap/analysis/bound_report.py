@@ -172,7 +172,7 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
         everybody = np.ones(scenario.size, dtype=np.bool_)
         segments: tuple[Segment, ...] = (
             Segment(scenario.rounds, everybody, fleet.max_ratio, fleet.max_power_w, fleet.max_frequency_hz,
-                    local_steps=scenario.learning.local_steps),
+                    local_steps=scenario.learning.usual_local_steps),
         )
         what = f"everybody in all {rounds(scenario.rounds)}, pruned to the most"
     else:

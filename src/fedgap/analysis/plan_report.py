@@ -40,7 +40,7 @@ class PlanReport(Printable):
         """One table per segment, θ by terms, the budgets, the certificate."""
         from rich.text import Text
 
-        shown: list[RenderableType] = [Text(self.plan.headline, style="bold")]
+        shown: list[RenderableType] = [*self.plan.forecast_lines, Text(self.plan.headline, style="bold")]
         shown += [self._segment_table(position) for position in range(len(self.plan.segments))[:MOST_SEGMENTS]]
         hidden = len(self.plan.segments) - MOST_SEGMENTS
         if hidden > 0:
@@ -54,6 +54,7 @@ class PlanReport(Printable):
         segment, cost = self.plan.segments[position], self.cost.segments[position]
         unpruned = ", unpruned" if not segment.pruning_ratio[segment.selected].any() else ""
         steps = f", {segment.local_steps} local steps" if segment.local_steps > 1 else ""
+        steps += f", {segment.upload_bits}-bit uploads" if segment.upload_bits in (8, 4) else ""
         title = (
             f"{segment.rounds:,} of {rounds(self.plan.rounds)}{steps}{unpruned}: {int(segment.selected.sum())} of "
             f"{segment.selected.size} clients, {si(cost.delay_s, 's')} and {si(cost.energy_j, 'J')} a round"

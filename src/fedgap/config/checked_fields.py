@@ -124,19 +124,16 @@ class Number(Checked):
         return result | {name: bound for name, bound in bounds.items() if bound is not None}
 
 
-class NotYetPlanned(Number):
-    """A number that a later version will also plan by itself, where ``auto`` is written."""
+class NumberOrAuto(Number):
+    """A number, or ``auto`` for one that the planner chooses."""
 
-    def check(self, value: Any) -> float | int:
-        """The number; ``auto`` is refused."""
-        return super().check(self.refuse_auto(value))
+    def check(self, value: Any) -> Any:
+        """The number, or ``auto``."""
+        return value if value == "auto" else super().check(value)
 
-    @staticmethod
-    def refuse_auto(value: Any) -> Any:
-        """The value, unless it is ``auto``."""
-        if value == "auto":
-            raise wrong("auto is not available yet; write a number")
-        return value
+    def json_schema(self) -> JsonSchemaValue:
+        """The number, or the word."""
+        return {"anyOf": [super().json_schema(), {"const": "auto"}]}
 
 
 def count(reason: str, *, at_least: int = 1, limit: float = 1e9) -> Number:
@@ -215,6 +212,7 @@ def _samples(value: Any, label: int) -> int:
 
 
 Word = Annotated[str, BeforeValidator(_word(200)), Field(min_length=1, max_length=200)]
+Text = Annotated[str, BeforeValidator(_word(2000)), Field(min_length=1, max_length=2000)]
 File = Annotated[str, BeforeValidator(_word(4096)), Field(min_length=1, max_length=4096)]
 Truth = Annotated[bool, BeforeValidator(_truth)]
 Histogram = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=2), BeforeValidator(_histogram)]

@@ -28,18 +28,18 @@ PLANNING_KEYS: Mapping[str, tuple[str, str]] = {
 
 PRACTICAL_LEARNER: Mapping[str, Any] = {
     "rate": 0.03,
-    "local_steps": 8,
+    "local_steps": "auto",
     "server": {"optimiser": "momentum", "momentum": 0.9},
     "schedule": "warm_up_cosine",
     "batches": "balanced",
 }
 """The keys of ``learning`` in the mode ``practical``. Server momentum costs nothing and is worth most; local steps are
-nearly free where uploading takes most of a round. A rate of 0.03 suits a momentum of 0.9, and 0.1 diverges; without
-warming up some seeds lose their first rounds."""
+nearly free where uploading takes most of a round, and are planned. A rate of 0.03 suits a momentum of 0.9, and 0.1
+diverges; without warming up some seeds lose their first rounds."""
 PRACTICAL_IMPORTANCE = "magnitude"
 """The rule that ranks weights in the mode ``practical``."""
-PRACTICAL_SCHEME = "measured"
-"""The scheme of an experiment in the mode ``practical``: it counts on rounds, clients and labels, not on θ."""
+PRACTICAL_SCHEME = "forecast"
+"""The scheme of an experiment in the mode ``practical``: the most accurate model by the forecast, not the least θ."""
 
 
 def merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:

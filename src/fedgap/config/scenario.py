@@ -18,6 +18,7 @@ from fedgap.config.scenario_sections import (
     Bound,
     Budget,
     Client,
+    ForecastSection,
     Learning,
     Model,
     NoisePsd,
@@ -32,6 +33,7 @@ from fedgap.errors import InputError
 from fedgap.system.fleet import Fleet
 from fedgap.system.trace import Trace
 from fedgap.theory.convergence import BoundConstants, bound_constants
+from fedgap.theory.fitted_forecast import BUILT_IN, FittedForecast
 from fedgap.theory.generalization import statement
 from fedgap.upload_size import bits_per_value
 
@@ -63,6 +65,8 @@ class Scenario(Document):
     """U₀: noise power spectral density, in W/Hz (3.98e-21 is −174 dBm/Hz)."""
     target_counts: Histogram | None = None
     """Samples of each class in the target (test) set."""
+    forecast: ForecastSection | None = None
+    """The weights of the forecast, fitted to a pilot; without them built-in ones are used."""
     clients: tuple[Client, ...]
     """The clients: a list of them, or the name of a CSV file with one row per client."""
     world: World | None = None
@@ -144,7 +148,10 @@ class Scenario(Document):
         return trace_of(self.world, self.names, self.rounds, self.folder, seed)
 
     def fleet(self) -> Fleet:
-        """The clients and the server as arrays, for the cost formulas."""
+        """The clients and the server as arrays, for the cost formulas.
+
+        Local steps and upload bits that are ``auto`` have their usual values; a plan decides them.
+        """
 
         def column(key: str, default: float | None = None) -> Floats:
             values = [getattr(client, key) for client in self.clients]
@@ -152,20 +159,24 @@ class Scenario(Document):
 
         keys = ("uplink_gain", "downlink_gain", "bandwidth_hz", "max_power_w", "max_frequency_hz", "flops_per_cycle",
                 "pue", "capacitance")
-        bits = self.learning.upload_bits
+        gradient_bits = column("gradient_bits", self.model.gradient_bits)
         return Fleet(
             **{key: column(key) for key in keys},
-            gradient_bits=column("gradient_bits", self.model.gradient_bits),
+            gradient_bits=gradient_bits,
             flops_per_sample=column("flops_per_sample", self.model.flops_per_sample),
             batch_size=column("batch_size", self.learning.batch_size),
             max_ratio=column("max_ratio", self.pruning.max_ratio),
-            local_steps=np.full(self.size, float(self.learning.local_steps)),
-            uplink_bits=column("gradient_bits", self.model.gradient_bits) * bits_per_value(bits) / 32.0,
+            local_steps=np.full(self.size, float(self.learning.usual_local_steps)),
+            uplink_bits=gradient_bits * bits_per_value(self.learning.usual_upload_bits) / 32.0,
             downlink_noise_psd_w_hz=column("noise_psd_w_hz", self.noise_psd_w_hz),
             server_power_w=np.array(self.server.power_w),
             server_bandwidth_hz=np.array(self.server.bandwidth_hz),
             uplink_noise_psd_w_hz=np.array(self.noise_psd_w_hz),
         )
+
+    def fitted_forecast(self) -> FittedForecast:
+        """The forecast to plan with: the scenario's own, or the built-in one."""
+        return BUILT_IN if self.forecast is None else self.forecast.fitted()
 
     def phi(self) -> Floats:
         """φ_n of every client, shape (N,): as given, or from its label histogram and its target's.

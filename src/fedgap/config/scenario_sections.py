@@ -2,11 +2,14 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from fedgap.config import mode_defaults
-from fedgap.config.checked_fields import Histogram, NotYetPlanned, Number, Truth, Word, clock, count
+from fedgap.config.checked_fields import Histogram, Number, NumberOrAuto, Text, Truth, Word, clock, count, wrong
 from fedgap.config.document import Section
+from fedgap.theory.fitted_forecast import FittedForecast
+from fedgap.theory.forecast import Forecast
+from fedgap.upload_size import UPLOAD_BITS
 
 Gain = Annotated[float, Number(above=0, reason="without a channel nothing arrives; -110 dB is 1e-11")]
 GradientBits = Annotated[float, Number("bit", above=0, reason="a gradient of no bits carries nothing")]
@@ -31,14 +34,22 @@ ServerPower = Annotated[float, Number("W", above=0, reason="a silent server cann
 ServerBandwidth = Annotated[float, Number("Hz", above=0, reason="a server without bandwidth cannot broadcast")]
 InitialGap = Annotated[float, Number(at_least=0, reason="the loss cannot start below its minimum")]
 Smoothness = Annotated[float, Number(at_least=0, reason="a Lipschitz constant is not negative")]
-LocalSteps = Annotated[int, NotYetPlanned(at_least=1, limit=1e6, whole=True, reason="a client takes at least one step")]
-UploadBits = Annotated[Literal[32, 8, 4], BeforeValidator(NotYetPlanned.refuse_auto)]
+LocalSteps = Annotated[int | Literal["auto"],
+                       NumberOrAuto(at_least=1, limit=1e6, whole=True, reason="a client takes at least one step")]
+UploadBits = Literal[32, 8, 4, "auto"]
+ForecastWeight = Annotated[float, Number(at_least=0, reason="a weight of the forecast is never negative")]
+Spread = Annotated[float, Number(at_least=0, below=10, reason="it is a share of the error, such as 0.15")]
 Momentum = Annotated[float, Number(at_least=0, below=1, reason="a momentum of 1 never forgets a step")]
 ProximalWeight = Annotated[float, Number(at_least=0, reason="it pulls towards the global model")]
 ClipNorm = Annotated[float, Number(above=0, reason="a gradient of norm 0 moves nothing")]
 ServerRate = Annotated[float, Number(above=0, reason="with a server rate of 0 the model never moves")]
 WarmUp = Annotated[float, Number(at_least=0, below=1, reason="it is a share of the rounds")]
 MaxRepeat = Annotated[float, Number(at_least=1, reason="a sample that is drawn is drawn at least as often as others")]
+
+LOCAL_STEPS = (1, 2, 4, 8, 16, 32, 64)
+"""The numbers of local steps among which ``local_steps: auto`` chooses."""
+USUAL_LOCAL_STEPS = 8
+"""What ``local_steps: auto`` means to objectives that cannot tell local steps apart, such as θ."""
 
 SERVER_RATES = {"sgd": 1.0, "momentum": 1.0, "nesterov": 1.0, "adam": 0.01, "yogi": 0.01}
 """Each server optimiser's default rate. Adam and Yogi move each weight by about the rate itself; the others multiply
@@ -85,9 +96,9 @@ class LearnerKeys(Section):
     """How clients and server learn. The defaults are the paper's FedSGD."""
 
     local_steps: LocalSteps = 1
-    """τ: mini-batch steps that a client takes in a round."""
+    """τ: mini-batch steps that a client takes in a round, or auto: planned."""
     upload_bits: UploadBits = 32
-    """Bits of an uploaded value: 32, or 8 or 4 with stochastic rounding."""
+    """Bits of an uploaded value: 32, or 8 or 4 with stochastic rounding, or auto: planned."""
     server: ServerChoice = ServerChoice()
     """The server's optimiser."""
     client: ClientChoice = ClientChoice()
@@ -102,6 +113,26 @@ class LearnerKeys(Section):
     """With batches: target, how much more often than on average a sample may be drawn."""
     weighting: Literal["equal", "samples"] = "equal"
     """Whether clients count equally in the mean update, or by their numbers of samples."""
+
+    @property
+    def local_steps_choices(self) -> tuple[int, ...]:
+        """The numbers of local steps that a plan may have."""
+        return LOCAL_STEPS if self.local_steps == "auto" else (self.local_steps,)
+
+    @property
+    def upload_bits_choices(self) -> tuple[int, ...]:
+        """The bits of an uploaded value that a plan may have."""
+        return UPLOAD_BITS if self.upload_bits == "auto" else (self.upload_bits,)
+
+    @property
+    def usual_local_steps(self) -> int:
+        """The local steps, or what stands for ``auto`` where they are not planned."""
+        return USUAL_LOCAL_STEPS if self.local_steps == "auto" else self.local_steps
+
+    @property
+    def usual_upload_bits(self) -> int:
+        """The bits, or what stands for ``auto`` where they are not planned."""
+        return UPLOAD_BITS[0] if self.upload_bits == "auto" else self.upload_bits
 
 
 class Learning(LearnerKeys):
@@ -207,3 +238,65 @@ class Client(Section):
     """λ^max of this client, where it differs."""
     noise_psd_w_hz: NoisePsd | None = None
     """U_{0,n}: noise power spectral density at the client's receiver, where it differs."""
+
+
+def _ordered(value: tuple[float, float]) -> tuple[float, float]:
+    if not value[0] <= value[1]:
+        raise wrong(f"must be [least, most]; got [{value[0]:g}, {value[1]:g}]")
+    return value
+
+
+Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
+
+
+class ForecastRanges(Section):
+    """What the pilot has seen: the least and the most of each feature of its plans."""
+
+    rounds: Range | None = None
+    """R."""
+    local_steps: Range | None = None
+    """τ."""
+    few_clients: Range | None = None
+    """1/k, with k clients in a round."""
+    pruning: Range | None = None
+    """The mean pruning ratio."""
+    divergence: Range | None = None
+    """The divergence of the drawn labels from the target's, in nats."""
+    upload_bits: Range | None = None
+    """Bits of an uploaded value."""
+
+
+class ForecastSection(Section):
+    """The weights of the forecast, fitted to a pilot's runs; ``fedgap.theory.forecast`` has the formula."""
+
+    start: ForecastWeight
+    """C₀: the error after one round of one step, above what remains for ever."""
+    rounds_power: ForecastWeight
+    """a: the power with which the error falls with the rounds."""
+    steps_power: ForecastWeight
+    """b: how much of a round a local step is worth."""
+    slowed_by_pruning: ForecastWeight
+    """d."""
+    slowed_by_divergence: ForecastWeight
+    """c."""
+    few_clients: ForecastWeight
+    """B."""
+    divergence: ForecastWeight
+    """C."""
+    coarse_uploads: ForecastWeight = 0.0
+    """e."""
+    floor: ForecastWeight = 0.0
+    """The error that remains for ever."""
+    origin: Text | None = None
+    """Where the weights come from, in words."""
+    ranges: ForecastRanges = ForecastRanges()
+    """What the pilot has seen; plans outside of it get a warning."""
+    spread: Spread | None = None
+    """Relative standard deviation of the error around its forecast; gives a plan's interval."""
+
+    def fitted(self) -> FittedForecast:
+        """The forecast that these keys describe."""
+        about = {"origin", "ranges", "spread"}
+        weights = Forecast(**{name: getattr(self, name) for name in type(self).model_fields if name not in about})
+        return FittedForecast(weights, self.origin or "the scenario's weights", self.spread,
+                              self.ranges.model_dump(exclude_none=True))

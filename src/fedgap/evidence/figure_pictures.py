@@ -16,12 +16,12 @@ from fedgap.statistics import interval
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = dict(zip(SCHEMES.built_in, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"),
-                   strict=True))
-"""Okabe and Ito's colours, which colour-blind people can tell apart; marks and dashes differ too."""
-MARKS = dict(zip(SCHEMES.built_in, "osD^vXP", strict=True))
+COLOURS = dict(zip(SCHEMES.built_in, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9",
+                                     "#999999"), strict=True))
+"""Okabe and Ito's colours and a grey, which colour-blind people can tell apart; marks and dashes differ too."""
+MARKS = dict(zip(SCHEMES.built_in, "osD^vXP*", strict=True))
 DASHES: dict[str, Any] = dict(zip(SCHEMES.built_in, ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (2, 1)), (0, (1, 1)),
-                                            (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1, 1, 1))), strict=True))
+                                            (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1, 1, 1)), (0, (8, 2))), strict=True))
 MODES = {"repaired": "repaired", "as_printed": "as printed"}
 SIGMA_STYLES = {5.0: ("#0072B2", "o"), 1.0: ("#009E73", "^"), 0.3: ("#D55E00", "s"), 0.1: ("#CC79A7", "D")}
 """Colour and mark of each σ in a figure of learners."""

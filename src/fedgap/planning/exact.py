@@ -11,6 +11,7 @@ support of the program has at most a few selections; whole numbers of rounds nea
 (:mod:`fedgap.planning.fixed_composition`), and where few rounds make that coarse, compositions are enumerated.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -54,8 +55,11 @@ class Solution:
     interrupted: bool = False
 
 
-def solve(task: Task, settings: SolverSettings | None = None) -> Solution:
-    """The best plan found, with its certificate."""
+def solve(task: Task, settings: SolverSettings | None = None, known: Sequence[Composition] = ()) -> Solution:
+    """The best plan found, with its certificate.
+
+    :param known: compositions to start from.
+    """
     settings = settings or SolverSettings()
     nothing = Solution((), None, np.inf, 0.0, 0.0)
     search: _Search | None = None
@@ -71,7 +75,8 @@ def solve(task: Task, settings: SolverSettings | None = None) -> Solution:
             cost = task.value(hints.segments) - task.objective.constant
             return Solution(hints.segments, None, cost, 0.0, 0.0, interrupted=True)
         search = _Search(task, oracles, settings)
-        search.run([composition_of(hints.segments, task)] if hints is not None and hints.segments else [])
+        additive = [composition_of(hints.segments, task)] if hints is not None and hints.segments else []
+        search.run([*known, *additive])
     except KeyboardInterrupt:
         interrupted = True
         if search is not None and search.incumbent.best is None:
@@ -112,7 +117,7 @@ class _Search:
             max(oracle.tolerance for oracle in oracles),
         )
         self.task, self.oracles, self.progress = task, oracles, settings.progress
-        self.incumbent = Incumbent(task, self.master, settings.progress)
+        self.incumbent = Incumbent(task, self.master, settings)
         self.whole_rounds = WholeRounds(self.incumbent, oracles)
 
     def run(self, hints: list[Composition]) -> None:

@@ -238,4 +238,5 @@ def _segment(task: Task, part: Part, keep: Floats, x: Floats, s: Floats) -> Segm
         power_w=np.where(chosen, curves.power(s), 0.0),
         frequency_hz=np.where(chosen, curves.frequency(x), 0.0),
         local_steps=task.problem.local_steps,
+        upload_bits=task.problem.upload_bits,
     )

@@ -8,15 +8,15 @@ from fedgap.planning.composition import Composition
 from fedgap.planning.fixed_composition import Composed, compose, compose_single
 from fedgap.planning.master import Master
 from fedgap.planning.round_lagrangian import Columns
-from fedgap.planning.settings import Progress
+from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
 
 
 class Incumbent:
     """Solves compositions of a task and keeps the best."""
 
-    def __init__(self, task: Task, master: Master, progress: Progress | None) -> None:
-        self.task, self.master, self.progress = task, master, progress
+    def __init__(self, task: Task, master: Master, settings: SolverSettings) -> None:
+        self.task, self.master, self.progress, self.enough = task, master, settings.progress, settings.enough
         self.best: Composed | None = None
         self.proven = -np.inf
         """A lower bound on all plans that enumerating compositions has proven."""

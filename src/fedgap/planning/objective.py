@@ -42,10 +42,31 @@ class AdditiveStatements:
 
 
 @dataclass(frozen=True, eq=False)
+class ConvexLabels:
+    """For every vector g of one number per label,
+
+        selection_cost(A) ≥ few_clients/k + weight·(mean over A of score_n(g) − ln Σ_c t_c·e^(g_c)),        k = |A|.
+
+    Such planes bound a divergence KL(A) from the target t that is convex in the relaxed selection: with score_n(g) =
+    g·q_n the right-hand side is KL's tangent plane where g = ln(m/t), m being the mean of the selection's label
+    distributions q_n. With this structure a search over large fleets can prove a lower bound.
+    """
+
+    target: Floats
+    """t, (C,)."""
+    few_clients: float
+    weight: float
+    scores: Callable[[Floats], Floats]
+    """score_n(g) of every client for several g: (..., C) → (..., N)."""
+    drawn: Callable[[Floats], Floats]
+    """The label distributions q_n that reach the scores for one g: (C,) → (N, C)."""
+
+
+@dataclass(frozen=True, eq=False)
 class PooledLabels:
     """selection_cost(A) depends on k = |A| and on the sum of the clients' label histograms alone.
 
-    With this structure a local search evaluates many moves at once. It proves no bound.
+    With this structure a local search evaluates many moves at once. A bound needs ``convex`` as well.
     """
 
     counts: Floats
@@ -56,13 +77,15 @@ class PooledLabels:
     """The selection cost of selections of k clients with these pooled histograms, (..., classes) → (...)."""
     start: "Objective | None"
     """A similar objective with additive statements; its plan is where the search starts."""
+    convex: ConvexLabels | None = None
+    """Planes that bound the selection cost, where there are such."""
 
 
 class Objective(Protocol):
     """A quantity to minimise; see the module docstring for its form.
 
-    Up to 12 clients any objective is solved with a certificate. Above, additive statements still allow one; without
-    them the plan comes from a local search that proves no bound.
+    Up to 12 clients any objective is solved with a certificate. Above, additive statements or convex labels still allow
+    one; without them the plan comes from a local search that proves no bound.
     """
 
     @property

@@ -11,10 +11,12 @@ import numpy as np
 from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
 from fedgap.files import write_json
+from fedgap.planning.plan_forecast import PlanForecast
 from fedgap.report.bound_terms import TERMS, theta_parts
 from fedgap.report.number_format import number as text_of
 from fedgap.report.number_format import rounds as rounds_text
 from fedgap.report.printable import Printable
+from fedgap.upload_size import UPLOAD_BITS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,12 +38,15 @@ class Segment:
     frequency_hz: Floats
     local_steps: int = field(default=1, kw_only=True)
     """τ: mini-batch steps that each selected client takes in a round."""
+    upload_bits: int | None = field(default=None, kw_only=True)
+    """Bits of an uploaded value; None for the scenario's."""
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's form: one entry a client."""
         names = ("selected", "pruning_ratio", "power_w", "frequency_hz")
         clients = zip(*(getattr(self, name).tolist() for name in names), strict=True)
-        return {"rounds": self.rounds, "local_steps": self.local_steps,
+        bits = {} if self.upload_bits is None else {"upload_bits": self.upload_bits}
+        return {"rounds": self.rounds, "local_steps": self.local_steps, **bits,
                 "clients": [dict(zip(names, client, strict=True)) for client in clients]}
 
     @classmethod
@@ -66,6 +71,9 @@ class Segment:
             return value
 
         rounds, steps = whole("rounds", data.get("rounds")), whole("local_steps", data.get("local_steps", 1))
+        bits = data.get("upload_bits")
+        if bits is not None and bits not in UPLOAD_BITS:
+            raise InputError(f"{where}.upload_bits: must be one of {', '.join(map(str, UPLOAD_BITS))}; got {bits!r}")
         clients = data.get("clients", [])
         if not isinstance(clients, list) or not clients:
             raise InputError(f"{where}.clients: must be a list with one entry a client")
@@ -83,7 +91,7 @@ class Segment:
         ):
             for n in map(int, np.flatnonzero(selected & ~good)):
                 raise InputError(f"{where}.clients[{n}].{key}: must be {what} where selected; got {values[n]:g}")
-        return cls(rounds, selected, ratio, power, frequency, local_steps=steps)
+        return cls(rounds, selected, ratio, power, frequency, local_steps=steps, upload_bits=bits)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,6 +122,8 @@ class Plan(Printable):
     scenario_hash: str = ""
     objective: str = "theta"
     """What the plan minimises; θ is given whatever it is."""
+    forecast: PlanForecast | None = None
+    """How accurate the model will be, where that was forecast."""
     trace: tuple[float, ...] = field(default=())
     """The objective after each iteration, where the solver iterates (``alternating``)."""
 
@@ -124,7 +134,12 @@ class Plan(Printable):
 
     @property
     def gap(self) -> float | None:
-        """(θ − lower_bound)/(θ − α), or None where no bound is known."""
+        """(θ − lower_bound)/(θ − α), or None where no bound is known.
+
+        For a plan by the forecast: how far its error may be above the least, as a share of it.
+        """
+        if self.objective == "forecast":
+            return None if self.forecast is None else self.forecast.gap
         if self.lower_bound is None or not np.isfinite(self.theta):
             return None
         cost = self.theta - self.terms.get("alpha", 0.0)
@@ -134,6 +149,11 @@ class Plan(Printable):
     def local_steps(self) -> int:
         """τ: the most local steps of any of its rounds (1 where it has none)."""
         return max((segment.local_steps for segment in self.segments), default=1)
+
+    @property
+    def upload_bits(self) -> int | None:
+        """Bits of an uploaded value, the same in all rounds; None for the scenario's."""
+        return self.segments[0].upload_bits if self.segments else None
 
     @property
     def headline(self) -> str:
@@ -149,7 +169,11 @@ class Plan(Printable):
     @property
     def certificate(self) -> str:
         """What is known about better plans, in a sentence."""
-        if self.objective != "theta" and self.status == "optimal":
+        if self.objective == "forecast" and self.forecast is not None and self.forecast.least_error is not None:
+            steps = f"{self.local_steps} local step{'' if self.local_steps == 1 else 's'}"
+            return self.forecast.certificate(f"{rounds_text(self.rounds)} with {steps} and {self.upload_bits}-bit "
+                                             f"uploads by {self.scheme}")
+        if self.objective not in ("theta", "forecast") and self.status == "optimal":
             return (f"Certified: no plan of {rounds_text(self.rounds)} by {self.scheme} has a lower value of what it "
                     f"minimises ({self.minimised}). Others may have a lower θ.")
         if self.gap is None or self.lower_bound is None:
@@ -160,9 +184,16 @@ class Plan(Printable):
         return (f"Certified: no plan of {rounds_text(self.rounds)}{scope} has θ below {text_of(self.lower_bound, 6)}, "
                 f"so this one is within {gap} % of the best cost θ − α.")
 
+    @property
+    def forecast_lines(self) -> list[str]:
+        """The forecast in a sentence, and a warning where one is due; nothing where there is no forecast."""
+        if self.forecast is None:
+            return []
+        return [self.forecast.sentence, *([self.forecast.warning] if self.forecast.outside else [])]
+
     def parts(self) -> "list[RenderableType]":
         """The headline, θ by terms, what the plan uses, and the certificate; for an infeasible plan, why."""
-        parts: list[RenderableType] = [self.headline]
+        parts: list[RenderableType] = [*self.forecast_lines, self.headline]
         if self.reason:
             parts.append(self.reason)
         if self.feasible:
@@ -185,6 +216,7 @@ class Plan(Printable):
         def numbers(values: Mapping[str, float | None] | None) -> dict[str, float | None] | None:
             return None if values is None else {key: number(value) for key, value in values.items()}
 
+        forecast = {} if self.forecast is None else {"forecast": self.forecast.to_dict()}
         return {
             "format": 1, "status": self.status, "reason": self.reason,
             "theta": number(self.theta), "lower_bound": number(self.lower_bound), "gap": number(self.gap),
@@ -192,7 +224,7 @@ class Plan(Printable):
             "energy_j": number(self.energy_j), "delay_s": number(self.delay_s), "solve_s": self.solve_s,
             "scheme": self.scheme, "solver": self.solver, "objective": self.objective, "rounds": self.rounds,
             "least_budget": numbers(self.least_budget), "prices": numbers(self.prices),
-            "scenario_hash": self.scenario_hash, "trace": [number(value) for value in self.trace],
+            "scenario_hash": self.scenario_hash, "trace": [number(value) for value in self.trace], **forecast,
             "segments": [segment.to_dict() for segment in self.segments],
         }
 
@@ -243,6 +275,7 @@ class Plan(Printable):
             bound_scope="single" if data.get("bound_scope") == "single" else "all",
             least_budget=numbers("least_budget"), prices=numbers("prices"),
             trace=tuple(checked(f"trace[{i}]", value, infinite) for i, value in enumerate(trace)),
+            forecast=None if data.get("forecast") is None else PlanForecast.from_dict(data["forecast"]),
         )
 
     def save(self, path: str | Path) -> None:

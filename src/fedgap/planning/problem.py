@@ -41,6 +41,8 @@ class Problem:
     reading: Reading = "size_normalised"
     dense_first: bool = False
     """Whether round 0 must be unpruned."""
+    upload_bits: int = 32
+    """Bits of an uploaded value, which the fleet's ``uplink_bits`` follow."""
     names: tuple[str, ...] = ()
     scenario: Scenario | None = None
     """The scenario that poses it; None for a problem put together by hand."""
@@ -67,6 +69,7 @@ class Problem:
             target_counts=None if counts is None or target is None else np.asarray(target, dtype=np.float64),
             reading=scenario.bound.statement,
             dense_first=scenario.pruning.dense_first,
+            upload_bits=scenario.learning.usual_upload_bits,
             names=tuple(scenario.names),
             scenario=scenario,
         )
@@ -76,6 +79,13 @@ class Problem:
         old, scale = self.constants, self.rounds / rounds
         constants = BoundConstants(old.alpha * scale, old.beta * scale, old.gamma1 * scale, old.gamma2 * scale, rounds)
         return replace(self, rounds=rounds, constants=constants)
+
+    def with_learner(self, local_steps: int, upload_bits: int | None) -> "Problem":
+        """The same problem with other local steps and upload bits; None keeps the bits."""
+        bits = upload_bits or self.upload_bits
+        fleet = self.fleet if local_steps == self.local_steps else self.fleet.with_local_steps(local_steps)
+        fleet = fleet if bits == self.upload_bits else fleet.with_upload_bits(bits)
+        return replace(self, fleet=fleet, upload_bits=bits)
 
     def without_generalization(self) -> "Problem":
         """The same problem with γ₁ = 0."""
@@ -131,9 +141,8 @@ class Problem:
         return Terms(self.constants.alpha, clients, gap, pruning)
 
     def cost(self, segment: Segment) -> RoundCost:
-        """One round of a segment with its local steps, by client and cause."""
-        other = segment.local_steps != self.local_steps
-        fleet = self.fleet.with_local_steps(segment.local_steps) if other else self.fleet
+        """One round of a segment with its local steps and upload bits, by client and cause."""
+        fleet = self.with_learner(segment.local_steps, segment.upload_bits).fleet
         return round_cost(fleet, segment.selected, segment.pruning_ratio, segment.power_w, segment.frequency_hz)
 
     def energy(self, segments: Iterable[Segment]) -> float:
@@ -191,7 +200,7 @@ class Problem:
         return {check.__name__: check(segments) for check in (self.energy_budget, self.delay_budget, *ranges, *counts)}
 
     def refuse(self, plan: Plan) -> None:
-        """Reject a plan outside P1's variable ranges, with too many rounds or with other local steps.
+        """Reject a plan outside P1's variable ranges, with too many rounds or with another learner.
 
         Budgets are not checked here.
         """
@@ -200,10 +209,16 @@ class Problem:
             for position, segment in enumerate(plan.segments):
                 if check([segment]) < -1e-9:
                     raise InputError(f"plan: segments[{position}] has a {name} beyond what the scenario allows")
-        for position, segment in enumerate(plan.segments):
-            if segment.local_steps != self.local_steps:
-                raise InputError(f"plan: segments[{position}] has local_steps {segment.local_steps}, the scenario "
-                                 f"{self.local_steps} (learning.local_steps)")
+        learning = None if self.scenario is None else self.scenario.learning
+        for key, allowed in (("local_steps", self.local_steps), ("upload_bits", self.upload_bits)):
+            if learning is not None and getattr(learning, key) == "auto":
+                continue
+            for position, segment in enumerate(plan.segments):
+                if getattr(segment, key) not in (allowed, None):
+                    raise InputError(f"plan: segments[{position}] has {key} {getattr(segment, key)}, the scenario "
+                                     f"{allowed} (learning.{key})")
+        if len({(segment.local_steps, segment.upload_bits) for segment in plan.segments}) > 1:
+            raise InputError("plan: all segments must have the same local_steps and the same upload_bits")
         if plan.rounds > self.rounds:
             raise InputError(f"plan: has {plan.rounds} rounds, the scenario {self.rounds}")
 

@@ -5,7 +5,9 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from fedgap.config import Scenario
+from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.plan import Plan
+from fedgap.planning.plan_forecast import PlanForecast
 from fedgap.planning.problem import Problem
 from fedgap.planning.tolerances import BUDGET_MARGIN
 from fedgap.registry import SCHEMES
@@ -42,6 +44,8 @@ def rescore(plan: Plan, scenario: Scenario) -> Plan:
         scheme=plan.scheme if moved or not _is_scheme(plan.scheme) else "edited",
         theta=terms.theta, terms=asdict(terms), energy_j=energy_j, delay_s=delay_s, solve_s=0.0,
         lower_bound=None, bound_scope="all", least_budget=None, prices=None, trace=(),
+        forecast=None if plan.forecast is None else PlanForecast.of(
+            scenario.fitted_forecast(), plan_features(problem, plan.segments)),
     )
 
 

@@ -21,5 +21,7 @@ class SolverSettings:
     options: object | None = None
     """An ``AlternatingOptions``, for ``alternating`` only."""
     progress: Progress | None = None
+    enough: float = 0.0
+    """A gap, in units of the objective, that is not worth closing."""
     bounded: bool = True
     """Whether a bound is asked for where selections are searched; it takes most of the time."""

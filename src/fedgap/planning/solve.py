@@ -10,10 +10,13 @@ import numpy as np
 from fedgap.config import Scenario
 from fedgap.errors import InputError
 from fedgap.planning import diagnosis, exact
+from fedgap.planning.forecast_search import best_forecast, cheapest_task
 from fedgap.planning.horizon import INTERRUPTED, best_horizon
 from fedgap.planning.objective import ObjectiveFactory
+from fedgap.planning.objectives.forecast_tangent import ForecastTangent, plan_features
 from fedgap.planning.objectives.theta import Theta
 from fedgap.planning.plan import Plan, Segment
+from fedgap.planning.plan_forecast import PlanForecast
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import PAPER_SCHEMES, Scheme
 from fedgap.planning.schemes.scheme import SelectionRule
@@ -87,7 +90,9 @@ def _planned(scenario: Scenario, scheme: Scheme, settings: SolverSettings) -> Pl
     task = Task.of(Problem.of(scenario), scheme)
     if settings.solver == "alternating" and scheme.selection is not None:
         raise InputError("solver: alternating chooses the clients; with a selection rule it must be exact")
-    if settings.horizon or task.objective.chooses_rounds:
+    if isinstance(task.objective, ForecastTangent):
+        answer = _by_forecast(task, settings)
+    elif settings.horizon or task.objective.chooses_rounds:
         answer = best_horizon(task, settings, solve, infeasible)
     else:
         answer = solve(task, settings)
@@ -114,6 +119,28 @@ def solve(task: Task, settings: SolverSettings) -> Plan:
         return answer
     # Rounding must not lift the bound above the plan that it bounds.
     return replace(answer, lower_bound=min(float(task.objective.constant + bound), answer.theta))
+
+
+def _by_forecast(task: Task, settings: SolverSettings) -> Plan:
+    """The plan of least forecast error, rounds, local steps and bits included."""
+    if settings.solver != "exact":
+        raise InputError(f"solver: alternating minimises θ, and {task.scheme.name} does not; must be exact")
+    solution = best_forecast(task, settings)
+    if solution is None:
+        return infeasible(cheapest_task(task), settings)
+    prices: dict[str, float | None] = {"energy": 0.0 - solution.energy_price, "delay": 0.0 - solution.delay_price}
+    answer = answer_of(
+        solution.task, settings.solver, solution.segments, prices=prices,
+        status="optimal" if solution.gap <= OPTIMAL_GAP else "feasible",
+        reason=INTERRUPTED if solution.interrupted else "",
+    )
+    return replace(answer, forecast=forecast_of(solution.task.problem, solution.segments, solution.least_error))
+
+
+def forecast_of(problem: Problem, segments: Sequence[Segment], least_error: float | None = None) -> PlanForecast:
+    """The forecast of these segments."""
+    assert problem.scenario is not None
+    return PlanForecast.of(problem.scenario.fitted_forecast(), plan_features(problem, segments), least_error)
 
 
 def _alternating(task: Task, settings: SolverSettings) -> Plan:

@@ -64,6 +64,10 @@ class Task:
         """The same task over another number of rounds."""
         return replace(self, problem=self.problem.with_rounds(rounds), objective=self.objective.with_rounds(rounds))
 
+    def with_learner(self, local_steps: int, upload_bits: int) -> "Task":
+        """The same task with other local steps and upload bits."""
+        return Task.of(self.problem.with_learner(local_steps, upload_bits), self.scheme)
+
     @cached_property
     def kinds(self) -> tuple[RoundKind, ...]:
         """The kinds of rounds of a plan; the dense first round, where there is one, comes first."""

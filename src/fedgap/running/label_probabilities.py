@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgap.learning.data.label_sampling import balanced_probabilities
+from fedgap.theory.drawn_labels import balanced_probabilities
 from fedgap.theory.label_matching import label_divergence, match_labels
 
 Array = NDArray[np.float64]

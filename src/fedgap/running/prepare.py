@@ -120,7 +120,9 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     """All that training needs, from a plan: no configuration is read after this."""
     load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
     readings, engine, faults = experiment.readings, experiment.engine, experiment.faults
-    fleet, problem, segments = scenario.fleet(), Problem.of(scenario), plan.segments
+    segments, steps = plan.segments, plan.local_steps
+    problem = Problem.of(scenario).with_learner(steps, plan.upload_bits)
+    fleet = problem.fleet
     if segments[0].selected.size != scenario.size:
         raise InputError(f"plan: has {segments[0].selected.size} clients, the scenario {scenario.size}")
     costs = [cost.round_cost(fleet, s.selected, s.pruning_ratio, s.power_w, s.frequency_hz) for s in segments]
@@ -140,8 +142,9 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     selected = rows([s.selected for s in segments])
     target = smoothed(dataset.label_counts()[1])  # the one that is planned with
     sampling = label_sampling(learning.batches, selected, schedule, parts.label_counts, target,
-                              samples_per_round=learning.local_steps * fleet.batch_size, max_repeat=learning.max_repeat)
+                              samples_per_round=steps * fleet.batch_size, max_repeat=learning.max_repeat)
     device = engine.device if engine.device != "auto" else str(check_device("auto"))
+    forecast = {} if plan.forecast is None else {"forecast": plan.forecast.to_dict()}
     return Job(
         seed=experiment.seed, data=data_arguments(experiment), data_sha256=dataset.digest(),
         model=_model_arguments(experiment), learning_rate=scenario.learning.rate,
@@ -163,14 +166,14 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         server_power_w=scenario.server.power_w, statement=rows([problem.statement(s.selected) for s in segments]),
         batch_size=fleet.batch_size.astype(np.int64), indices=np.concatenate(parts.train), sizes=parts.sizes,
         label_counts=parts.label_counts, target_counts=parts.target_counts,
-        local_steps=learning.local_steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
+        local_steps=steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
-        label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=learning.upload_bits,
+        label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=problem.upload_bits,
         weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
-                           "data": dataset.name, "model": experiment.model.name, "local_steps": learning.local_steps,
-                           **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
+                           "data": dataset.name, "model": experiment.model.name, "local_steps": steps,
+                           **forecast, **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
 
 
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:

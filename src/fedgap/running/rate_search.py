@@ -59,7 +59,7 @@ def find_rate(experiment: Experiment, *, rates: tuple[float, ...] = RATES, round
     selected = np.zeros(scenario.size, dtype=np.bool_)
     selected[np.linspace(0, scenario.size - 1, min(scenario.size, MOST_CLIENTS)).round().astype(int)] = True
     everybody = Segment(rounds, selected, np.zeros(scenario.size), fleet.max_power_w, fleet.max_frequency_hz,
-                        local_steps=scenario.learning.local_steps)
+                        local_steps=scenario.learning.usual_local_steps)
     plan = Plan(status="feasible", scheme="range test", solver="", rounds=rounds, segments=(everybody,), theta=math.inf,
                 terms={}, energy_j=0.0, delay_s=0.0)
     job = replace(make_job(short, scenario, plan, dataset, parts), stop={})

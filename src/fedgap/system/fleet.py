@@ -6,6 +6,7 @@ from typing import Self
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
+from fedgap.upload_size import bits_per_value
 
 _SERVER = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz")
 
@@ -72,6 +73,10 @@ class Fleet:
     def with_local_steps(self, steps: int) -> Self:
         """The fleet whose clients take so many local steps a round."""
         return replace(self, local_steps=np.full_like(self.local_steps, float(steps)))
+
+    def with_upload_bits(self, bits: int) -> Self:
+        """The fleet whose uploaded values have so many bits."""
+        return replace(self, uplink_bits=self.gradient_bits * bits_per_value(bits) / 32.0)
 
     def take(self, clients: Ints | Bools) -> Self:
         """The fleet reduced to some of its clients (an index or boolean array over the last axis)."""

@@ -1,8 +1,8 @@
 """With what probability a client draws each of its samples, so that its batches have the labels that are wanted.
 
 A client draws a label c with probability q(c) and then one of its samples of that label, all alike. ``balanced``
-batches have the same q(c) for all labels that the client can show; for ``target`` batches
-:func:`fedgap.theory.label_matching.match_labels` computes q for all selected clients together.
+batches have the same q(c) for all labels that the client can show; for ``target`` batches q is computed for all
+selected clients together. :mod:`fedgap.theory.drawn_labels` has both.
 """
 
 from __future__ import annotations
@@ -11,21 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-
-LEAST_SAMPLES = 5
-"""A balanced batch leaves out labels of which the client has fewer samples: they would be repeated too often."""
-
-
-def balanced_probabilities(label_counts: ArrayLike) -> NDArray[np.float64]:
-    """q (..., C) of balanced batches, from the clients' ``label_counts`` (..., C).
-
-    q is the same for all labels with at least :data:`LEAST_SAMPLES` samples and zero for the others. A client that
-    has no such label draws among all labels that it has.
-    """
-    counts = np.asarray(label_counts)
-    frequent = counts >= LEAST_SAMPLES
-    shown = np.where(frequent.any(axis=-1, keepdims=True), frequent, counts > 0).astype(np.float64)
-    return np.asarray(shown / shown.sum(axis=-1, keepdims=True))
 
 
 def cumulative_probabilities(labels: ArrayLike, label_probabilities: ArrayLike) -> NDArray[np.float64]:

@@ -93,7 +93,8 @@ class Repeated:
 
         def segment(rounds: int, ratio: Floats) -> Segment:
             columns = (np.where(point.selected, c, 0.0) for c in (ratio, point.power_w, point.frequency_hz))
-            return Segment(rounds, point.selected, *columns, local_steps=self.problem.local_steps)
+            return Segment(rounds, point.selected, *columns, local_steps=self.problem.local_steps,
+                           upload_bits=self.problem.upload_bits)
 
         first = [segment(self.dense_rounds, np.zeros(self.problem.size))] if self.dense_rounds else []
         rest = [segment(self.pruned_rounds, point.ratio)] if self.pruned_rounds else []

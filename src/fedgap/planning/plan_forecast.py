@@ -1,0 +1,104 @@
+"""How accurate the model of a plan will be, and what is certified about it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from fedgap.errors import InputError
+from fedgap.theory.fitted_forecast import FittedForecast
+from fedgap.theory.forecast import PlanFeatures
+
+_WORDS = {"rounds": "the rounds", "local_steps": "the local steps", "few_clients": "the number of clients",
+          "pruning": "the pruning ratio", "divergence": "the labels' divergence", "upload_bits": "the upload bits"}
+"""Features of a plan as people call them."""
+
+
+@dataclass(frozen=True)
+class PlanForecast:
+    """The forecast of a plan; accuracies are shares of one."""
+
+    accuracy: float
+    low: float | None
+    """With ``confidence`` the accuracy lies between here and ``high``; None where the forecast's spread is unknown."""
+    high: float | None
+    confidence: float
+    origin: str
+    """Where the forecast's weights come from."""
+    outside: tuple[str, ...] = ()
+    """The features of the plan, as in :class:`~fedgap.theory.forecast.PlanFeatures`, that its pilot has not seen."""
+    least_error: float | None = None
+    """Certified: no plan of so many rounds, local steps and bits has a smaller forecast error. None where unproven."""
+
+    @classmethod
+    def of(cls, fitted: FittedForecast, features: PlanFeatures, least_error: float | None = None) -> "PlanForecast":
+        """The forecast of a plan with these features."""
+        error = min(fitted.forecast.error(features), 1.0)
+        interval = fitted.interval(error)
+        low, high = (None, None) if interval is None else (1.0 - interval[1], 1.0 - interval[0])
+        # Rounding must not lift the bound above the error that it bounds.
+        least = None if least_error is None else min(least_error, error)
+        return cls(1.0 - error, low, high, fitted.confidence, fitted.origin, fitted.outside(features), least)
+
+    @property
+    def error(self) -> float:
+        """1 − accuracy."""
+        return 1.0 - self.accuracy
+
+    @property
+    def gap(self) -> float | None:
+        """How far the error may be above the least, as a share of it; None where nothing is proven."""
+        return None if self.least_error is None else (self.error - self.least_error) / self.error
+
+    @property
+    def sentence(self) -> str:
+        """The accuracy and its interval."""
+        between = ""
+        if self.low is not None and self.high is not None:
+            between = (f" ({100.0 * self.low:.1f} to {100.0 * self.high:.1f} % with {100.0 * self.confidence:.0f} % "
+                       "confidence)")
+        return f"Forecast accuracy: {100.0 * self.accuracy:.2f} %{between}."
+
+    @property
+    def warning(self) -> str:
+        """What the pilot has not seen."""
+        words = [_WORDS.get(name, name) for name in self.outside]
+        return (f"Warning: outside of what the forecast was fitted to: {', '.join(words)}. It may be far off; "
+                "`fedgap calibrate` fits it anew.")
+
+    def certificate(self, plans: str) -> str:
+        """What is known about better ones of these plans."""
+        assert self.least_error is not None
+        assert self.gap is not None
+        gap = "0.0001" if self.gap < 1e-6 else f"{100.0 * self.gap:.2g}"
+        most = 100.0 * (1.0 - self.least_error)
+        return (f"Certified: no plan of {plans} has a forecast accuracy above {most:.3f} %, so this one's forecast "
+                f"error is within {gap} % of the least.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "outside": list(self.outside)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "PlanForecast":
+        """Read what ``to_dict`` gave; what is missing or wrong is named in one line."""
+        if not isinstance(data, Mapping):
+            raise InputError(f"forecast: must be an object with accuracy; got {data!r}")
+
+        def number(key: str, missing: float | None) -> float | None:
+            value = data.get(key)
+            if value is None and key != "accuracy":
+                return missing
+            if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+                raise InputError(f"forecast.{key}: must be a finite number; got {value!r}")
+            return float(value)
+
+        outside = data.get("outside") or ()
+        if not isinstance(outside, (list, tuple)) or not all(isinstance(name, str) for name in outside):
+            raise InputError(f"forecast.outside: must be a list of names; got {outside!r}")
+        accuracy, confidence = number("accuracy", None), number("confidence", 0.9)
+        assert accuracy is not None
+        assert confidence is not None
+        return cls(accuracy, number("low", None), number("high", None), confidence, str(data.get("origin", "")),
+                   tuple(outside), number("least_error", None))
