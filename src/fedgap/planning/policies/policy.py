@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedgap.arrays import Bools, Floats
+from fedgap.config import Scenario
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
+from fedgap.planning.round_order import interleave
 from fedgap.planning.schemes import Scheme
+from fedgap.planning.task import Task
 from fedgap.system import Fleet
 
 
@@ -27,6 +30,22 @@ class PolicyStart:
     """The plan's segment of each round."""
     seed: int
     """Of the run, for policies that draw."""
+    step_s: float = 1.0
+    """Seconds that an idle round takes."""
+    selected: Bools | None = None
+    """Who takes part in every round, (N,), where the scheme fixes that."""
+
+    @classmethod
+    def of(cls, scenario: Scenario, plan: Plan, scheme: Scheme, seed: int = 0, order: str = "even") -> "PolicyStart":
+        """What a scenario, its plan and the scheme that made it give; ``order``: of the plan's segments."""
+        problem = Problem.of(scenario).with_learner(plan.local_steps, plan.upload_bits)
+        return cls(
+            problem=problem, scheme=scheme, plan=plan, seed=seed,
+            order=tuple(interleave([segment.rounds for segment in plan.segments],
+                                   first=0 if problem.dense_first else None, order=order).tolist()),
+            step_s=1.0 if scenario.world is None else scenario.world.step_s,
+            selected=Task.of(problem, scheme).selected,
+        )
 
 
 @dataclass(frozen=True, eq=False)

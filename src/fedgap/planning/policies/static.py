@@ -3,32 +3,22 @@
 Planned clients that are away are left out. A round may take the share of the remaining time that the plan gives it.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fedgap.planning.plan import Segment
 from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_channel import least_energy
 
 
-@dataclass(eq=False)
 class Static:
-    """Follows a plan. Its rounds are those of ``order``, one after the other."""
+    """Follows a plan. Its rounds are those of its order, one after the other."""
 
-    segments: tuple[Segment, ...]
-    order: tuple[int, ...]
-    """The segment of each round."""
-    planned_s: tuple[float, ...]
-    """Each segment's seconds as planned."""
-    state: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, start: PolicyStart) -> "Static":
-        """The policy of a plan."""
-        seconds = tuple(float(start.problem.cost(segment).delay_s) for segment in start.plan.segments)
-        return cls(start.plan.segments, start.order, seconds)
+    def __init__(self, start: PolicyStart) -> None:
+        self.segments, self.order = start.plan.segments, start.order
+        self.planned_s = [float(start.problem.cost(segment).delay_s) for segment in self.segments]
+        self.state: dict[str, Any] = {}
 
     def decide(self, view: RoundView) -> Decision:
         """The plan's next round."""
