@@ -22,6 +22,9 @@ from fedgap.learning.learner import Learner
 from fedgap.learning.rate_schedules import WARM_UP_SHARE
 from fedgap.running.faults import Faults, Work
 
+RATE_STEPS = 1000
+"""Steps of the rate schedule of a run whose number of rounds is not known in advance; it follows the budgets."""
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -114,6 +117,9 @@ class Job:
     """The safetensors file with the initial weights; without one they are drawn."""
     stop: dict[str, Any] = field(default_factory=dict)
     """When to end early: ``accuracy`` and ``patience`` on the validation split, and ``diverged`` (bool)."""
+    policy: dict[str, Any] = field(default_factory=dict)
+    """Who decides the rounds: ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its plan.
+    Empty where the plan's rounds are trained as they are."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything the summary should repeat, such as the plan's θ."""
 
@@ -132,7 +138,8 @@ class Job:
         """How this run learns."""
         names = {"momentum": "client_momentum", "proximal": "proximal", "clip_norm": "clip_norm"}
         of_server = {"optimiser": "optimiser", "rate": "server_rate", "momentum": "server_momentum"}
-        return Learner(self.learning_rate, self.rounds, self.local_steps, schedule=self.rate_schedule,
+        rounds = RATE_STEPS if self.policy else self.rounds
+        return Learner(self.learning_rate, rounds, self.local_steps, schedule=self.rate_schedule,
                        warm_up=self.warm_up, **{names[key]: value for key, value in self.client.items()},
                        **{of_server[key]: value for key, value in self.server.items()})
 

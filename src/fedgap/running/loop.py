@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ from fedgap.running.stopping import Progress
 from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
 
+if TYPE_CHECKING:
+    from fedgap.running.steering import Steering
+
 _PENDING = 16  # rounds whose losses stay on an accelerator before they are read
 
 
@@ -41,7 +44,9 @@ class Rounds:
     ``clients`` compute the rounds' updates; without them clients are simulated on ``dataset``.
     """
 
-    def __init__(self, jobs: Sequence[Job], dataset: Dataset, clients: Clients | None = None) -> None:
+    def __init__(self, jobs: Sequence[Job], dataset: Dataset, clients: Clients | None = None,
+                 steerings: Sequence[Steering | None] | None = None) -> None:
+        """:param steerings: of the runs whose rounds a policy decides."""
         first = jobs[0]
         torch.set_num_threads(first.threads)
         modules = [build(**job.model, input_shape=dataset.shape, classes=dataset.classes,
@@ -52,7 +57,8 @@ class Rounds:
         _same_frozen(modules)
         self.engine = Engine(modules[0], device=first.device, precision=first.precision)
         device, dtype, layout = self.engine.device, self.engine.dtype, self.engine.layout
-        self.accounts = [RunAccounts(job, device, layout.size) for job in jobs]
+        self.accounts = [RunAccounts(job, device, layout.size, steering)
+                         for job, steering in zip(jobs, steerings or [None] * len(jobs), strict=True)]
         weights = torch.stack([layout.weights(module) for module in modules]).to(device, dtype)
         self.model = GlobalModel(
             weights,
@@ -76,6 +82,9 @@ class Rounds:
         """The next round of every run."""
         if self.round == 0:
             self._note_first_losses()
+        if self._steered:
+            self.model.follow_schedule([account.rate_place(self.round) for account in self.accounts])
+            self.clients.keep(self.accounts)  # with the jobs of this round
         self.model.rank(any(account.prunes(self.round) for account in self.accounts))
         delivery = self.clients.work(self.model, self.accounts)
         if delivery.update is None:
@@ -83,7 +92,22 @@ class Rounds:
         else:
             self.model.advance(*delivery.update)
         self._pending.append(delivery)
+        if self._steered:
+            self._report_losses(delivery)
         self._evaluate(delivery)
+
+    @property
+    def _steered(self) -> bool:
+        return any(account.steering is not None for account in self.accounts)
+
+    def _report_losses(self, delivery: Delivery) -> None:
+        """Tell the policies what the clients' training losses were."""
+        losses, start = delivery.losses.tolist(), 0
+        for account, senders in zip(self.accounts, delivery.senders, strict=True):
+            clients = np.asarray(senders).tolist()
+            if account.steering is not None:
+                account.steering.learn(self.round - 1, clients, losses[start:start + len(clients)])
+            start += len(clients)
 
     # --- what comes out ---------------------------------------------------------------------------------------------
 
@@ -96,8 +120,7 @@ class Rounds:
         job, weights = self.accounts[row].job, self.model.weights
         if not job.evaluate_pruned or self.round == 0:
             return torch.ones_like(weights[row])
-        segment = job.schedule[self.round - 1]
-        ratios = job.ratio[segment, job.selected[segment]].tolist()
+        ratios = self.accounts[row].ratios(self.round - 1)
         return kept_fraction(self.model.ranks[row], ratios).to(weights)
 
     def test_answers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
@@ -192,8 +215,9 @@ class Rounds:
         """What a checkpoint of one run must hold. Nothing may be pending."""
         assert not self._pending
         account = self.accounts[row]
+        steering = {} if account.steering is None else {"steering": account.steering.state()}
         return self.model.state(row), {"round": self.round, "ledger": account.ledger.state(),
-                                       "progress": asdict(account.progress)}
+                                       "progress": asdict(account.progress), **steering}
 
     def load(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
         """Restore every run's :meth:`state`; all are at the same round."""
@@ -201,6 +225,8 @@ class Rounds:
         for account, (_, state) in zip(self.accounts, states, strict=True):
             account.ledger.load(state["ledger"])
             account.progress = Progress(**state.get("progress", {}))  # a checkpoint of 0.1 has none
+            if account.steering is not None:
+                account.steering.load(state["steering"])
 
 
 def _same_frozen(modules: Sequence[nn.Module]) -> None:

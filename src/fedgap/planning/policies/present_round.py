@@ -34,6 +34,8 @@ class PresentRound:
     """What may be decided in this round."""
     selected: Bools | None
     """Who takes part where that is fixed, (M,)."""
+    dense: bool = False
+    """Whether this is a first round that must not be pruned, although others may."""
 
     @classmethod
     def of(cls, start: PolicyStart, view: RoundView) -> "PresentRound | None":
@@ -58,8 +60,13 @@ class PresentRound:
             label_counts=None if counts is None else counts[clients], target_counts=target, dense_first=False,
             names=tuple(nominal.names[n] for n in clients) if nominal.names else (),
         )
-        scheme = replace(start.scheme, prune=False) if nominal.dense_first and first else start.scheme
-        return cls(clients, len(available), problem, scheme, None if fixed is None else fixed[clients])
+        dense = nominal.dense_first and first and start.scheme.prune
+        scheme = replace(start.scheme, prune=False) if dense else start.scheme
+        return cls(clients, len(available), problem, scheme, None if fixed is None else fixed[clients], dense)
+
+    def as_usual(self, start: PolicyStart) -> "PresentRound":
+        """The same clients in a round that may be pruned, where the first round may not."""
+        return replace(self, scheme=start.scheme, dense=False)
 
     def objective(self, rounds: int, slowed: float) -> ForecastTangent:
         """The forecast's tangent for so many rounds in all, with these clients and labels."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedgap.planning.plan import Segment
+from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.done_rounds import DoneRounds
 from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_round import PresentRound
@@ -29,6 +30,11 @@ _AS_PLANNED = 1e-6
 """Relative difference from the plan that is rounding."""
 _FIRST_LEAP, _LEAP = 8, 64
 """The number of remaining rounds is changed by this fraction of it, then by less, in the first round and later."""
+
+_AHEAD = 0.15
+"""A round may use its share of what is left, and as much more as this share of what the other rounds have."""
+_LONGEST_LAST = 4.0
+"""The last round may take so many times as long as its best one at the present prices."""
 
 
 class Replan:
@@ -101,7 +107,9 @@ class Replan:
             return Decision(None, ends=True, reason="no further round lowers the forecast error",
                             forecast_error=finished)
         total = done.rounds + left
-        columns = self.program.good_rounds(present.task(total, left, state["slowed"]))
+        columns = self.program.good_rounds(present.as_usual(self.start).task(total, left, state["slowed"]))
+        if present.dense:
+            columns = cheapest_rounds(present.task(total, left, state["slowed"]), *state["prices"])
         self._forget()
         energy_price, delay_price = state["prices"]
         notes = {"energy_price": energy_price, "delay_price": delay_price, "rounds_left": float(left)}
@@ -123,7 +131,7 @@ class Replan:
             start, start.problem.fleet, everybody, (start.problem.label_counts, start.problem.target_counts),
             budgets=(present.problem.energy_j, present.problem.delay_s), first=False)
         assert nominal is not None
-        self.program.first_prices([nominal, present], total, left)
+        self.program.first_prices([nominal, present.as_usual(start)], total, left)
         self.program.good_rounds(nominal.task(total, left, self.state["slowed"]))
 
     def _forget(self) -> None:
@@ -133,15 +141,19 @@ class Replan:
         self.state["rows"] = self.state["rows"][-kept:]
 
     def _segment(self, present: PresentRound, columns: Columns, total: int, left: int) -> Segment | None:
-        """The best of these rounds that the budgets carry; a last round may use all that is left."""
+        """The best of these rounds that leaves enough of the budgets; a last round may use all that is left."""
+        energy_j, delay_s = present.problem.energy_j, present.problem.delay_s
         if left == 1:
             chosen = present.least_pruned(columns.selected, total, self.state["slowed"])
             if chosen is not None:
-                return present.within(chosen, present.problem.energy_j, present.problem.delay_s)
-        for selected, energy, deadline in zip(columns.selected, columns.energy, columns.deadline, strict=True):
-            segment = present.within(selected, float(energy), float(deadline))
-            if segment is not None:
-                return segment
+                return present.within(chosen, energy_j, min(delay_s, _LONGEST_LAST * float(columns.deadline[0])))
+        most = (1.0 + _AHEAD * (left - 1)) / left
+        for share in (most, 1.0):
+            for selected, energy, deadline in zip(columns.selected, columns.energy, columns.deadline, strict=True):
+                segment = present.within(selected, min(float(energy), share * energy_j),
+                                         min(float(deadline), share * delay_s))
+                if segment is not None:
+                    return segment
         return None
 
     @property

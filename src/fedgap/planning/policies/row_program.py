@@ -25,6 +25,9 @@ from fedgap.planning.whole_rounds import pricing_of
 _FIRST_PROGRAM = 1e-3
 """Relative accuracy of the first prices."""
 
+_FEWER = 0.8
+"""Share of the remaining rounds that is tried next where the budgets do not carry them."""
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -130,7 +133,7 @@ class RowProgram:
 
         best = guess
         while not np.isfinite(look(best)) and best > 1:
-            best //= 2
+            best = int(_FEWER * best)
         while leap:
             near = [left for left in (best - leap, best + leap) if 1 <= left <= most]
             other = min(near, key=look, default=best)
