@@ -138,6 +138,11 @@ class Rounds:
         tests = self.engine.evaluate(weights, buffers, self._test_x, self._test_y)
         for event, test in zip(events, tests, strict=True):
             event |= {"test_loss": finite_or_none(test.loss), "test_accuracy": test.accuracy}
+        for row, event, weights_now, buffers_now in zip(due, events, weights, buffers, strict=True):
+            steering = self.accounts[row].steering
+            target = None if steering is None else steering.target(self.round - 1)
+            if target is not None:
+                event |= self._on_present_target(target, weights_now, buffers_now)
         if self._validation is not None:
             for event, held_out in zip(events, self.engine.evaluate(weights, buffers, *self._validation), strict=True):
                 event |= {"validation_loss": finite_or_none(held_out.loss), "validation_accuracy": held_out.accuracy}
@@ -150,6 +155,17 @@ class Rounds:
         accepted = np.split(delivery.accepted.cpu().numpy(), ends[:-1])
         for row, event in zip(due, events, strict=True):
             self.accounts[row].judge(event, all_rejected=len(accepted[row]) > 0 and not accepted[row].any())
+
+    def _on_present_target(self, target: np.ndarray, weights: Tensor, buffers: Tensor) -> Event:
+        """A model's loss and accuracy on the test set, each class counted by its share of the present target."""
+        logits, labels = self.engine.logits(weights, buffers, self._test_x).double(), self._test_y
+        shares = torch.from_numpy(target).to(logits)
+        counts = torch.bincount(labels, minlength=len(target)).clamp(min=1)
+        counted = (shares / counts)[labels]
+        counted = counted / counted.sum()
+        loss = nn.functional.cross_entropy(logits, labels, reduction="none") @ counted
+        return {"test_loss": finite_or_none(float(loss)), "target": target.tolist(),
+                "test_accuracy": float((logits.argmax(1) == labels).to(counted) @ counted)}
 
     def _note_first_losses(self) -> None:
         """The initial models' losses, for the rule that notices divergence."""

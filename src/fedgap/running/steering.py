@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgap.arrays import Floats
 from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
 from fedgap.errors import InputError
@@ -113,6 +114,14 @@ class Steering:
         """The pruning ratios of the clients of a decided round."""
         clients = self.decided[number]["segment"]["clients"]
         return [client["pruning_ratio"] for client in clients if client["selected"]]
+
+    def target(self, number: int) -> Floats | None:
+        """The target's label distribution in a decided round, where it drifts."""
+        if self.world.labels_at is None:
+            return None
+        _, counts = self.world.labels(self.decided[number]["row"])
+        assert counts is not None
+        return np.asarray(counts / counts.sum())
 
     # --- what is trained --------------------------------------------------------------------------------------------
 
