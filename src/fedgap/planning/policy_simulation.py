@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedgap.arrays import Floats
+from fedgap.errors import InputError
 from fedgap.planning.objectives.forecast_tangent import forecast
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.done_rounds import DoneRounds
@@ -29,6 +30,26 @@ class ChangingWorld:
     trace: Trace
     labels_at: Callable[[int], Labels] | None = None
     """The labels in each row; without it they stay the problem's."""
+
+    @classmethod
+    def of(cls, start: PolicyStart, trace: Trace) -> "ChangingWorld":
+        """The world of a start's scenario, with the drift of its labels."""
+        scenario = start.problem.scenario
+        drift = None if scenario is None or scenario.world is None else scenario.world.drift
+        if drift is None:
+            return cls(start, trace)
+        counts, target = start.problem.label_counts, start.problem.target_counts
+        if counts is None or target is None:
+            raise InputError("world.drift: needs label histograms; the clients have none")
+
+        def labels(row: int) -> Labels:
+            progress = min(1.0, row / start.plan.rounds)
+            drifted = target.sum() * drift.labels(target, progress) if drift.who != "clients" else target
+            if drift.who == "target":
+                return counts, drifted
+            return np.stack([own.sum() * drift.labels(own, progress) for own in counts]), drifted
+
+        return cls(start, trace, labels)
 
     def labels(self, number: int) -> Labels:
         """The clients' and the target's labels in a row."""

@@ -19,10 +19,10 @@ from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
 from fedgap.errors import InputError
 from fedgap.planning.plan import Plan, Segment
-from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView
-from fedgap.planning.policy_simulation import ChangingWorld, Labels
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, make_policy
+from fedgap.planning.policy_simulation import ChangingWorld
 from fedgap.planning.solve import scheme_of
-from fedgap.registry import POLICIES, call_extension
+from fedgap.registry import call_extension
 from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.ledger import Ledger
@@ -57,7 +57,7 @@ class Steering:
         start = PolicyStart.of(scenario, plan, scheme, job.seed, choice["interleave"])
         trace = read_trace(TRACE, folder, job.names)
         policy = make_policy(choice["name"], start)
-        return cls(job, scenario, ChangingWorld(start, trace, labels_of(scenario, start)), policy)
+        return cls(job, scenario, ChangingWorld.of(start, trace), policy)
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
@@ -175,36 +175,6 @@ class Steering:
         self.decided, self.row, self.ended = state["decided"], state["row"], state["ended"]
         self._losses = np.array([np.nan if loss is None else loss for loss in state["losses"]])
         self._last_round = np.array(state["last_round"])
-
-
-def make_policy(name: str, start: PolicyStart) -> Policy:
-    """The policy of this name for one run."""
-    factory = POLICIES.load(name, "policy")
-    policy: Policy = call_extension("policy", name, factory, start)
-    if not (hasattr(policy, "decide") and isinstance(getattr(policy, "state", None), dict)):
-        raise InputError(f"policy: {name} must give an object with the method decide and a dictionary state; got "
-                         f"{policy!r:.60}")
-    return policy
-
-
-def labels_of(scenario: Scenario, start: PolicyStart) -> Any:
-    """A function from the world's row to the labels there, or None where no labels change."""
-    drift = None if scenario.world is None else scenario.world.drift
-    problem = start.problem
-    if drift is None:
-        return None
-    counts, target = problem.label_counts, problem.target_counts
-    if counts is None or target is None:
-        raise InputError("world.drift: needs label histograms; the clients have none")
-
-    def labels(row: int) -> Labels:
-        progress = min(1.0, row / start.plan.rounds)
-        drifted = target.sum() * drift.labels(target, progress) if drift.who in ("target", "both") else target
-        if drift.who == "target":
-            return counts, drifted
-        return np.stack([own.sum() * drift.labels(own, progress) for own in counts]), drifted
-
-    return labels
 
 
 def _first(job: Job, segment: Segment, view: RoundView) -> str:

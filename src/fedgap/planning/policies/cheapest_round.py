@@ -4,8 +4,10 @@ import numpy as np
 
 from fedgap.arrays import Bools
 from fedgap.planning.oracles.oracle import oracles_for
+from fedgap.planning.policies.quick_pricing import quick_rounds
 from fedgap.planning.round_lagrangian import Columns, RoundCurve
 from fedgap.planning.task import Task
+from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 _SELECTIONS = 3
 """Of the selections that an oracle returns, so many are looked at further."""
@@ -19,6 +21,10 @@ _NEARBY = np.exp(np.linspace(-1.5, 1.5, 7))
 
 def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
     """The best rounds at prices (μ, ν), the best one first; None where nobody can meet the longest deadline."""
+    pooled, additive = task.objective.pooled, task.objective.additive
+    large = task.problem.size > ENUMERATED_CLIENTS and task.selected is None
+    if large and (additive is not None or (pooled is not None and pooled.convex is not None)):
+        return quick_rounds(task, None if pooled is None else pooled.convex, mu, nu)
     oracle = oracles_for(task, bounded=False)[-1]
     if not oracle.usable:
         return None

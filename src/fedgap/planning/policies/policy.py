@@ -9,11 +9,13 @@ from typing import Any, Protocol
 
 from fedgap.arrays import Bools, Floats
 from fedgap.config import Scenario
+from fedgap.errors import InputError
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.round_order import interleave
 from fedgap.planning.schemes import Scheme
 from fedgap.planning.task import Task
+from fedgap.registry import POLICIES, call_extension
 from fedgap.system import Fleet
 
 
@@ -102,3 +104,13 @@ class Policy(Protocol):
 
     def decide(self, view: RoundView) -> Decision:
         """The next round."""
+
+
+def make_policy(name: str, start: PolicyStart) -> Policy:
+    """The policy of this name for one run."""
+    factory = POLICIES.load(name, "policy")
+    policy: Policy = call_extension("policy", name, factory, start)
+    if not (hasattr(policy, "decide") and isinstance(getattr(policy, "state", None), dict)):
+        raise InputError(f"policy: {name} must give an object with the method decide and a dictionary state; got "
+                         f"{policy!r:.60}")
+    return policy
