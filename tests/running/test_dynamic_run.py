@@ -1,6 +1,7 @@
 """Runs whose rounds a policy decides: resumed bit by bit, within budgets, and refused where that makes no sense."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fedgap.running.run import open_data
 from fedgap.running.sweep import sweep
 from fedgap.running.train_and_resume import resume, train
 from tests.running.test_run import results
+from tests.running.test_run_folder import PAGE
 
 DYNAMIC = ("rounds=8", "scheme=forecast", "mode=practical", "scenario.world.fading.doppler_hz=0.3",
            "budget.energy_j=10", "budget.delay_s=8", "scenario.world.availability.mean_on_s=4",
@@ -62,6 +64,10 @@ def test_the_ledger_and_the_events_of_a_dynamic_run_agree(small, tmp_path):
     trained = sum(event["delay_s"] + event.get("idle_s", 0.0) for event in events)
     assert events[-1]["delay_total_s"] == pytest.approx(trained)
     assert all(event["idle_s"] >= 0.5 for event in events)
+    described = {word.rstrip("/") for word in re.findall(r"`([\w./]+)`", PAGE.read_text())}
+    assert {path.name for path in run.folder.iterdir()} | set(events[-1]) <= described
+    state = json.loads((run.folder / "checkpoint" / "latest.json").read_bytes())["state"]
+    assert {"steering", *state["steering"]} <= described
     trace = read_trace("trace.csv", run.folder, run.job.names)
     for event in events:
         available = trace.available[trace.row(event["row"])]

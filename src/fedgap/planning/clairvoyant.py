@@ -14,6 +14,7 @@ first, until the least bound belongs to a single R.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
+from itertools import pairwise
 
 import numpy as np
 
@@ -85,7 +86,7 @@ class _Bounds:
         most, near = self.problem.rounds, self.guess
         edges = sorted({1, *(max(1, round(near * share)) for share in (0.5, 0.8, 0.95)), near,
                         *(min(most, round(near * share)) for share in (1.05, 1.3)), most + 1})
-        intervals = [(self._bound(low, high - 1), low, high - 1) for low, high in zip(edges, edges[1:], strict=False)]
+        intervals = [(self._bound(low, high - 1), low, high - 1) for low, high in pairwise(edges)]
         for _ in range(_MOST_SPLITS):
             bound, low, high = min(intervals)
             if low == high or bound >= (1.0 - _ENOUGH) * self._single(intervals):

@@ -118,8 +118,8 @@ class Job:
     stop: dict[str, Any] = field(default_factory=dict)
     """When to end early: ``accuracy`` and ``patience`` on the validation split, and ``diverged`` (bool)."""
     policy: dict[str, Any] = field(default_factory=dict)
-    """Who decides the rounds: ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its plan.
-    Empty where the plan's rounds are trained as they are."""
+    """Who decides the rounds: ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its
+    plan. Empty where the plan's rounds are trained as they are."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything the summary should repeat, such as the plan's θ."""
 

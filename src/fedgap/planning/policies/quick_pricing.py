@@ -13,9 +13,9 @@ from fedgap.planning.round_lagrangian import Columns, RoundCurve, Worths
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import LOCAL_SEARCH_MET
 
-_DEADLINES = np.geomspace(0.3, 3.0, 14)
+_DEADLINES = np.geomspace(0.35, 2.8, 11)
 """Multiples of the mean time of the remaining rounds."""
-_SIZES = 14
+_SIZES = 12
 """Numbers of clients, in geometric steps."""
 _PLANES = 3
 """Vectors g that are tried."""
