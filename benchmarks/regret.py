@@ -47,8 +47,8 @@ def main() -> None:
                     by_policy = {name: [row["policies"][name]["regret"] for row in case["seeds"].values()]
                                  for name in answer.reached}
                     case["mean regret"] = {name: sum(values) / len(values) for name, values in by_policy.items()}
-                    case["interval"] = {name: [interval(values).low, interval(values).high] for name, values in by_policy.items()
-                                        if len(values) > 1}
+                    ends = {name: interval(values) for name, values in by_policy.items() if len(values) > 1}
+                    case["interval"] = {name: [mean.low, mean.high] for name, mean in ends.items()}
                     write_json(chosen.out, found)
                     print(world, clients, seed, case["mean regret"], flush=True)
 

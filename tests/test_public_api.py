@@ -8,7 +8,7 @@ import pytest
 
 import fedgap
 
-NAMES = {"plan", "compare", "frontier", "cost", "bound", "train", "resume", "sweep", "calibrate", "Scenario",
+NAMES = {"plan", "compare", "frontier", "cost", "bound", "train", "regret", "resume", "sweep", "calibrate", "Scenario",
          "Experiment", "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "__version__"}
 
 

@@ -7,10 +7,14 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from fedgap.analysis import regret
 from fedgap.config import Scenario
 from fedgap.planning import plan
 from fedgap.planning.clairvoyant import _least_sums, clairvoyant
 from fedgap.planning.objectives.forecast_tangent import forecast, plan_features
+from fedgap.planning.oracles.oracle import oracles_for
+from fedgap.planning.oracles.planes import PlaneBound
+from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.policy import PolicyStart
 from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
 from fedgap.planning.solve import scheme_of
@@ -121,3 +125,24 @@ def test_the_policys_queues_grow_with_what_is_spent_beyond_the_share(start):
     assert policy.state == {"energy_queue": 2.0, "delay_queue": 0.0}
 
 
+
+
+def test_quick_pricing_of_a_large_fleet_is_near_the_thorough_one_and_above_the_bound():
+    start = start_of("fleet.count=14")
+    present = ChangingWorld(start, Trace.constant(1, 14)).present(0, (60.0, 20.0), first=False)
+    assert present is not None
+    task = present.task(14, 14, 0.1)
+    for mu, nu in ((2e-4, 2e-3), (1e-3, 1e-3), (0.0, 5e-3)):
+        quick = cheapest_rounds(task, mu, nu)
+        assert quick is not None
+        thorough = oracles_for(task, bounded=False)[-1].price(mu, nu, np.inf).columns
+        found, best = (float((c.cost + mu * c.energy + nu * c.deadline).min()) for c in (quick, thorough))
+        assert found <= 1.01 * best
+        assert 0.9 * best <= PlaneBound(task).least(mu, nu) <= min(found, best)
+
+
+def test_regret_prints_itself(start):
+    answer = regret(start.problem.scenario, ["static"], known_plan=start.plan)
+    assert answer["static"] == pytest.approx(answer.to_dict()["policies"]["static"]["regret"])
+    assert "Certified: no policy can reach" in str(answer)
+    assert "regret" in str(answer)

@@ -67,8 +67,8 @@ def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
     values = np.array([[cells[t, n] for n in range(len(clients))] for t in range(rounds)])
     # A client that is away may have no channel at all; the solvers still divide by it.
     away = values[..., 1] == 0.0
-    gain, speed = (np.where(away & (values[..., k] <= 0.0), 1.0, values[..., k]) for k in (0, 2))
-    return Trace(gain, ~away, speed)
+    gains, speeds = (np.where(away & (values[..., k] <= 0.0), 1.0, values[..., k]) for k in (0, 2))
+    return Trace(gains, ~away, speeds)
 
 
 def write_trace(path: Path, trace: Trace, clients: Sequence[str]) -> None:
