@@ -11,9 +11,9 @@ from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 _SELECTIONS = 3
 """Of the selections that an oracle returns, so many are looked at further."""
-_ENERGY_PRICES = (0.6, 1.0, 2.5)
+_ENERGY_PRICES = (0.6, 1.0, 1.7, 5.0)
 """Multiples of μ at which these selections become further rounds."""
-_DEADLINES = (0.5, 0.75, 1.0, 1.35)
+_DEADLINES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)
 """Multiples of the best round's deadline for them."""
 _NEARBY = np.exp(np.linspace(-1.5, 1.5, 7))
 """Multiples of μ and of ν; rounds that are best at none of them are dropped."""
@@ -61,10 +61,13 @@ def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns
 
 
 def _fastest_parts(selected: Bools, need: np.ndarray) -> Bools:
-    """The fastest half, quarter and eighth of a selection."""
+    """The fastest half, quarter and so on of a selection, down to one client: rounds that any budget carries."""
     order = np.argsort(np.where(selected, need, np.inf), kind="stable")
     rank = np.argsort(order, kind="stable")
-    sizes = [size for part in (2, 4, 8) if (size := int(selected.sum()) // part)]
+    sizes, size = [], int(selected.sum())
+    while size > 1:
+        size //= 2
+        sizes.append(size)
     return np.array([rank < size for size in sizes], dtype=np.bool_).reshape(len(sizes), len(selected))
 
 

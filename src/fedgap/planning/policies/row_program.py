@@ -134,6 +134,7 @@ class RowProgram:
         best = guess
         while not np.isfinite(look(best)) and best > 1:
             best = int(_FEWER * best)
+        leap = max(leap, (guess - best) // 2)
         while leap:
             near = [left for left in (best - leap, best + leap) if 1 <= left <= most]
             other = min(near, key=look, default=best)
