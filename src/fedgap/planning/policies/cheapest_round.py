@@ -13,7 +13,7 @@ _SELECTIONS = 3
 """Of the selections that an oracle returns, so many are looked at further."""
 _ENERGY_PRICES = (0.6, 1.0, 1.7, 5.0)
 """Multiples of μ at which these selections become further rounds."""
-_DEADLINES = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)
+_DEADLINES = (0.5, 0.75, 1.0, 1.35)
 """Multiples of the best round's deadline for them."""
 _NEARBY = np.exp(np.linspace(-1.5, 1.5, 7))
 """Multiples of μ and of ν; rounds that are best at none of them are dropped."""
