@@ -10,7 +10,7 @@ import fedgap
 
 NAMES = {"plan", "compare", "frontier", "cost", "bound", "train", "resume", "sweep", "calibrate", "Scenario",
          "Experiment", "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "allow", "budget",
-         "convex_upper_fit", "__version__"}
+         "convex_upper_fit", "regret", "__version__"}
 
 
 def test_the_public_names_are_these():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedgap import errors
-    from fedgap.analysis import bound, budget, compare, cost, frontier
+    from fedgap.analysis import bound, budget, compare, cost, frontier, regret
     from fedgap.config import Experiment, Scenario
     from fedgap.learning.data import Dataset
     from fedgap.planning import Objective, Plan, Scheme, Segment, plan
@@ -45,6 +45,7 @@ _HOME = {
     "cost": "fedgap.analysis",
     "frontier": "fedgap.analysis",
     "plan": "fedgap.planning",
+    "regret": "fedgap.analysis",
     "resume": "fedgap.running.train_and_resume",
     "sweep": "fedgap.running.sweep",
     "train": "fedgap.running.train_and_resume",
@@ -53,8 +54,8 @@ _HOME = {
 
 __all__ = [
     "Dataset", "Experiment", "Objective", "Plan", "Run", "Scenario", "Scheme", "Segment", "__version__", "allow",
-    "bound", "budget", "calibrate", "compare", "convex_upper_fit", "cost", "errors", "frontier", "plan", "resume",
-    "sweep", "train",
+    "bound", "budget", "calibrate", "compare", "convex_upper_fit", "cost", "errors", "frontier", "plan", "regret",
+    "resume", "sweep", "train",
 ]
 
 

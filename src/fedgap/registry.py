@@ -229,3 +229,12 @@ SELECTION = Registry("selection", "selection", {
     name: f"fedgap.planning.selection.{name}:{name}" for name in ("everybody", "fastest_half")
 })
 """Static selection rules: functions from a :class:`fedgap.Scenario` to the selected clients."""
+
+POLICIES = Registry("policies", "policy", {
+    "static": "fedgap.planning.policies.static:Static",
+    "replan": "fedgap.planning.policies.replan:Replan",
+    "lyapunov": "fedgap.planning.policies.lyapunov:Lyapunov",
+    "random": "fedgap.planning.policies.random_clients:RandomClients",
+})
+"""Who decides the rounds of a run in a changing world: functions from a
+:class:`fedgap.planning.policies.policy.PolicyStart` to a :class:`fedgap.planning.policies.policy.Policy`."""

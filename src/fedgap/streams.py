@@ -9,7 +9,7 @@ import numpy as np
 
 NAMES = frozenset(
     ("fading", "placement", "processors", "partition", "target", "model", "batches", "selection", "faults", "pilot",
-     "planning", "uploads", "validation")
+     "planning", "policy", "uploads", "validation", "world")
 )
 """The streams in use; a typo in a name would otherwise silently open a new one."""
 

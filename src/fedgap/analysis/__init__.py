@@ -17,12 +17,13 @@ from fedgap.analysis.budget_frontier import (
 from fedgap.analysis.cost_report import CostReport, SegmentCost, cost
 from fedgap.analysis.plan_check import check_plan
 from fedgap.analysis.plan_report import PlanReport, plan_report
+from fedgap.analysis.policy_regret import PolicyRegret, regret
 from fedgap.analysis.progress import describe_progress
 from fedgap.analysis.scheme_comparison import Comparison, compare, mean_pruning_ratio
 
 __all__ = [
     "AccuracyBudget", "Binding", "BoundReading", "BoundReport", "BudgetAnswer", "BudgetGrid", "ClientStatement",
-    "Comparison", "CostReport", "Frontier", "FrontierPoint", "PlanReport", "SegmentCost", "bound", "budget",
-    "budget_factors", "budget_steps", "check_plan", "compare", "cost", "describe_progress", "frontier",
-    "frontier_points", "mean_pruning_ratio", "plan_report", "what_binds",
+    "Comparison", "CostReport", "Frontier", "FrontierPoint", "PlanReport", "PolicyRegret", "SegmentCost", "bound",
+    "budget", "budget_factors", "budget_steps", "check_plan", "compare", "cost", "describe_progress", "frontier",
+    "frontier_points", "mean_pruning_ratio", "plan_report", "regret", "what_binds",
 ]

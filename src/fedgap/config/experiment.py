@@ -28,7 +28,7 @@ from fedgap.config.scenario import Scenario
 from fedgap.config.scenario_resolution import Resolved, resolve, with_histograms
 from fedgap.config.scenario_sections import Rounds
 from fedgap.errors import InputError
-from fedgap.registry import OBJECTIVES, SCHEMES, SELECTION
+from fedgap.registry import OBJECTIVES, POLICIES, SCHEMES, SELECTION
 
 
 def _reference(value: Any) -> str | dict[str, Any]:
@@ -90,6 +90,8 @@ class Experiment(Document):
     """What the plan minimises, in place of the scheme's objective; a name or package.module:NAME."""
     selection: Annotated[str, Named(SELECTION)] | None = None
     """A rule that selects the clients; the rest is then decided for them. A name or package.module:NAME."""
+    policy: Annotated[str, Named(POLICIES)] | None = None
+    """Who decides the rounds while training: static, replan, lyapunov, random or package.module:NAME; else the plan."""
     solver: Literal["exact", "alternating"] = "exact"
     """exact (certified), or alternating (the paper's Algorithm 1)."""
     seed: Seed = 0
@@ -164,7 +166,7 @@ class Experiment(Document):
     def run_name(self) -> str:
         """The default name of a run's folder: data, scheme (with its replacements), seed."""
         data = Path(self.data.name.replace(":", "-")).stem
-        scheme = "+".join(name for name in (self.scheme, self.objective, self.selection) if name)
+        scheme = "+".join(name for name in (self.scheme, self.objective, self.selection, self.policy) if name)
         return f"{data}-{scheme.replace(':', '-')}-seed{self.seed}"
 
     @property

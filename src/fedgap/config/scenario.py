@@ -28,10 +28,12 @@ from fedgap.config.scenario_sections import (
     Rounds,
     Server,
 )
+from fedgap.config.world import World, trace_of
 from fedgap.config.yaml_edit import edit_yaml
 from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
 from fedgap.system import CostCurve, Fleet
+from fedgap.system.trace import Trace
 from fedgap.theory.built_in_forecasts import BUILT_IN
 from fedgap.theory.convergence import BoundConstants, bound_constants
 from fedgap.theory.fitted_forecast import FittedForecast
@@ -70,6 +72,8 @@ class Scenario(Document):
     """The weights of the forecast, fitted to a pilot; without them built-in ones are used."""
     clients: tuple[Client, ...]
     """The clients: a list of them, or the name of a CSV file with one row per client."""
+    world: World | None = None
+    """How channels, clients, processors and labels change while it trains; without it they never do."""
 
     @classmethod
     def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
@@ -141,6 +145,10 @@ class Scenario(Document):
     def names(self) -> list[str]:
         """The clients' names."""
         return [client.name or f"client {n}" for n, client in enumerate(self.clients)]
+
+    def trace(self, seed: int = 0) -> Trace:
+        """What the world does to the clients in as many rounds as there are at most, for the run of this seed."""
+        return trace_of(self.world, self.names, self.rounds, self.folder, seed)
 
     def fleet(self) -> Fleet:
         """The clients and the server as arrays, for the cost formulas.

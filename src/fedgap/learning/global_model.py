@@ -43,6 +43,10 @@ class GlobalModel:
         """η of each run's clients in the current round, (R,)."""
         return self._update.client_rates(self.round)
 
+    def follow_schedule(self, places: list[int]) -> None:
+        """Set where each run stands in its rate schedule, in place of the number of the round."""
+        self._update.places = places
+
     def advance(self, direction: Tensor, known: Tensor, buffers: Tensor, heard: Sequence[int]) -> None:
         """End the current round with the aggregated ``direction`` (R, M) and the clients' mean ``buffers`` (R, B).
 

@@ -76,21 +76,30 @@ class ServerUpdate:
         padded = [torch.cat([table, table[-1:].expand(longest - len(table), 2)]) for table in tables]
         self._rates = torch.stack(padded, dim=1).to(weights)  # (rounds, R, 2)
         self.state = self._optimiser.init(weights)
+        self.places: list[int] | None = None
+        """Where each run stands in its schedule, if that is not the number of the round."""
+
+    def _present(self, round: int) -> Tensor:
+        """The clients' and the server's rate of each run in a round, (R, 2)."""
+        if self.places is None:
+            return self._rates[round]
+        return torch.stack([self._rates[place, row] for row, place in enumerate(self.places)])
 
     def client_rates(self, round: int) -> Tensor:
         """η of each run in a round, (R,)."""
-        return self._rates[round, :, 0]
+        return self._present(round)[:, 0]
 
     def apply(self, weights: Tensor, direction: Tensor, known: Tensor, round: int) -> Tensor:
         """The weights (R, M) after a round whose mean update ū is ``direction`` (R, M).
 
         ``known`` (R, M) is True where at least one accepted client kept the weight.
         """
-        rates = self._rates[round, :, :, None]
+        rates = self._present(round)[..., None]
         weights, self.state = self._optimiser.step(weights, rates[:, 0] * direction, known, rates[:, 1], self.state)
         return weights
 
     def keep(self, rows: Sequence[int]) -> None:
         """Continue with these runs only."""
         self._rates = self._rates[:, rows]
+        self.places = None if self.places is None else [self.places[row] for row in rows]
         self.state = {name: tensor[rows] for name, tensor in self.state.items()}

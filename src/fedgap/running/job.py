@@ -22,6 +22,9 @@ from fedgap.learning.learner import Learner
 from fedgap.learning.rate_schedules import WARM_UP_SHARE
 from fedgap.running.faults import Faults, Work
 
+RATE_STEPS = 1000
+"""Steps of the rate schedule of a run whose number of rounds is not known in advance; it follows the budgets."""
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -120,6 +123,9 @@ class Job:
     """What each client draws throughout a round that it is selected for, W, (N,); empty for nobody."""
     cost_share: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """Share of H that is sent at each λ, (G, N), where the scenario has a cost curve; empty for 1 − λ."""
+    policy: dict[str, Any] = field(default_factory=dict)
+    """Who decides the rounds: ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its
+    plan. Empty where the plan's rounds are trained as they are."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything the summary should repeat, such as the plan's θ."""
 
@@ -138,7 +144,8 @@ class Job:
         """How this run learns."""
         names = {"momentum": "client_momentum", "proximal": "proximal", "clip_norm": "clip_norm"}
         of_server = {"optimiser": "optimiser", "rate": "server_rate", "momentum": "server_momentum"}
-        return Learner(self.learning_rate, self.rounds, self.local_steps, schedule=self.rate_schedule,
+        rounds = RATE_STEPS if self.policy else self.rounds
+        return Learner(self.learning_rate, rounds, self.local_steps, schedule=self.rate_schedule,
                        warm_up=self.warm_up, **{names[key]: value for key, value in self.client.items()},
                        **{of_server[key]: value for key, value in self.server.items()})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ from fedgap.streams import stream_seed
 
 FINITE_SAMPLES = 64
 """Test samples for which a model must give finite answers."""
+if TYPE_CHECKING:
+    from fedgap.running.steering import Steering
+
 _PENDING = 16  # rounds whose losses stay on an accelerator before they are read
 
 
@@ -43,7 +46,9 @@ class Rounds:
     ``clients`` compute the rounds' updates; without them clients are simulated on ``dataset``.
     """
 
-    def __init__(self, jobs: Sequence[Job], dataset: Dataset, clients: Clients | None = None) -> None:
+    def __init__(self, jobs: Sequence[Job], dataset: Dataset, clients: Clients | None = None,
+                 steerings: Sequence[Steering | None] | None = None) -> None:
+        """:param steerings: of the runs whose rounds a policy decides."""
         first = jobs[0]
         torch.set_num_threads(first.threads)
         modules = [build(**job.model, input_shape=dataset.shape, classes=dataset.classes,
@@ -55,7 +60,8 @@ class Rounds:
         self.engine = Engine(modules[0], device=first.device, precision=first.precision)
         device, dtype, layout = self.engine.device, self.engine.dtype, self.engine.layout
         self.structure = structure_of(first.structure, modules[0], dataset.shape)
-        self.accounts = [RunAccounts(job, device, self.structure) for job in jobs]
+        self.accounts = [RunAccounts(job, device, self.structure, steering)
+                         for job, steering in zip(jobs, steerings or [None] * len(jobs), strict=True)]
         weights = torch.stack([layout.weights(module) for module in modules]).to(device, dtype)
         self.model = GlobalModel(
             weights,
@@ -84,6 +90,9 @@ class Rounds:
         delivered, or :attr:`on_not_finite` took it back."""
         if self.round == 0:
             self._note_first_losses()
+        if self._steered:
+            self.model.follow_schedule([account.rate_place(self.round) for account in self.accounts])
+            self.clients.keep(self.accounts)  # with the jobs of this round
         self.model.rank(any(account.prunes(self.round) for account in self.accounts))
         delivery = self.clients.work(self.model, self.accounts)
         if delivery is None:
@@ -96,6 +105,8 @@ class Rounds:
             self.on_not_finite(delivery.events[0])
             return False
         self._pending.append(delivery)
+        if self._steered:
+            self._report_losses(delivery)
         self._evaluate(delivery)
         return True
 
@@ -111,6 +122,19 @@ class Rounds:
         self.model.load([before], number)
         return False
 
+    @property
+    def _steered(self) -> bool:
+        return any(account.steering is not None for account in self.accounts)
+
+    def _report_losses(self, delivery: Delivery) -> None:
+        """Tell the policies what the clients' training losses were."""
+        losses, start = delivery.losses.tolist(), 0
+        for account, senders in zip(self.accounts, delivery.senders, strict=True):
+            clients = np.asarray(senders).tolist()
+            if account.steering is not None:
+                account.steering.learn(self.round - 1, clients, losses[start:start + len(clients)])
+            start += len(clients)
+
     # --- what comes out ---------------------------------------------------------------------------------------------
 
     def shipped(self, row: int) -> Tensor:
@@ -123,8 +147,7 @@ class Rounds:
         job, weights = self.accounts[row].job, self.model.weights
         if not job.evaluate_pruned or self.round == 0:
             return torch.ones_like(weights[row])
-        segment = job.schedule[self.round - 1]
-        ratios = job.ratio[segment, job.selected[segment]].tolist()
+        ratios = self.accounts[row].ratios(self.round - 1)
         return self.structure.kept_share(self.model.ranks[row], ratios).to(weights)
 
     def test_answers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
@@ -142,6 +165,11 @@ class Rounds:
         tests = self.engine.evaluate(weights, buffers, self._test_x, self._test_y)
         for event, test in zip(events, tests, strict=True):
             event |= {"test_loss": finite_or_none(test.loss), "test_accuracy": test.accuracy}
+        for row, event, weights_now, buffers_now in zip(due, events, weights, buffers, strict=True):
+            steering = self.accounts[row].steering
+            target = None if steering is None else steering.target(self.round - 1)
+            if target is not None:
+                event |= self._on_present_target(target, weights_now, buffers_now)
         if self._validation is not None:
             judged = self.engine.evaluate(weights, buffers, *self._validation)
             for row, event, held_out in zip(due, events, judged, strict=True):
@@ -168,6 +196,17 @@ class Rounds:
             return
         tensors = {name: tensor.clone() for name, tensor in self.model.state(row).items()}
         account.good = tensors, {"round": self.round, "progress": asdict(account.progress)}
+
+    def _on_present_target(self, target: np.ndarray, weights: Tensor, buffers: Tensor) -> Event:
+        """A model's loss and accuracy on the test set, each class counted by its share of the present target."""
+        logits, labels = self.engine.logits(weights, buffers, self._test_x).double(), self._test_y
+        shares = torch.from_numpy(target).to(logits)
+        counts = torch.bincount(labels, minlength=len(target)).clamp(min=1)
+        counted = (shares / counts)[labels]
+        counted = counted / counted.sum()
+        loss = nn.functional.cross_entropy(logits, labels, reduction="none") @ counted
+        return {"test_loss": finite_or_none(float(loss)), "target": target.tolist(),
+                "test_accuracy": float((logits.argmax(1) == labels).to(counted) @ counted)}
 
     def _note_first_losses(self) -> None:
         """The initial models' losses, for the rule that notices divergence."""

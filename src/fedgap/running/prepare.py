@@ -24,14 +24,16 @@ from fedgap.planning import plan as make_plan
 from fedgap.planning.cost_curve_fit import convex_upper_fit
 from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.problem import Problem
+from fedgap.planning.round_order import interleave
+from fedgap.registry import POLICIES
 from fedgap.running.faults import Faults
 from fedgap.running.forecast_along import with_forecast
 from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
-from fedgap.running.round_order import interleave
+from fedgap.running.round_arrays import round_arrays
 from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
-from fedgap.system import Fleet, cost
+from fedgap.system import Fleet
 from fedgap.theory.generalization import smoothed
 
 Progress = Callable[[str, int, int], None]
@@ -188,23 +190,11 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     fleet = problem.fleet
     if segments[0].selected.size != scenario.size:
         raise InputError(f"plan: has {segments[0].selected.size} clients, the scenario {scenario.size}")
-    costs = [cost.round_cost(fleet, s.selected, s.pruning_ratio, s.power_w, s.frequency_hz) for s in segments]
-
-    def rows(values: list[Any]) -> np.ndarray:
-        return np.stack([np.asarray(v) for v in values])
-
-    def per_bit(values: list[Any]) -> np.ndarray:
-        """Of the upload's cost at λ = 0."""
-        return rows([np.where(s.selected, v / fleet.uplink_bits, 0.0) for s, v in zip(segments, values, strict=True)])
-
-    unpruned = np.zeros(scenario.size)
-    powers = [np.where(s.selected, s.power_w, fleet.max_power_w) for s in segments]
-    download_s = cost.download_delay(fleet)
+    arrays = round_arrays(problem, segments)
     learning, weights = scenario.learning, experiment.model.weights
     schedule = schedule_of(plan, scenario, experiment.interleave)
-    selected = rows([s.selected for s in segments])
     target = smoothed(dataset.label_counts()[1])  # the one that is planned with
-    sampling = label_sampling(learning.batches, selected, schedule, parts.label_counts, target,
+    sampling = label_sampling(learning.batches, arrays["selected"], schedule, parts.label_counts, target,
                               samples_per_round=steps * fleet.batch_size, max_repeat=learning.max_repeat)
     device = engine.device if engine.device != "auto" else str(check_device("auto"))
     forecast = {} if plan.forecast is None else {"forecast": plan.forecast.to_dict()}
@@ -220,14 +210,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         aggregator=_aggregator(experiment, learning.weighting), engine=engine.kind, device=device,
         precision=engine.precision, threads=engine.threads or torch.get_num_threads(),
         checkpoint_every=experiment.checkpoint_every, names=tuple(scenario.names), scheme=plan.scheme,
-        schedule=schedule, selected=selected,
-        ratio=rows([np.where(s.selected, s.pruning_ratio, 0.0) for s in segments]),
-        compute_s=rows([c.compute_s for c in costs]), upload_s=rows([c.upload_s for c in costs]),
-        compute_j=rows([c.compute_j for c in costs]), upload_j=rows([c.upload_j for c in costs]),
-        upload_s_bit=per_bit([cost.upload_delay(fleet, unpruned, p) for p in powers]),
-        upload_j_bit=per_bit([cost.upload_energy(fleet, unpruned, p) for p in powers]),
-        download_s=download_s, download_s_bit=download_s / fleet.gradient_bits, gradient_bits=fleet.gradient_bits,
-        server_power_w=scenario.server.power_w, statement=rows([problem.statement(s.selected) for s in segments]),
+        schedule=schedule, **arrays, gradient_bits=fleet.gradient_bits, server_power_w=scenario.server.power_w,
+        policy=_policy(experiment, scenario),
         batch_size=fleet.batch_size.astype(np.int64), indices=parts.indices, sizes=parts.sizes,
         label_counts=parts.label_counts, target_counts=parts.target_counts,
         local_steps=steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
@@ -257,6 +241,23 @@ def _physical(fleet: Fleet, segments: Sequence[Segment]) -> dict[str, np.ndarray
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:
     """The plan's segment of each round; with ``pruning.dense_first`` round 0 is one of the first segment's."""
     return interleave([s.rounds for s in plan.segments], first=0 if scenario.pruning.dense_first else None, order=order)
+
+
+def _policy(experiment: Experiment, scenario: Scenario) -> dict[str, Any]:
+    """Who decides the rounds, and the scheme that may be decided within; empty where the plan is followed."""
+    if experiment.policy is None:
+        if scenario.world is not None:
+            raise InputError("policy: must be chosen for a scenario with a world, for example policy=replan; without "
+                             "one the plan's powers and clocks are those of the nominal channels")
+        return {}
+    drift = None if scenario.world is None else scenario.world.drift
+    if drift is not None and drift.who != "target":
+        raise InputError(f"scenario.world.drift.who: must be target in a training, whose clients keep their samples; "
+                         f"got {drift.who}")
+    POLICIES.load(experiment.policy, "policy")  # so that an error in it is reported before anything is written
+    names = {"objective": experiment.objective, "selection": experiment.selection}
+    return {"name": experiment.policy, "scheme": experiment.scheme, "interleave": experiment.interleave,
+            **{key: name for key, name in names.items() if name is not None}}
 
 
 def model_arguments(experiment: Experiment) -> dict[str, Any]:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fedgap.planning.plan import Plan
+    from fedgap.running.steering import Steering
 
 DEPLOY_COMMAND = Path("deployment") / "command.txt"
 """In a deployed run's folder."""
@@ -183,7 +184,7 @@ def deploy_command(run: Run) -> str:
 def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupted: Callable[[], bool],
            on_events: OnEvents | None) -> None:
     positions, began = list(runs), time.monotonic()
-    rounds = Rounds([run.job for run in runs.values()], dataset)
+    rounds = Rounds([run.job for run in runs.values()], dataset, steerings=[_steering(run) for run in runs.values()])
     if states[0] is not None:
         rounds.load(states)
     logs = {i: RoundLog(runs[i].folder / "rounds.jsonl", state[1]["log"] if state else 0)
@@ -245,6 +246,15 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
         _train({i: runs[i]}, [state], dataset, interrupted, on_events)
 
 
+def _steering(run: Run) -> Steering | None:
+    """Who decides the run's rounds; None where the plan does."""
+    if not run.job.policy:
+        return None
+    from fedgap.running.steering import Steering  # needs the planner, which a static run does not
+
+    return Steering.of(run.folder, run.job)
+
+
 def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     """``model.safetensors`` and ``model_card.md``, then ``summary.json``, whose presence says that the run ended."""
     account, layout = rounds.accounts[row], rounds.engine.layout
@@ -253,13 +263,13 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
     tensors = {**frozen, **layout.split(weights), **layout.split_buffers(buffers)}
     write_bytes(run.folder / "model.safetensors",
                 save_tensors({name: t.detach().cpu().float().contiguous().clone() for name, t in tensors.items()}))
-    history, ledger, job = run.history, account.ledger, account.job
+    history, ledger, job = run.history, account.ledger, account.whole_job(rounds.round)
     last = next((event for event in reversed(history) if "test_accuracy" in event), {})
     best = max((event["test_accuracy"] for event in history if "test_accuracy" in event), default=None)
     summary = {
         "format": 1, "ended": account.stopped(rounds.round), "diverged": account.progress.diverged,
         "scheme": job.scheme, "seed": job.seed,
-        "rounds": rounds.round, "rounds_planned": job.rounds,
+        "rounds": rounds.round, "rounds_planned": run.job.rounds,
         "test_accuracy": last.get("test_accuracy"), "best_test_accuracy": best, "test_loss": last.get("test_loss"),
         "train_loss": history[-1]["train_loss"] if history else None,
         "generalization_gap": last.get("generalization_gap"),

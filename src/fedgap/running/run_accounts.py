@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,11 +16,14 @@ from fedgap.learning.stochastic_rounding import upload_keys
 from fedgap.learning.structure import Structure
 from fedgap.running.events import Event, round_event
 from fedgap.running.faults import Attendance, attend
-from fedgap.running.job import Job
+from fedgap.running.job import RATE_STEPS, Job
 from fedgap.running.ledger import Charge, Ledger
 from fedgap.running.stopping import DivergenceRule, Progress, StoppingRule
 from fedgap.streams import stream
 from fedgap.upload_size import bits_per_value, upload_bytes
+
+if TYPE_CHECKING:
+    from fedgap.running.steering import Steering
 
 TRAINING_SAMPLE = 2000
 """Training samples on which the generalization gap's training loss is taken, at most."""
@@ -44,14 +47,27 @@ class RoundOutline:
 class RunAccounts:
     """A run's job and ledger, and what a round of each segment is and costs."""
 
-    def __init__(self, job: Job, device: torch.device, structure: Structure) -> None:
-        size = structure.size
-        self.job, self.ledger, self.progress = job, Ledger(job), Progress()
+    def __init__(self, job: Job, device: torch.device, structure: Structure, steering: Steering | None = None) -> None:
+        """:param steering: decides the rounds, where the job has a policy."""
+        self.ledger, self.progress, self._structure = Ledger(job), Progress(), structure
+        self.steering = steering
         self._rules = StoppingRule(job.stop.get("accuracy"), patience=job.stop.get("patience"))
         self.divergence = DivergenceRule(job.extra["classes"]) if job.stop.get("diverged") else None
         sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:TRAINING_SAMPLE]
         self.sample = torch.from_numpy(job.indices[np.sort(sample)]).to(device)
         """The training samples on which the model is evaluated; none where the nodes of a deployment have them."""
+        self.uncounted: list[Event] = []
+        """What was spent since the last counted round on rounds that did not count, and why; the next event has it."""
+        self.good: tuple[dict[str, Tensor], dict[str, Any]] | None = None
+        """The model's tensors, round and progress after the last evaluation with a finite loss."""
+        self.recovery: dict[str, Any] = {}
+        """After a model that was not finite was taken back: why (``reason``), and what was changed."""
+        self._take(job)
+
+    def _take(self, job: Job) -> None:
+        """Train the segments of this job from now on."""
+        self.job, structure = job, self._structure
+        size = structure.size
         segments = range(len(job.selected))
         if job.accounting == "measured":
             self.bits = np.array([[8.0 * upload_bytes(structure.keep_count(ratio), job.upload_bits) for ratio in row]
@@ -71,12 +87,6 @@ class RunAccounts:
         ever = np.flatnonzero(job.selected.any(axis=0))
         self.table[0, ever] = batch_keys(job.seed, ever.tolist()).view(np.int64)
         self.table[4, ever] = upload_keys(job.seed, ever.tolist()).view(np.int64)
-        self.uncounted: list[Event] = []
-        """What was spent since the last counted round on rounds that did not count, and why; the next event has it."""
-        self.good: tuple[dict[str, Tensor], dict[str, Any]] | None = None
-        """The model's tensors, round and progress after the last evaluation with a finite loss."""
-        self.recovery: dict[str, Any] = {}
-        """After a model that was not finite was taken back: why (``reason``), and what was changed."""
         self._schedule, self.faulty = job.schedule.tolist(), job.faults.any
         self._prunes = [any(structure.keep_count(ratio) < size for ratio in job.ratio[g, job.selected[g]].tolist())
                         for g in segments]
@@ -84,6 +94,12 @@ class RunAccounts:
 
     def stopped(self, round_number: int) -> str:
         """"" while the run continues, else why it ends before round ``round_number``."""
+        if self.steering is not None and not self.progress.ended:
+            self.steering.decide(round_number, self.ledger)
+            if self.steering.ended:
+                return self.steering.ended
+            if self.job.rounds != round_number + 1:
+                self._take(self.steering.round_job(round_number))
         if round_number >= len(self._schedule):
             return "all rounds are done"
         return self.progress.ended or self.ledger.affords(*self.planned[self._schedule[round_number]])
@@ -95,6 +111,13 @@ class RunAccounts:
     def prunes(self, round_number: int) -> bool:
         """Whether any selected client prunes in this round; the pruned model is theirs, even if they vanish."""
         return self._prunes[self.segment(round_number)]
+
+    def ratios(self, round_number: int) -> list[float]:
+        """The pruning ratios of the clients that a round selected."""
+        if self.steering is not None:
+            return self.steering.ratios(round_number)
+        segment = self.segment(round_number)
+        return list(self.job.ratio[segment, self.job.selected[segment]].tolist())
 
     def outline(self, round_number: int) -> RoundOutline:
         """What happens in a simulated round; it may lie ahead."""
@@ -118,8 +141,9 @@ class RunAccounts:
         self.ledger.book(outline.charge)
         if self.faulty:
             self._outlines.pop(round_number, None)
+        decided = {} if self.steering is None else self.steering.decided[round_number]["event"]
         event = outline.event | {"round": round_number, "energy_total_j": self.ledger.energy_j,
-                                 "delay_total_s": self.ledger.delay_s}
+                                 "delay_total_s": self.ledger.delay_s, **decided}
         if self.uncounted:  # a round costs what all its tries cost
             for key in ("energy_j", "delay_s"):
                 event[key] += sum(spent[key] for spent in self.uncounted)
@@ -156,8 +180,9 @@ class RunAccounts:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
+        steering = {} if self.steering is None else {"steering": self.steering.state()}
         return {"ledger": self.ledger.state(), "progress": asdict(self.progress), "uncounted": self.uncounted,
-                "recovery": self.recovery}
+                "recovery": self.recovery, **steering}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore :meth:`state`."""
@@ -166,6 +191,20 @@ class RunAccounts:
         self.uncounted, self.recovery = state.get("uncounted", []), state.get("recovery", {})
         if "rate_factor" in self.recovery:
             self._scale_rate(self.recovery["rate_factor"])
+        if self.steering is not None:
+            self.steering.load(state["steering"])
+
+    def rate_place(self, round_number: int) -> int:
+        """Where the run stands in its rate schedule: at the round, or by the share of the budgets that is spent."""
+        if self.steering is None:
+            return round_number
+        job, ledger = self.job, self.ledger
+        share = max(ledger.energy_j / job.energy_budget_j, ledger.delay_s / job.delay_budget_s)
+        return min(RATE_STEPS - 1, int(share * RATE_STEPS))
+
+    def whole_job(self, rounds: int) -> Job:
+        """The job with all its rounds, of which so many were trained."""
+        return self.job if self.steering is None else self.steering.whole_job(rounds)
 
     def judge(self, event: Event, all_rejected: bool) -> None:
         """Let the rules for stopping see a round that was evaluated; ``all_rejected``: none of its updates counted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedgap.config import Experiment
+from fedgap.config.trace_csv import write_trace
 from fedgap.errors import InputError
 from fedgap.files import hold_folder
 from fedgap.learning.data import Dataset
@@ -50,6 +51,8 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
     ready.experiment.save(folder / "config.yaml")
     ready.scenario.save(folder / "scenario.yaml")
     ready.plan.save(folder / "plan.json")
+    if ready.job.policy:
+        write_trace(folder / "trace.csv", ready.scenario.trace(ready.job.seed), ready.job.names)
     if copy_data:
         (folder / "job").mkdir(exist_ok=True)
         ready.dataset.save(folder / "job" / "data.npz")
@@ -57,7 +60,7 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
     return folder
 
 
-_WRITTEN = ("config.yaml", "scenario.yaml", "plan.json", "rounds.jsonl", "summary.json", "versions.json",
+_WRITTEN = ("config.yaml", "scenario.yaml", "plan.json", "trace.csv", "rounds.jsonl", "summary.json", "versions.json",
             "model.safetensors", "model_card.md", "job", "checkpoint")
 
 

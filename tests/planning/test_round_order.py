@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgap.running.round_order import interleave
+from fedgap.planning.round_order import interleave
 
 counts = st.lists(st.integers(0, 60), min_size=1, max_size=8).filter(lambda r: sum(r) > 0)
 

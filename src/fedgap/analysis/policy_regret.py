@@ -1,0 +1,76 @@
+"""Policies side by side in one world, measured by how far each is from perfect foresight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedgap.config import Scenario
+from fedgap.errors import InfeasibleError
+from fedgap.planning import Plan, Scheme, plan
+from fedgap.planning.clairvoyant import Clairvoyant, clairvoyant
+from fedgap.planning.policies.policy import PolicyStart, make_policy
+from fedgap.planning.policy_simulation import ChangingWorld, SimulatedPolicy, simulate_policy
+from fedgap.planning.solve import scheme_of
+from fedgap.registry import POLICIES
+from fedgap.report.number_format import share
+from fedgap.report.printable import Printable
+from fedgap.report.uncut_table import Sheet
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PolicyRegret(Printable):
+    """What each policy reached in one world, and what none could have beaten."""
+
+    bound: Clairvoyant
+    reached: dict[str, SimulatedPolicy]
+    energy_budget_j: float
+    delay_budget_s: float
+
+    def __getitem__(self, policy: str) -> float:
+        """The regret of a policy: its forecast error above the bound, as a share of the bound."""
+        return self.bound.regret(self.reached[policy])
+
+    def parts(self) -> list[RenderableType]:
+        """The table and the certificate."""
+        table = Sheet("Policies in one world, without training", "policy", "rounds", "energy", "delay",
+                      "forecast accuracy", "regret",
+                      caption="regret: forecast error above the certified bound, as a share of the bound")
+        for name, reached in self.reached.items():
+            table.add_row(name, f"{reached.rounds:,}", share(reached.energy_j, self.energy_budget_j),
+                          share(reached.delay_s, self.delay_budget_s), f"{100.0 * (1.0 - reached.error):.2f} %",
+                          f"{100.0 * self[name]:.2f} %")
+        return [table, *self.bound.parts()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {"least_error": self.bound.least_error,
+                "policies": {name: {"rounds": reached.rounds, "energy_j": reached.energy_j, "delay_s": reached.delay_s,
+                                    "error": reached.error, "regret": self[name], "ended": reached.ended}
+                             for name, reached in self.reached.items()}}
+
+
+def regret(
+    scenario: Scenario, policies: Iterable[str] | None = None, *, scheme: str | Scheme = "forecast", seed: int = 0,
+    known_plan: Plan | None = None,
+) -> PolicyRegret:
+    """Let policies decide in the scenario's world, without training, and compare them with perfect foresight.
+
+    ``print(fedgap.regret(fedgap.Scenario.load("city", ["world.fading.doppler_hz=10"])))`` shows all policies.
+
+    :param policies: names; by default all that are registered. :param seed: of the world and of policies that draw.
+    :param known_plan: the plan of this scenario and scheme, where it was made before.
+    """
+    chosen = scheme_of(scheme)
+    first = known_plan or plan(scenario, scheme=chosen)
+    if not first.feasible:
+        raise InfeasibleError(first.reason or "no plan fits the budgets")
+    start = PolicyStart.of(scenario, first, chosen, seed)
+    world = ChangingWorld.of(start, scenario.trace(seed))
+    names = POLICIES.names() if policies is None else list(policies)
+    reached = {name: simulate_policy(world, make_policy(name, start)) for name in names}
+    return PolicyRegret(clairvoyant(world), reached, scenario.budget.energy_j, scenario.budget.delay_s)

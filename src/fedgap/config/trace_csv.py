@@ -1,0 +1,93 @@
+"""A trace as a CSV file: one row for each round and client.
+
+The columns are ``round`` (from 0), ``client`` (a name), ``gain`` (the channel's power gain relative to the fleet
+file's), ``available`` (0 or 1) and ``speed`` (the highest clock relative to the fleet file's). The last three may be
+left out; they are then 1. Every client has a row for every round.
+"""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fedgap.config.document import exists
+from fedgap.config.error_messages import shown
+from fedgap.config.yaml_files import read_file
+from fedgap.errors import InputError, did_you_mean
+from fedgap.files import write_text
+from fedgap.system.trace import Trace
+
+_VALUES = ("gain", "available", "speed")
+_MOST_ROUNDS = 1_000_000
+
+
+def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
+    """Read a trace of these clients; what is wrong is named with its line.
+
+    :param name: the file, relative to ``folder`` or, failing that, to the current folder.
+    """
+    path = folder / name if exists(folder / name) else Path(name)
+    if not exists(path):
+        raise InputError(f"world.trace: {shown(name)} does not exist (a CSV with one row for each round and client)")
+    rows = csv.DictReader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
+    header = rows.fieldnames or ()
+    for key in header:
+        if key not in ("round", "client", *_VALUES):
+            raise InputError(f"{shown(path)}: has a column {shown(key)}; must be round, client, {', '.join(_VALUES)}"
+                             f"{did_you_mean(key, ('round', 'client', *_VALUES))}")
+    if missing := [key for key in ("round", "client") if key not in header]:
+        raise InputError(f"{shown(path)}: has no column {missing[0]}")
+    index = {client: n for n, client in enumerate(clients)}
+    cells: dict[tuple[int, int], list[float]] = {}
+    for row in rows:
+        where = f"{shown(path)} line {rows.line_num}"
+        client = (row["client"] or "").strip()
+        if client not in index:
+            raise InputError(f"{where}: client: {client!r} is not in the fleet{did_you_mean(client, clients)}")
+        number = _number(row, "round", where)
+        if number != int(number) or not 0 <= number < _MOST_ROUNDS:
+            raise InputError(f"{where}: round: must be a whole number from 0 to {_MOST_ROUNDS - 1:,}; "
+                             f"got {row['round']!r}")
+        place = int(number), index[client]
+        if place in cells:
+            raise InputError(f"{where}: {client} has a row for round {place[0]} already")
+        cells[place] = [_number(row, key, where) if key in header else 1.0 for key in _VALUES]
+        gain, available, speed = cells[place]
+        if available not in (0.0, 1.0):
+            raise InputError(f"{where}: available: must be 0 or 1; got {row['available']!r}")
+        if available and not (gain > 0.0 and speed > 0.0):
+            raise InputError(f"{where}: gain and speed: must be above 0 where the client is available")
+    rounds = 1 + max((number for number, _ in cells), default=-1)
+    if len(cells) != rounds * len(clients) or not cells:
+        lacking = next((f"{client} has no row for round {t}" for t in range(rounds) for client, n in index.items()
+                        if (t, n) not in cells), "it holds no rows")
+        raise InputError(f"{shown(path)}: must have a row for each round and client; {lacking}")
+    values = np.array([[cells[t, n] for n in range(len(clients))] for t in range(rounds)])
+    # A client that is away may have no channel at all; the solvers still divide by it.
+    away = values[..., 1] == 0.0
+    gains, speeds = (np.where(away & (values[..., k] <= 0.0), 1.0, values[..., k]) for k in (0, 2))
+    return Trace(gains, ~away, speeds)
+
+
+def write_trace(path: Path, trace: Trace, clients: Sequence[str]) -> None:
+    """Write a trace so that :func:`read_trace` gives the very same numbers."""
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("round", "client", *_VALUES))
+    for t in range(trace.rounds):
+        for n, client in enumerate(clients):
+            table.writerow((t, client, repr(float(trace.gain[t, n])), int(trace.available[t, n]),
+                            repr(float(trace.speed[t, n]))))
+    write_text(path, text.getvalue())
+
+
+def _number(row: dict[str, str | None], key: str, where: str) -> float:
+    try:
+        value = float(row[key] or "")
+    except ValueError:
+        raise InputError(f"{where}: {key}: must be a number; got {row[key]!r}") from None
+    if not np.isfinite(value) or value < 0.0:
+        raise InputError(f"{where}: {key}: must be a finite number of at least 0; got {row[key]!r}")
+    return value

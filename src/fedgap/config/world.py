@@ -1,0 +1,148 @@
+"""The scenario's world: how channels, clients, processors and labels change while it trains."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from fedgap.arrays import Floats
+from fedgap.config.checked_fields import File, Number, Seed, count, wrong
+from fedgap.config.document import Section
+from fedgap.config.trace_csv import read_trace
+from fedgap.streams import stream
+from fedgap.system.random_processes import moving_shadows, on_and_off, rayleigh_fading
+from fedgap.system.trace import Trace
+
+Seconds = Annotated[float, Number("s", above=0, reason="time passes")]
+Share = Annotated[float, Number(above=0, at_most=1, reason="it is a share")]
+
+
+class Fading(Section):
+    """Fast fading that is correlated over time, with Clarke's spectrum."""
+
+    doppler_hz: Annotated[float, Number("Hz", at_least=0, reason="it is a speed over a wavelength")]
+    """The Doppler spread: speed over wavelength, 10 Hz for a pedestrian at 2 GHz. At 0 each client keeps its draw."""
+
+
+class Shadowing(Section):
+    """Shadows of buildings that change as a client moves."""
+
+    deviation_db: Annotated[float, Number("dB", at_least=0, limit=40, reason="it is a standard deviation")] = 7.82
+    """The standard deviation; 7.82 dB is a street canyon without line of sight (TR 38.901)."""
+    decorrelation_m: Annotated[float, Number("m", above=0, reason="it is a distance")] = 13.0
+    """After so many metres the correlation has fallen to 1/e; 13 m is a street canyon (TR 38.901)."""
+    speed_m_s: Annotated[float, Number("m/s", at_least=0, reason="it is a speed")] = 1.4
+    """How fast clients move; 1.4 m/s is walking."""
+
+
+class Availability(Section):
+    """Clients that come and go."""
+
+    mean_on_s: Seconds
+    """How long a client stays, on average."""
+    mean_off_s: Seconds
+    """How long it is away, on average."""
+    daily: Annotated[float, Number(at_least=0, below=1, reason="stays cannot be negative")] = 0.0
+    """How strongly a day's rhythm changes both."""
+
+
+class Throttling(Section):
+    """Processors that become slow when they are hot."""
+
+    mean_full_s: Seconds
+    """How long a processor runs at its full clock, on average."""
+    mean_slow_s: Seconds
+    """How long it is slow, on average."""
+    slow: Share = 0.5
+    """Its highest clock while it is slow, relative to the full one."""
+
+
+class Drift(Section):
+    """Label distributions that change: from the one at the start to one with most of its mass on a few classes."""
+
+    kind: Literal["sudden", "gradual", "recurring"] = "sudden"
+    """sudden (at half of the rounds), gradual (over the middle half), recurring (there and back, every eighth)."""
+    who: Literal["target", "clients", "both"] = "target"
+    """Whose labels change: the target's, the clients', or both."""
+    classes: Annotated[int, count("a distribution needs a class")] = 5
+    """On how many classes, the first ones, most of the mass lies after the change."""
+    mass: Share = 0.8
+    """How much of it."""
+
+    def amount(self, progress: float) -> float:
+        """How far the change has gone, from 0 to 1, after this share of the rounds."""
+        if self.kind == "sudden":
+            return float(progress >= 0.5)
+        if self.kind == "gradual":
+            return min(1.0, max(0.0, (progress - 0.25) / 0.5))
+        return float(int(progress * 8.0) % 2)
+
+    def labels(self, at_start: Floats, progress: float) -> Floats:
+        """A label distribution, (classes,), after this share of the rounds."""
+        start = at_start / at_start.sum()
+        few = np.arange(start.size) < self.classes
+        late = np.where(few, self.mass / few.sum(), (1.0 - self.mass) / max(1, (~few).sum()))
+        amount = self.amount(progress)
+        return np.asarray((1.0 - amount) * start + amount * late / late.sum())
+
+
+class World(Section):
+    """What changes while it trains. What is left out stays as the fleet has it."""
+
+    seed: Seed = 0
+    """Of the world's random processes."""
+    step_s: Seconds = 1.0
+    """Seconds that pass in the world from one round to the next."""
+    fading: Fading | None = None
+    """Fast fading."""
+    shadowing: Shadowing | None = None
+    """Slow fading."""
+    availability: Availability | None = None
+    """Who is there."""
+    throttling: Throttling | None = None
+    """Processors that slow down."""
+    drift: Drift | None = None
+    """Labels that change."""
+    trace: File | None = Field(default=None)
+    """A CSV file with one row for each round and client, in place of the random processes for channels and clients."""
+
+    @model_validator(mode="after")
+    def _trace_or_processes(self) -> Self:
+        drawn = [key for key in ("fading", "shadowing", "availability", "throttling") if getattr(self, key) is not None]
+        if self.trace is not None and drawn:
+            raise wrong(f"must have either trace or {drawn[0]}; the trace already says what {drawn[0]} would")
+        return self
+
+
+def trace_of(world: World | None, names: Sequence[str], rounds: int, folder: Path, seed: int = 0) -> Trace:
+    """What a world does to the clients of these names in so many rounds.
+
+    :param folder: where the file of a trace is searched first; :param seed: of the run: each seed sees another world of
+        the same kind. A trace from a file is the same for all.
+    """
+    clients = len(names)
+    still = Trace.constant(rounds, clients)
+    if world is None:
+        return still
+    if world.trace is not None:
+        return read_trace(world.trace, folder, names)
+    gain, available, speed = still.gain, still.available, still.speed
+
+    def random(process: int) -> np.random.Generator:
+        return stream(world.seed, "world", seed, process)
+
+    if world.fading is not None:
+        gain = gain * rayleigh_fading(rounds, clients, world.fading.doppler_hz, world.step_s, random(0))
+    if world.shadowing is not None:
+        gain = gain * moving_shadows(rounds, clients, world.shadowing.deviation_db, world.shadowing.decorrelation_m,
+                                     world.shadowing.speed_m_s, world.step_s, random(1))
+    if world.availability is not None:
+        stays = world.availability
+        available = on_and_off(rounds, clients, stays.mean_on_s, stays.mean_off_s, world.step_s, random(2), stays.daily)
+    if world.throttling is not None:
+        hot = world.throttling
+        full = on_and_off(rounds, clients, hot.mean_full_s, hot.mean_slow_s, world.step_s, random(3))
+        speed = np.where(full, 1.0, hot.slow)
+    return Trace(gain, available, speed)

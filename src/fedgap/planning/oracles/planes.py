@@ -1,0 +1,64 @@
+"""A lower bound on the cheapest round of a large fleet whose labels count, by planes.
+
+For a number of clients k, a deadline d and any vector g (:class:`fedgap.planning.objective.ConvexLabels`) a round costs
+at least
+
+    few_clients/k − weight·ln Σ_c t_c·e^(g_c) + ν·d + μ·E_bc + the k least of [ v_n(d) + weight·score_n(g)/k ].
+
+v_n falls with d, so between two deadlines of a grid the later one's v_n and the earlier one's ν·d bound the rest.
+"""
+
+import numpy as np
+
+from fedgap.planning.oracles.threshold_rule import deadline_grid
+from fedgap.planning.round_lagrangian import Worths
+from fedgap.planning.task import Task
+
+_GRID = 120
+"""Deadlines."""
+_PLANES = 3
+"""Planes that are tried, each where the best selection of the one before has its labels."""
+_LEAST_SHARE = 1e-6
+"""Keeps logarithms of label shares finite."""
+
+
+class PlaneBound:
+    """Bounds the rounds of one row."""
+
+    def __init__(self, task: Task) -> None:
+        pooled = task.objective.pooled
+        assert pooled is not None
+        assert pooled.convex is not None
+        self.task, self.labels, curves = task, pooled.convex, task.kinds[-1].curves
+        need = curves.overhead + curves.keep_min * curves.u_min
+        self.usable = bool(need.min() <= task.problem.delay_s)
+        if self.usable:
+            self.worths = Worths(curves, deadline_grid(need, task.problem.delay_s, _GRID))
+
+    def least(self, mu: float, nu: float) -> float:
+        """No round costs less; infinite where nobody can take part."""
+        if not self.usable:
+            return np.inf
+        labels, worths, size = self.labels, self.worths, self.task.problem.size
+        grid, counts = worths.grid, np.arange(1, size + 1)
+        before = np.concatenate([grid[:1], grid[:-1]])
+        fixed = nu * before + mu * self.task.problem.broadcast_j
+        shares = self.task.objective.pruning_weight / counts
+        worths.expect(shares, mu)
+        values = np.stack([np.where(worths.in_time, worths.at(share, mu, slice(None))[0], np.inf) for share in shares])
+        vector, best = np.zeros(len(labels.target)), -np.inf
+        for _ in range(_PLANES):
+            scored = values + labels.weight * labels.scores(vector[None])[None] / counts[:, None, None]
+            order = np.argsort(scored, axis=-1)
+            ordered = np.take_along_axis(scored, order, axis=-1)
+            # The k least of the row for k clients.
+            sums = np.cumsum(ordered, axis=-1)[np.arange(size), :, np.arange(size)]
+            total = labels.few_clients / counts[:, None] + fixed + sums
+            place = np.unravel_index(int(total.argmin()), total.shape)
+            height = labels.weight * float(np.log(labels.target @ np.exp(vector)))
+            best = max(best, float(total[place]) - height)
+            chosen = order[place][: place[0] + 1]
+            members = np.isin(np.arange(size), chosen)
+            mean = labels.total_drawn(vector[None], members[None])[0] / len(chosen)
+            vector = 0.5 * (vector + np.log(np.maximum(mean, _LEAST_SHARE) / labels.target))
+        return best

@@ -1,0 +1,77 @@
+"""The cheapest rounds of the clients that are there, where a joule and a second have prices."""
+
+import numpy as np
+
+from fedgap.arrays import Bools
+from fedgap.planning.oracles.oracle import oracles_for
+from fedgap.planning.policies.quick_pricing import quick_rounds
+from fedgap.planning.round_lagrangian import Columns, RoundCurve
+from fedgap.planning.task import Task
+from fedgap.planning.tolerances import ENUMERATED_CLIENTS
+
+_SELECTIONS = 3
+"""Of the selections that an oracle returns, so many are looked at further."""
+_ENERGY_PRICES = (0.6, 1.0, 1.7, 5.0)
+"""Multiples of μ at which these selections become further rounds."""
+_DEADLINES = (0.5, 0.75, 1.0, 1.35)
+"""Multiples of the best round's deadline for them."""
+_NEARBY = np.exp(np.linspace(-1.5, 1.5, 7))
+"""Multiples of μ and of ν; rounds that are best at none of them are dropped."""
+
+
+def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
+    """The best rounds at prices (μ, ν), the best one first; None where nobody can meet the longest deadline."""
+    pooled, additive = task.objective.pooled, task.objective.additive
+    large = task.problem.size > ENUMERATED_CLIENTS and task.selected is None
+    if large and (additive is not None or (pooled is not None and pooled.convex is not None)):
+        return quick_rounds(task, None if pooled is None else pooled.convex, mu, nu)
+    oracle = oracles_for(task, bounded=False)[-1]
+    if not oracle.usable:
+        return None
+    columns = oracle.price(mu, nu, np.inf).columns
+    value = columns.cost + mu * columns.energy + nu * columns.deadline
+    return columns.take(np.argsort(value, kind="stable").tolist())
+
+
+def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns:
+    """Rounds that are best at prices near (μ, ν): of the best of these selections, and of parts of the very best.
+
+    :param columns: the best rounds at (μ, ν), the best one first.
+    """
+    curves = task.kinds[-1].curves
+    need = curves.overhead + curves.keep_min * curves.u_min
+    selections = _distinct(columns.selected)[:_SELECTIONS]
+    if task.selected is None:
+        selections = _distinct(np.concatenate([selections, _fastest_parts(selections[0], need)]))
+    longest = np.array(float(columns.deadline[0]) * max(_DEADLINES))
+    time = np.maximum(longest - curves.overhead, curves.u_min) / curves.keep_min
+    floor = 0.5 * curves.price_of_time(time)
+    base, shortest = task.objective.selection_cost(selections), curves.shortest(selections)
+    tiled = np.tile(selections, (len(_DEADLINES), 1))
+    deadline = np.maximum(np.repeat(np.array(_DEADLINES) * columns.deadline[0], len(selections)),
+                          np.tile(shortest, len(_DEADLINES)))
+    parts = [columns.take(range(min(len(columns.cost), _SELECTIONS)))]
+    for factor in _ENERGY_PRICES:
+        curve = RoundCurve(task, curves, tiled, np.tile(base, len(_DEADLINES)), factor * mu, nu, floor)
+        parts.append(curve.at(deadline)[2])
+    every = Columns.join(parts)
+    prices_j, prices_s = (grid.reshape(-1, 1) for grid in np.meshgrid(_NEARBY * mu, _NEARBY * nu))
+    best = (every.cost + prices_j * every.energy + prices_s * every.deadline).argmin(axis=-1)
+    return every.take(np.unique(best).tolist())
+
+
+def _fastest_parts(selected: Bools, need: np.ndarray) -> Bools:
+    """The fastest half, quarter and so on of a selection, down to one client: rounds that any budget carries."""
+    order = np.argsort(np.where(selected, need, np.inf), kind="stable")
+    rank = np.argsort(order, kind="stable")
+    sizes, size = [], int(selected.sum())
+    while size > 1:
+        size //= 2
+        sizes.append(size)
+    return np.array([rank < size for size in sizes], dtype=np.bool_).reshape(len(sizes), len(selected))
+
+
+def _distinct(selections: Bools) -> Bools:
+    """The selections without repetitions, in their order."""
+    return np.stack([np.frombuffer(key, dtype=np.bool_)
+                     for key in dict.fromkeys(row.tobytes() for row in selections)])

@@ -1,0 +1,165 @@
+"""``replan``: the best use of what is left of both budgets, decided anew before each round.
+
+As long as nothing differs from what the plan assumed, the plan is followed. Afterwards a round is decided in two steps.
+
+1. Prices of a joule and a second: a linear program shares the remaining budgets between as many rounds as are left,
+   over the rounds that would have been good in the rows of the world seen so far
+   (:mod:`fedgap.planning.policies.row_program`). Trying several numbers of rounds gives the best one by the forecast
+   error, with the rounds that are done counted in.
+2. The round: the cheapest one at these prices with the channels, clients and labels of now.
+"""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from fedgap.planning.plan import Segment
+from fedgap.planning.policies.cheapest_round import cheapest_rounds
+from fedgap.planning.policies.done_rounds import DoneRounds
+from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
+from fedgap.planning.policies.present_round import PresentRound
+from fedgap.planning.policies.row_program import RowProgram
+from fedgap.planning.round_lagrangian import Columns
+
+_ROWS = 48
+"""Rows of the world that are remembered."""
+_NOMINAL_ROWS = 6
+"""Rows that must have been seen before the nominal fleet is forgotten."""
+_AS_PLANNED = 1e-6
+"""Relative difference from the plan that is rounding."""
+_FIRST_LEAP, _LEAP = 8, 64
+"""The number of remaining rounds is changed by this fraction of it, then by less, in the first round and later."""
+
+_AHEAD = 0.15
+"""A round may use its share of what is left, and as much more as this share of what the other rounds have."""
+_LONGEST_LAST = 4.0
+"""The last round may take so many times as long as its best one at the present prices."""
+
+
+class Replan:
+    """Plans again in every round from the one on in which the world differs from the plan."""
+
+    def __init__(self, start: PolicyStart) -> None:
+        self.start = start
+        costs = [start.problem.cost(segment) for segment in start.plan.segments]
+        self._planned = [(float(cost.energy_j), float(cost.delay_s)) for cost in costs]
+        self.state: dict[str, Any] = {"as_planned": True, "done": asdict(DoneRounds()), "left": start.plan.rounds,
+                                      "seen": 0}
+        self.program = RowProgram(start, self.state)
+
+    def decide(self, view: RoundView) -> Decision:
+        """The plan's next round while all is as planned, else the best one now."""
+        present = PresentRound.of(self.start, view)
+        reason = ""
+        if self.state["as_planned"]:
+            if present is not None and self._as_planned(view):
+                return self._follow(present)
+            self.state["as_planned"] = False
+            reason = "the world differs from what was planned; planned again from here on"
+        return Decision(None, reason=reason) if present is None else self._plan_again(present, reason)
+
+    # --- while the plan holds ---------------------------------------------------------------------------------------
+
+    def _as_planned(self, view: RoundView) -> bool:
+        """Whether clients, channels, labels and remaining budgets are those of the plan."""
+        start, nominal = self.start, self.start.problem
+        number = len(view.done)
+        if number != view.number or not view.available.all():
+            return False
+        left, budgets = np.array([view.energy_j, view.delay_s]), np.array([nominal.energy_j, nominal.delay_s])
+        spent = np.sum([self._planned[segment] for segment in start.order[:number]], axis=0) if number else 0.0
+        if np.any(np.abs(budgets - spent - left) > _AS_PLANNED * budgets):
+            return False
+        pairs = [(getattr(view.fleet, key), getattr(nominal.fleet, key))
+                 for key in ("uplink_gain", "downlink_gain", "max_frequency_hz")]
+        for seen, planned in ((view.label_counts, nominal.label_counts), (view.target_counts, nominal.target_counts)):
+            if seen is not None and planned is not None:
+                pairs.append((seen / seen.sum(), planned / planned.sum()))
+        return all(np.allclose(seen, planned, rtol=_AS_PLANNED, atol=0.0) for seen, planned in pairs)
+
+    def _follow(self, present: PresentRound) -> Decision:
+        done, order, plan = self._done, self.start.order, self.start.plan
+        if done.rounds >= len(order):
+            return Decision(None, ends=True)
+        segment = plan.segments[order[done.rounds]]
+        self.state["left"] = len(order) - done.rounds - 1
+        self._count(present, segment, len(order))
+        return Decision(replace(segment, rounds=1),
+                        forecast_error=None if plan.forecast is None else plan.forecast.error)
+
+    # --- planning again ---------------------------------------------------------------------------------------------
+
+    def _plan_again(self, present: PresentRound, reason: str) -> Decision:
+        state, done, problem = self.state, self._done, present.problem
+        most = self.start.problem.rounds - done.rounds
+        finished = done.error(self.program.tangent(done.rounds, 0.0).fixed) if done.rounds else np.inf
+        if most <= 0:
+            return Decision(None, ends=True, reason=reason, forecast_error=finished)
+        guess = min(max(int(state["left"]), 1), most)
+        leap = max(1, guess // (_LEAP if state["seen"] else _FIRST_LEAP))
+        if state["prices"] is None:
+            self._begin(present, guess)
+        left, best = self.program.best_left(guess, most, problem.energy_j, problem.delay_s, done, leap=leap)
+        if np.isfinite(best.error):
+            state["prices"], state["slowed"] = best.prices, best.slowed
+        if done.rounds and finished <= best.error:
+            return Decision(None, ends=True, reason="no further round lowers the forecast error",
+                            forecast_error=finished)
+        total = done.rounds + left
+        columns = self.program.good_rounds(present.as_usual(self.start).task(total, left, state["slowed"]))
+        if present.dense:
+            columns = cheapest_rounds(present.task(total, left, state["slowed"]), *state["prices"])
+        self._forget()
+        energy_price, delay_price = state["prices"]
+        notes = {"energy_price": energy_price, "delay_price": delay_price, "rounds_left": float(left)}
+        segment = None if columns is None else self._segment(present, columns, total, left)
+        if segment is None:
+            return Decision(None, reason=reason, notes=notes)
+        state["left"] = left - 1
+        self._count(present, segment, total)
+        if not reason and left != guess:
+            reason = f"{left} rounds are left now; {guess} were expected"
+        return Decision(segment, reason=reason, notes=notes,
+                        forecast_error=best.error if np.isfinite(best.error) else None)
+
+    def _begin(self, present: PresentRound, left: int) -> None:
+        """First prices, from the nominal fleet and the present one."""
+        start, total = self.start, self._done.rounds + left
+        everybody = np.ones(start.problem.size, dtype=np.bool_)
+        nominal = PresentRound.row(
+            start, start.problem.fleet, everybody, (start.problem.label_counts, start.problem.target_counts),
+            budgets=(present.problem.energy_j, present.problem.delay_s), first=False)
+        assert nominal is not None
+        self.program.first_prices([nominal, present.as_usual(start)], total, left)
+        self.program.good_rounds(nominal.task(total, left, self.state["slowed"]))
+
+    def _forget(self) -> None:
+        """Keep the latest rows; the nominal fleet only as long as few others were seen."""
+        self.state["seen"] += 1
+        kept = _NOMINAL_ROWS if self.state["seen"] == _NOMINAL_ROWS else _ROWS
+        self.state["rows"] = self.state["rows"][-kept:]
+
+    def _segment(self, present: PresentRound, columns: Columns, total: int, left: int) -> Segment | None:
+        """The best of these rounds that leaves enough of the budgets; a last round may use all that is left."""
+        energy_j, delay_s = present.problem.energy_j, present.problem.delay_s
+        if left == 1:
+            chosen = present.least_pruned(columns.selected, total, self.state["slowed"])
+            if chosen is not None:
+                return present.within(chosen, energy_j, min(delay_s, _LONGEST_LAST * float(columns.deadline[0])))
+        most = (1.0 + _AHEAD * (left - 1)) / left
+        for share in (most, 1.0):
+            for selected, energy, deadline in zip(columns.selected, columns.energy, columns.deadline, strict=True):
+                segment = present.within(selected, min(float(energy), share * energy_j),
+                                         min(float(deadline), share * delay_s))
+                if segment is not None:
+                    return segment
+        return None
+
+    @property
+    def _done(self) -> DoneRounds:
+        return DoneRounds(**self.state["done"])
+
+    def _count(self, present: PresentRound, segment: Segment, total: int) -> None:
+        divergence = present.divergence(segment.selected, total)
+        self.state["done"] = asdict(self._done.with_round(segment, divergence))

@@ -1,0 +1,149 @@
+"""Prices of a joule and a second from rows of the world: a linear program over the good rounds of each row.
+
+Every row stands for an equal share of the remaining rounds. The program shares what is left of both budgets between
+them, and its prices say which round to take in any other row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedgap.arrays import Floats
+from fedgap.planning.master import Master
+from fedgap.planning.objectives.forecast_tangent import ForecastTangent, forecast, plan_features
+from fedgap.planning.oracles.oracle import oracles_for
+from fedgap.planning.policies.cheapest_round import cheapest_rounds, nearby_rounds
+from fedgap.planning.policies.done_rounds import DoneRounds
+from fedgap.planning.policies.policy import PolicyStart
+from fedgap.planning.policies.present_round import PresentRound
+from fedgap.planning.round_lagrangian import Columns
+from fedgap.planning.task import Task
+from fedgap.planning.whole_rounds import pricing_of
+
+_FIRST_PROGRAM = 1e-3
+"""Relative accuracy of the first prices."""
+
+_FEWER = 0.8
+"""Share of the remaining rounds that is tried next where the budgets do not carry them."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is expected of so many remaining rounds; the error is infinite where the budgets do not carry them."""
+
+    error: float
+    prices: tuple[float, float] = (0.0, 0.0)
+    """Of a joule and of a second, per remaining round."""
+    slowed: float = 0.0
+    """z of all rounds, those done included: where the forecast's tangent should touch."""
+
+
+class RowProgram:
+    """The program over the rows in ``state["rows"]``; ``state`` also holds the latest prices and z₀."""
+
+    def __init__(self, start: PolicyStart, state: dict[str, Any]) -> None:
+        self.start, self.state = start, state
+        self.fitted = forecast(start.problem).fitted
+        tangent = self.tangent(start.plan.rounds, 0.0)
+        features = plan_features(start.problem, start.plan.segments)
+        state |= {"rows": [], "prices": None, "slowed": tangent.slowed_by(features)}
+
+    def tangent(self, rounds: int, slowed: float) -> ForecastTangent:
+        """The forecast for so many rounds in all."""
+        return ForecastTangent(self.start.problem.with_rounds(rounds), self.fitted, slowed)
+
+    @property
+    def rows(self) -> list[Floats]:
+        """Of each row of the world: 1/k, KL, mean pruning ratio, joules and seconds of its good rounds, (5, S)."""
+        return [np.array(row) for row in self.state["rows"]]
+
+    def first_prices(self, rows: Sequence[PresentRound], rounds: int, left: int) -> None:
+        """Prices for these rows with an equal share of the rounds each; the budgets are the last row's."""
+        tasks = [row.task(rounds, left, self.state["slowed"]) for row in rows]
+        oracles = [oracle for task in tasks if (oracle := oracles_for(task, bounded=False)[-1]).usable]
+        self.state["prices"] = (0.0, 0.0)
+        if oracles:
+            budgets = rows[-1].problem
+            shares = np.full(len(oracles), 1.0 / len(oracles))
+            # Where there is no bound the program asks for columns until it stops improving.
+            master = Master(shares, budgets.energy_j / left, budgets.delay_s / left, pricing_of(oracles),
+                            _FIRST_PROGRAM)
+            master.run()
+            self.state["prices"] = master.prices
+
+    def good_rounds(self, task: Task) -> Columns | None:
+        """The best rounds of a row at the present prices, the best one first, which is also remembered.
+
+        None where nobody can meet the longest deadline.
+        """
+        mu, nu = self.state["prices"]
+        columns = cheapest_rounds(task, mu, nu)
+        if columns is not None:
+            self._remember(task, nearby_rounds(task, columns, mu, nu))
+        return columns
+
+    def _remember(self, task: Task, columns: Columns) -> None:
+        objective = task.objective
+        assert isinstance(objective, ForecastTangent)
+        weight = objective.pruning_weight
+        unpruned = objective.selection_cost(columns.selected)
+        pruning = (columns.cost - unpruned) / weight if weight > 0.0 else np.zeros(len(unpruned))
+        row = np.stack([1.0 / columns.selected.sum(axis=-1), objective.divergence(columns.selected),
+                        np.maximum(pruning, 0.0), columns.energy, columns.deadline])
+        self.state["rows"].append(row.tolist())
+
+    def expected(self, left: int, energy_j: float, delay_s: float, done: DoneRounds | None = None) -> Expected:
+        """What is expected of so many more rounds in rows like those remembered."""
+        done = done or DoneRounds()
+        rows, total = self.rows, done.rounds + left
+        if not rows or energy_j <= 0.0 or delay_s <= 0.0:
+            return Expected(np.inf)
+        tangent = self.tangent(total, self.state["slowed"])
+        fixed = tangent.fixed
+        weights = np.array([fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
+        master = Master(np.full(len(rows), 1.0 / len(rows)), energy_j / left, delay_s / left, _no_pricing, 0.0)
+        for kind, row in enumerate(rows):
+            nobody = np.zeros((row.shape[1], 0), dtype=np.bool_)
+            master.add(kind, Columns(nobody, weights @ row[:3], row[3], row[4]))
+        master.shortfall = 0.0  # whether the budgets can be kept is found out with the prices
+        prices = master.program()
+        if not np.isfinite(master.objective):
+            return Expected(np.inf)
+        few, divergence, pruning = sum(row[:3] @ used for row, used in zip(rows, master.weights, strict=True))
+        sums = DoneRounds(total, done.few_clients + left * few, done.pruning + left * pruning,
+                          done.divergence + left * divergence)
+        z = (fixed.slowed_by_pruning * sums.pruning + fixed.slowed_by_divergence * sums.divergence) / total
+        return Expected(sums.error(fixed), prices, z)
+
+    def best_left(
+        self, guess: int, most: int, energy_j: float, delay_s: float, done: DoneRounds | None = None, *, leap: int
+    ) -> tuple[int, Expected]:
+        """The number of remaining rounds with the least expected error, from a guess on.
+
+        :param leap: by how much the guess is changed at first.
+        """
+        known: dict[int, Expected] = {}
+
+        def look(left: int) -> float:
+            if left not in known:
+                known[left] = self.expected(left, energy_j, delay_s, done)
+            return known[left].error
+
+        best = guess
+        while not np.isfinite(look(best)) and best > 1:
+            best = int(_FEWER * best)
+        leap = max(leap, (guess - best) // 2)
+        while leap:
+            near = [left for left in (best - leap, best + leap) if 1 <= left <= most]
+            other = min(near, key=look, default=best)
+            if look(other) < look(best):
+                best = other
+            else:
+                leap //= 2
+        return best, known[best]
+
+
+def _no_pricing(mu: float, nu: float, allowed: float) -> list[Any]:
+    raise AssertionError("the program has all its columns")

@@ -1,0 +1,161 @@
+"""What a policy reaches in a world, without training: its rounds, joules, seconds and forecast error."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedgap.arrays import Floats
+from fedgap.errors import InputError
+from fedgap.planning.objectives.forecast_tangent import forecast
+from fedgap.planning.plan import Segment
+from fedgap.planning.policies.done_rounds import DoneRounds
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView
+from fedgap.planning.policies.present_round import PresentRound
+from fedgap.report.number_format import rounds as rounds_text
+from fedgap.report.printable import Printable
+from fedgap.system.trace import Trace
+
+Labels = tuple[Floats | None, Floats | None]
+"""Label histograms of the clients, (N, classes), and of the target, (classes,)."""
+BUDGET_KEPT = 1e-6
+"""Relative excess of a budget that is rounding, as in a run's ledger."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChangingWorld:
+    """The rows of a world as a policy's problem sees them."""
+
+    start: PolicyStart
+    trace: Trace
+    labels_at: Callable[[int], Labels] | None = None
+    """The labels in each row; without it they stay the problem's."""
+
+    @classmethod
+    def of(cls, start: PolicyStart, trace: Trace) -> "ChangingWorld":
+        """The world of a start's scenario, with the drift of its labels."""
+        scenario = start.problem.scenario
+        drift = None if scenario is None or scenario.world is None else scenario.world.drift
+        if drift is None:
+            return cls(start, trace)
+        counts, target = start.problem.label_counts, start.problem.target_counts
+        if counts is None or target is None:
+            raise InputError("world.drift: needs label histograms; the clients have none")
+
+        def labels(row: int) -> Labels:
+            progress = min(1.0, row / start.plan.rounds)
+            drifted = target.sum() * drift.labels(target, progress) if drift.who != "clients" else target
+            if drift.who == "target":
+                return counts, drifted
+            return np.stack([own.sum() * drift.labels(own, progress) for own in counts]), drifted
+
+        return cls(start, trace, labels)
+
+    def labels(self, number: int) -> Labels:
+        """The clients' and the target's labels in a row."""
+        if self.labels_at is not None:
+            return self.labels_at(number)
+        return self.start.problem.label_counts, self.start.problem.target_counts
+
+    def view(self, number: int, left: tuple[float, float], done: tuple[Segment, ...], losses: Floats | None = None,
+             last_round: Floats | None = None) -> RoundView:
+        """What is known before a round; ``left``: joules and seconds."""
+        nominal, row = self.start.problem.fleet, self.trace.row(number)
+        counts, target = self.labels(number)
+        return RoundView(
+            number=number, fleet=self.trace.fleet(nominal, number), available=self.trace.available[row],
+            energy_j=left[0], delay_s=left[1], label_counts=counts, target_counts=target, done=done,
+            losses=np.full(nominal.size, np.nan) if losses is None else losses,
+            last_round=np.full(nominal.size, -1.0) if last_round is None else last_round,
+        )
+
+    def present(self, number: int, left: tuple[float, float], *, first: bool) -> PresentRound | None:
+        """The problem of a row; None where nobody who may be selected is there."""
+        return PresentRound.row(self.start, self.trace.fleet(self.start.problem.fleet, number),
+                                self.trace.available[self.trace.row(number)], self.labels(number),
+                                budgets=left, first=first)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows that can be passed at most: every round trained, and all time spent idle."""
+        problem = self.start.problem
+        return problem.rounds + int(problem.delay_s / self.start.step_s)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimulatedPolicy(Printable):
+    """What a policy reached."""
+
+    rows: tuple[int, ...]
+    """The row of the world in which each round was trained."""
+    segments: tuple[Segment, ...]
+    """The rounds, each as a segment of one."""
+    decisions: tuple[Decision, ...]
+    """One per row that was passed."""
+    energy_j: float
+    delay_s: float
+    error: float
+    """The forecast error; 1 where no round was trained."""
+    ended: str
+    """Why it ended."""
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that were trained."""
+        return len(self.segments)
+
+    def parts(self) -> list[str]:
+        """A sentence."""
+        idle = len(self.decisions) - self.rounds - bool(self.decisions and self.decisions[-1].ends)
+        return [f"{rounds_text(self.rounds)} and {idle} idle rows with {self.energy_j:.6g} J and {self.delay_s:.6g} s; "
+                f"forecast accuracy {100.0 * (1.0 - self.error):.2f} % ({self.ended})."]
+
+
+def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
+    """Let a policy decide round after round until it ends, or a round would exceed a budget."""
+    problem = world.start.problem
+    energy = delay = 0.0
+    segments: list[Segment] = []
+    rows: list[int] = []
+    decisions: list[Decision] = []
+    ended = "all rounds are done"
+    number = 0
+    while len(segments) < problem.rounds:
+        left = problem.energy_j - energy, problem.delay_s - delay
+        decision = policy.decide(world.view(number, left, tuple(segments)))
+        decisions.append(decision)
+        if decision.ends:
+            ended = decision.reason or "the policy ended it"
+            break
+        if decision.segment is None:
+            spent_j, spent_s = 0.0, world.start.step_s
+        else:
+            present = world.present(number, left, first=not segments)
+            assert present is not None
+            cost = present.cost(decision.segment)
+            spent_j, spent_s = float(cost.energy_j), float(cost.delay_s)
+        over = [name for name, total, budget in (("energy", energy + spent_j, problem.energy_j),
+                                                 ("delay", delay + spent_s, problem.delay_s))
+                if total > budget * (1.0 + BUDGET_KEPT)]
+        if over:
+            ended = f"the {over[0]} budget is spent"
+            break
+        energy, delay = energy + spent_j, delay + spent_s
+        if decision.segment is not None:
+            segments.append(decision.segment)
+            rows.append(number)
+        number += 1
+    return SimulatedPolicy(tuple(rows), tuple(segments), tuple(decisions), energy, delay,
+                           reached_error(world, rows, segments), ended)
+
+
+def reached_error(world: ChangingWorld, rows: list[int], segments: list[Segment]) -> float:
+    """The forecast error of these rounds, each with the labels of its row."""
+    if not segments:
+        return 1.0
+    problem, done = world.start.problem, DoneRounds()
+    for number, segment in zip(rows, segments, strict=True):
+        present = world.present(number, (problem.energy_j, problem.delay_s), first=False)
+        assert present is not None
+        done = done.with_round(segment, present.divergence(segment.selected, len(segments)))
+    return min(1.0, done.error(forecast(problem.with_rounds(len(segments))).fixed))

@@ -1,0 +1,181 @@
+"""A run whose rounds a policy decides, one by one, in a world that changes.
+
+Before each round the policy sees the world's present row and what is left of both budgets. A row in which nobody trains
+costs the world's step seconds and nothing else. The decided round becomes a job of a single segment, which replaces the
+run's job for that round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedgap.arrays import Floats
+from fedgap.config import Scenario
+from fedgap.config.trace_csv import read_trace
+from fedgap.errors import InputError
+from fedgap.planning.plan import Plan, Segment
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, make_policy
+from fedgap.planning.policy_simulation import ChangingWorld
+from fedgap.planning.solve import scheme_of
+from fedgap.registry import call_extension
+from fedgap.running.job import Job
+from fedgap.running.label_probabilities import label_sampling
+from fedgap.running.ledger import Ledger
+from fedgap.running.round_arrays import round_arrays
+from fedgap.theory.generalization import smoothed
+
+TRACE = "trace.csv"
+"""The file of a run's folder with its world."""
+
+
+class Steering:
+    """Decides the rounds of one run, and remembers what it decided."""
+
+    def __init__(self, job: Job, scenario: Scenario, world: ChangingWorld, policy: Policy) -> None:
+        self.job, self.world, self.policy = job, world, policy
+        self._scenario = scenario
+        clients = len(job.names)
+        self.decided: list[dict[str, Any]] = []
+        """Of each round: ``row`` of the world, ``segment`` and what its ``event`` says of it."""
+        self.row = 0
+        """The world's next row."""
+        self.ended = ""
+        """Why no further round follows; "" while rounds do."""
+        self._losses, self._last_round = np.full(clients, np.nan), np.full(clients, -1.0)
+
+    @classmethod
+    def of(cls, folder: Path, job: Job) -> Steering:
+        """The steering of the run in a folder, before its first round."""
+        scenario, plan = Scenario.load(folder / "scenario.yaml"), Plan.load(folder / "plan.json")
+        choice = job.policy
+        scheme = scheme_of(choice["scheme"], choice.get("objective"), choice.get("selection"))
+        start = PolicyStart.of(scenario, plan, scheme, job.seed, choice["interleave"])
+        trace = read_trace(TRACE, folder, job.names)
+        policy = make_policy(choice["name"], start)
+        return cls(job, scenario, ChangingWorld.of(start, trace), policy)
+
+    # --- deciding ---------------------------------------------------------------------------------------------------
+
+    def decide(self, number: int, ledger: Ledger) -> None:
+        """Decide round ``number`` unless that is done, or training has ended. Idle rows are charged to the ledger."""
+        idle = 0
+        while len(self.decided) <= number and not self.ended:
+            if number >= self.world.start.problem.rounds:
+                self.ended = "all rounds are done"
+                return
+            view = self._view(ledger)
+            decision = call_extension("policy", self.job.policy["name"], self.policy.decide, view)
+            if not isinstance(decision, Decision):
+                raise InputError(f"policy: {self.job.policy['name']} must give a Decision; got {decision!r:.60}")
+            if decision.ends:
+                self.ended = decision.reason or "the policy has no further round"
+            elif decision.segment is None:
+                idle += 1
+                self.ended = ledger.affords(0.0, self.world.start.step_s)
+                if not self.ended:
+                    ledger.delay_s += self.world.start.step_s
+                self.row += 1
+            else:
+                self._take(decision, decision.segment, view, idle)
+
+    def _take(self, decision: Decision, segment: Segment, view: RoundView, idle: int) -> None:
+        if (segment.selected & ~view.available).any():
+            raise InputError(f"policy: {self.job.policy['name']} selects {_first(self.job, segment, view)}, which is "
+                             "not available")
+        event: dict[str, Any] = {"row": self.row, "available": np.flatnonzero(view.available).tolist(),
+                                 "energy_left_j": view.energy_j, "delay_left_s": view.delay_s}
+        if idle:
+            event["idle_s"] = idle * self.world.start.step_s
+        if decision.reason:
+            event["planned_again"] = decision.reason
+        if decision.forecast_error is not None:
+            event["forecast_accuracy"] = 1.0 - decision.forecast_error
+        if decision.notes:
+            event["policy"] = {key: float(value) for key, value in decision.notes.items()}
+        self.decided.append({"row": self.row, "segment": segment.to_dict(), "event": event})
+        self.row += 1
+
+    def _view(self, ledger: Ledger) -> RoundView:
+        left = self.job.energy_budget_j - ledger.energy_j, self.job.delay_budget_s - ledger.delay_s
+        done = tuple(Segment.from_dict(entry["segment"]) for entry in self.decided)
+        return self.world.view(self.row, left, done, self._losses.copy(), self._last_round.copy())
+
+    def learn(self, number: int, clients: Sequence[int], losses: Sequence[float]) -> None:
+        """Note the training losses of a round's clients."""
+        self._losses[list(clients)] = losses
+        self._last_round[list(clients)] = number
+
+    def ratios(self, number: int) -> list[float]:
+        """The pruning ratios of the clients of a decided round."""
+        clients = self.decided[number]["segment"]["clients"]
+        return [client["pruning_ratio"] for client in clients if client["selected"]]
+
+    def target(self, number: int) -> Floats | None:
+        """The target's label distribution in a decided round, where it drifts."""
+        if self.world.labels_at is None:
+            return None
+        _, counts = self.world.labels(self.decided[number]["row"])
+        assert counts is not None
+        return np.asarray(counts / counts.sum())
+
+    # --- what is trained --------------------------------------------------------------------------------------------
+
+    def round_job(self, number: int) -> Job:
+        """The job of a decided round: one segment, as the world's row has it."""
+        entry = self.decided[number]
+        row, segment = entry["row"], Segment.from_dict(entry["segment"])
+        world = self.world
+        available = world.trace.available[world.trace.row(row)]
+        problem = replace(world.start.problem, fleet=world.trace.fleet(world.start.problem.fleet, row))
+        arrays = round_arrays(problem, [segment])
+        for key in ("download_s", "download_s_bit"):
+            arrays[key] = np.where(available, arrays[key], 0.0)  # nobody sends to those who are away
+        return replace(self.job, schedule=np.zeros(number + 1, dtype=np.int64), **arrays,
+                       label_probabilities=self._label_probabilities(row, segment))
+
+    def _label_probabilities(self, row: int, segment: Segment) -> np.ndarray:
+        counts, target = self.world.labels(row)
+        if self.job.batches == "as_is" or counts is None or target is None:
+            return self.job.label_probabilities
+        problem, learning = self.world.start.problem, self._scenario.learning
+        everything = np.zeros(self.world.start.plan.rounds, dtype=np.int64)
+        return label_sampling(
+            self.job.batches, segment.selected[None], everything, counts.astype(np.int64), smoothed(target),
+            samples_per_round=segment.local_steps * problem.fleet.batch_size, max_repeat=learning.max_repeat,
+        ).probabilities
+
+    def whole_job(self, rounds: int) -> Job:
+        """The job with the rounds that were trained, for the summary and the model card."""
+        if not rounds:
+            return self.job
+        segments = [Segment.from_dict(entry["segment"]) for entry in self.decided[:rounds]]
+        jobs = [self.round_job(number) for number in range(rounds)]
+        stacked: dict[str, Any] = {key: np.concatenate([getattr(job, key) for job in jobs]) for key in (
+            "selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit", "upload_j_bit",
+            "statement")}
+        return replace(self.job, schedule=np.arange(len(segments)), **stacked)
+
+    # --- coming and going -------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        return {"policy": self.policy.state, "decided": self.decided, "row": self.row, "ended": self.ended,
+                "losses": [None if np.isnan(loss) else float(loss) for loss in self._losses],
+                "last_round": self._last_round.tolist()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        self.policy.state.clear()
+        self.policy.state.update(state["policy"])
+        self.decided, self.row, self.ended = state["decided"], state["row"], state["ended"]
+        self._losses = np.array([np.nan if loss is None else loss for loss in state["losses"]])
+        self._last_round = np.array(state["last_round"])
+
+
+def _first(job: Job, segment: Segment, view: RoundView) -> str:
+    return job.names[int(np.flatnonzero(segment.selected & ~view.available)[0])]

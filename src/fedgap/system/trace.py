@@ -1,0 +1,45 @@
+"""A trace: what the world does to every client in every round, known beforehand or not.
+
+Row t holds for the t-th round. A trace that is shorter than the training starts again from its first row.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedgap.arrays import Bools, Floats
+from fedgap.system.fleet import Fleet
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """T rounds of N clients; arrays (T, N)."""
+
+    gain: Floats
+    """The uplink's channel power gain, relative to the fleet's; the downlink's changes alike."""
+    available: Bools
+    """Whether the client can take part."""
+    speed: Floats
+    """The highest clock that the processor allows, relative to the fleet's."""
+
+    @classmethod
+    def constant(cls, rounds: int, clients: int) -> "Trace":
+        """A world that never changes."""
+        ones = np.ones((rounds, clients))
+        return cls(ones, ones > 0.0, ones)
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return len(self.gain)
+
+    def row(self, number: int) -> int:
+        """The row that holds for a round."""
+        return number % self.rounds
+
+    def fleet(self, nominal: Fleet, number: int) -> Fleet:
+        """The fleet as it is in a round; who is available is not part of it."""
+        row = self.row(number)
+        return replace(nominal, uplink_gain=nominal.uplink_gain * self.gain[row],
+                       downlink_gain=nominal.downlink_gain * self.gain[row],
+                       max_frequency_hz=nominal.max_frequency_hz * self.speed[row])

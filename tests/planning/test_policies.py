@@ -1,0 +1,148 @@
+"""Policies in simulated worlds: budgets are hard, a constant world changes nothing, and nobody beats foresight."""
+
+import json
+import os
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from fedgap.analysis import regret
+from fedgap.config import Scenario
+from fedgap.planning import plan
+from fedgap.planning.clairvoyant import _least_sums, clairvoyant
+from fedgap.planning.objectives.forecast_tangent import forecast, plan_features
+from fedgap.planning.oracles.oracle import oracles_for
+from fedgap.planning.oracles.planes import PlaneBound
+from fedgap.planning.policies.cheapest_round import cheapest_rounds
+from fedgap.planning.policies.policy import PolicyStart
+from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
+from fedgap.planning.solve import scheme_of
+from fedgap.registry import POLICIES
+from fedgap.system.trace import Trace
+
+WORLDS = 200 if os.environ.get("FEDGAP_FULL") == "1" else 6
+NAMES = tuple(POLICIES.built_in)
+
+
+def start_of(*overrides: str, seed: int = 0) -> PolicyStart:
+    """Five clients of the city with few rounds."""
+    scenario = Scenario.load("city", ["rounds=14", "budget.energy_j=60", "budget.delay_s=20", "mode=practical",
+                                      "learning.local_steps=2", "fleet.count=5", *overrides])
+    return PolicyStart.of(scenario, plan(scenario, scheme="forecast"), scheme_of("forecast"), seed)
+
+
+@pytest.fixture(scope="module")
+def start() -> PolicyStart:
+    return start_of()
+
+
+def random_trace(random: np.random.Generator, clients: int) -> Trace:
+    """Twenty rows in which gains differ by orders of magnitude and clients come and go."""
+    shape = 20, clients
+    return Trace(np.exp(random.normal(0.0, random.choice([0.1, 1.0, 3.0]), shape)),
+                 random.random(shape) < random.choice([0.4, 0.8, 1.0]), random.choice([0.25, 1.0], shape))
+
+
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_no_policy_exceeds_a_budget_or_selects_who_is_away(start, seed):
+    random = np.random.default_rng(seed)
+    world = ChangingWorld(start, random_trace(random, start.problem.size))
+    for name in NAMES:
+        reached = simulate_policy(world, POLICIES.load(name)(start))
+        assert reached.energy_j <= start.problem.energy_j * (1.0 + 1e-6)
+        assert reached.delay_s <= start.problem.delay_s * (1.0 + 1e-6)
+        for row, segment in zip(reached.rows, reached.segments, strict=True):
+            assert segment.selected.any()
+            assert not (segment.selected & ~world.trace.available[world.trace.row(row)]).any()
+
+
+def test_replan_and_static_follow_the_plan_in_a_constant_world(start):
+    world = ChangingWorld(start, Trace.constant(5, start.problem.size))
+    features = plan_features(start.problem, start.plan.segments)
+    for name in ("static", "replan"):
+        reached = simulate_policy(world, POLICIES.load(name)(start))
+        assert reached.rounds == start.plan.rounds
+        assert reached.error == pytest.approx(forecast(start.problem).fitted.forecast.error(features), rel=1e-6)
+        assert reached.energy_j == pytest.approx(start.plan.energy_j, rel=1e-6)
+        assert reached.delay_s == pytest.approx(start.plan.delay_s, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(2 if WORLDS < 10 else 20))
+def test_no_policy_beats_the_clairvoyant_bound(start, seed):
+    world = ChangingWorld(start, random_trace(np.random.default_rng(1000 + seed), start.problem.size))
+    bound = clairvoyant(world)
+    for name in NAMES:
+        reached = simulate_policy(world, POLICIES.load(name)(start))
+        assert bound.regret(reached) >= -1e-9
+
+
+def test_the_clairvoyant_bound_of_a_constant_world_is_the_plans_error(start):
+    """With nothing to foresee the bound can only lose by tangents, prices and a dense first round."""
+    bound = clairvoyant(ChangingWorld(start, Trace.constant(1, start.problem.size)))
+    assert start.plan.forecast is not None
+    assert 0.97 * start.plan.forecast.error <= bound.least_error <= start.plan.forecast.error * (1.0 + 1e-9)
+
+
+def test_the_least_sums_are_those_of_all_ways_to_choose_rows():
+    random = np.random.default_rng(3)
+    values, step = random.normal(size=9), 0.2
+    expected = [min(np.sort(values[:passed])[:count].sum() + (passed - count) * step
+                    for passed in range(count, 10)) for count in range(2, 6)]
+    np.testing.assert_allclose(_least_sums(values, 2, 5, step), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_policy_restored_from_its_state_decides_alike(start, name):
+    world = ChangingWorld(start, random_trace(np.random.default_rng(5), start.problem.size))
+    policy, other = POLICIES.load(name)(start), POLICIES.load(name)(start)
+    left = start.problem.energy_j, start.problem.delay_s
+    first = policy.decide(world.view(0, left, ()))
+    other.state.update(json.loads(json.dumps(policy.state)))
+    done = () if first.segment is None else (first.segment,)
+    later = world.view(1, (0.9 * left[0], 0.9 * left[1]), done)
+    decisions = [each.decide(later) for each in (policy, other)]
+    first_round, second_round = (None if d.segment is None else d.segment.to_dict() for d in decisions)
+    assert first_round == second_round
+    assert [asdict(d) | {"segment": None} for d in decisions[:1]] == [
+        asdict(d) | {"segment": None} for d in decisions[1:]]
+
+
+def test_replan_plans_around_a_client_that_left(start):
+    trace = Trace.constant(3, start.problem.size)
+    away = int(np.flatnonzero(start.plan.segments[0].selected)[0])
+    available = trace.available.copy()
+    available[1:, away] = False
+    reached = simulate_policy(ChangingWorld(start, Trace(trace.gain, available, trace.speed)),
+                              POLICIES.load("replan")(start))
+    assert reached.decisions[1].reason.startswith("the world differs")
+    assert reached.rounds >= 0.7 * start.plan.rounds
+
+
+def test_the_policys_queues_grow_with_what_is_spent_beyond_the_share(start):
+    policy = POLICIES.load("lyapunov")(start)
+    policy._queue(2.0 * start.problem.energy_j / start.plan.rounds, 0.0)
+    assert policy.state == {"energy_queue": 2.0, "delay_queue": 0.0}
+
+
+
+
+def test_quick_pricing_of_a_large_fleet_is_near_the_thorough_one_and_above_the_bound():
+    start = start_of("fleet.count=14")
+    present = ChangingWorld(start, Trace.constant(1, 14)).present(0, (60.0, 20.0), first=False)
+    assert present is not None
+    task = present.task(14, 14, 0.1)
+    for mu, nu in ((2e-4, 2e-3), (1e-3, 1e-3), (0.0, 5e-3)):
+        quick = cheapest_rounds(task, mu, nu)
+        assert quick is not None
+        thorough = oracles_for(task, bounded=False)[-1].price(mu, nu, np.inf).columns
+        found, best = (float((c.cost + mu * c.energy + nu * c.deadline).min()) for c in (quick, thorough))
+        assert found <= 1.01 * best
+        assert 0.9 * best <= PlaneBound(task).least(mu, nu) <= min(found, best)
+
+
+def test_regret_prints_itself(start):
+    answer = regret(start.problem.scenario, ["static"], known_plan=start.plan)
+    assert answer["static"] == pytest.approx(answer.to_dict()["policies"]["static"]["regret"])
+    assert "Certified: no policy can reach" in str(answer)
+    assert "regret" in str(answer)

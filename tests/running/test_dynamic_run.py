@@ -1,0 +1,104 @@
+"""Runs whose rounds a policy decides: resumed bit by bit, within budgets, and refused where that makes no sense."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from fedgap.config.trace_csv import read_trace
+from fedgap.errors import InputError
+from fedgap.planning.policies.policy import Decision
+from fedgap.running.events import read_rounds
+from fedgap.running.prepare import prepare
+from fedgap.running.run import open_data
+from fedgap.running.sweep import sweep
+from fedgap.running.train_and_resume import resume, train
+from tests.running.test_run import results
+from tests.running.test_run_folder import PAGE
+
+DYNAMIC = ("rounds=8", "scheme=forecast", "mode=practical", "scenario.world.fading.doppler_hz=0.3",
+           "budget.energy_j=10", "budget.delay_s=8", "scenario.world.availability.mean_on_s=4",
+           "scenario.world.availability.mean_off_s=2", "scenario.world.step_s=0.5", "learning.local_steps=1")
+
+
+class Waiting:
+    """A policy of somebody else: idle in every second row, then the plan's first round."""
+
+    def __init__(self, start):
+        self.start, self.state = start, {"calls": 0}
+
+    def decide(self, view):
+        self.state["calls"] += 1
+        selected = self.start.plan.segments[0].selected & view.available
+        if self.state["calls"] % 2 or not selected.any():
+            return Decision(None)
+        from fedgap.planning.policies.present_round import PresentRound
+
+        present = PresentRound.of(self.start, view)
+        return Decision(present.within(selected[present.clients], 0.2 * view.energy_j, 0.2 * view.delay_s))
+
+
+@pytest.mark.parametrize("policy", ["replan", "static"])
+def test_a_dynamic_run_that_is_interrupted_ends_bit_identically(small, tmp_path, policy):
+    experiment = small(*DYNAMIC, f"policy={policy}")
+    plan = prepare(experiment).plan
+    whole = train(experiment, tmp_path / "whole", plan=plan)
+    assert whole.summary["rounds"] > 6
+
+    def interrupt(position, job, events):
+        if events[-1]["round"] == 5:  # after the checkpoint of four rounds
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(experiment, tmp_path / "cut", plan=plan, on_events=interrupt)
+    assert not (tmp_path / "cut" / "summary.json").exists()
+    assert results(resume(tmp_path / "cut").folder) == results(whole.folder)
+
+
+def test_the_ledger_and_the_events_of_a_dynamic_run_agree(small, tmp_path):
+    run = train(small(*DYNAMIC, f"policy={__name__}:Waiting"), tmp_path / "run")
+    events, summary = read_rounds(run.folder / "rounds.jsonl"), run.summary
+    assert summary["delay_s"] <= 8.0 * (1.0 + 1e-6)
+    assert summary["energy_j"] == pytest.approx(sum(event["energy_j"] for event in events))
+    trained = sum(event["delay_s"] + event.get("idle_s", 0.0) for event in events)
+    assert events[-1]["delay_total_s"] == pytest.approx(trained)
+    assert all(event["idle_s"] >= 0.5 for event in events)
+    described = {word.rstrip("/") for word in re.findall(r"`([\w./]+)`", PAGE.read_text())}
+    assert {path.name for path in run.folder.iterdir()} | set(events[-1]) <= described
+    state = json.loads((run.folder / "checkpoint" / "latest.json").read_bytes())["state"]
+    assert {"steering", *state["steering"]} <= described
+    trace = read_trace("trace.csv", run.folder, run.job.names)
+    for event in events:
+        available = trace.available[trace.row(event["row"])]
+        assert event["available"] == np.flatnonzero(available).tolist()
+        assert set(event["clients"]) <= set(event["available"])
+
+
+def test_dynamic_runs_are_swept_like_others(small, tmp_path):
+    sweep(small(*DYNAMIC), {"policy": ["static", "lyapunov"]}, tmp_path / "sweep")
+    folders = list((tmp_path / "sweep" / "runs").iterdir())
+    assert {json.loads((folder / "job" / "job.json").read_bytes())["policy"]["name"] for folder in folders} == {
+        "static", "lyapunov"}
+
+
+def test_what_makes_no_sense_is_refused(small, tmp_path):
+    with pytest.raises(InputError, match=r"^policy: must be one of static, replan"):
+        small("policy=statik")
+    with pytest.raises(InputError, match=r"^policy: must be chosen for a scenario with a world"):
+        train(small(*DYNAMIC), tmp_path / "a")
+    with pytest.raises(InputError, match=r"^scenario.world.drift.who: must be target"):
+        train(small(*DYNAMIC, "policy=static", "scenario.world.drift.who=both"), tmp_path / "b")
+
+
+def test_accuracy_counts_classes_by_the_present_target(small, tmp_path):
+    """After a sudden drift to one class the accuracy is that class's."""
+    drift = ("scenario.world.drift.kind=sudden", "scenario.world.drift.classes=1", "scenario.world.drift.mass=1.0")
+    run = train(small("rounds=6", "scheme=forecast", "mode=practical", "policy=static", "evaluate_every=1", *drift),
+                tmp_path / "run")
+    last = read_rounds(run.folder / "rounds.jsonl")[-1]
+    dataset = open_data(run)
+    zeros = dataset.test_y == 0
+    answers = run.trained.module(dataset.test_x).argmax(1)
+    assert last["target"] == pytest.approx([1.0] + [0.0] * 9)
+    assert last["test_accuracy"] == pytest.approx(float((answers[zeros] == 0).float().mean()))
