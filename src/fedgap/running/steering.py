@@ -155,7 +155,7 @@ class Steering:
             return self.job
         segments = [Segment.from_dict(entry["segment"]) for entry in self.decided[:rounds]]
         jobs = [self.round_job(number) for number in range(rounds)]
-        stacked = {key: np.concatenate([getattr(job, key) for job in jobs]) for key in (
+        stacked: dict[str, Any] = {key: np.concatenate([getattr(job, key) for job in jobs]) for key in (
             "selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit", "upload_j_bit",
             "statement")}
         return replace(self.job, schedule=np.arange(len(segments)), **stacked)
