@@ -78,7 +78,8 @@ class _Bounds:
         guess, rounds = list(self.rows.values()), world.start.plan.rounds
         self.sample = guess[:: -(-len(guess) // _SAMPLED)]
         program.first_prices(self.sample, rounds, rounds)
-        self.prices, self.slowed = program.state["prices"], program.state["slowed"]
+        self.prices: tuple[float, float] = program.state["prices"]
+        self.slowed: float = program.state["slowed"]
         self.guess = rounds
 
     def least(self) -> Clairvoyant:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -111,7 +112,7 @@ class PresentRound:
     def whole(self, segment: Segment) -> Segment:
         """A round of these clients as one of the whole fleet."""
 
-        def spread(values: Floats) -> Floats:
+        def spread(values: Any) -> Any:
             everybody = np.zeros(self.size, dtype=values.dtype)
             everybody[self.clients] = values
             return everybody

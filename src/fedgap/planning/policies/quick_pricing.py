@@ -105,7 +105,7 @@ class _QuickPricing:
             near = near[near.any(axis=-1)]
             shares = task.objective.pruning_weight / np.array([max(count - 1, 1), count + 1])
             self.worths.expect(shares, self.mu)
-            fewer, more = (self.worths.at(share, self.mu, [place])[0][0] for share in shares)
+            fewer, more = (self.worths.at(share, self.mu, slice(place, place + 1))[0][0] for share in shares)
             worth = np.where(near.sum(axis=-1) < count, near @ fewer, near @ more)
             total = worth + self.fixed[place] + task.objective.selection_cost(near)
             best = int(total.argmin())

@@ -111,7 +111,8 @@ class RowProgram:
         prices = master.program()
         if not np.isfinite(master.objective):
             return Expected(np.inf)
-        few, divergence, pruning = sum(row[:3] @ used for row, used in zip(rows, master.weights, strict=True))
+        used = np.array([row[:3] @ weight for row, weight in zip(rows, master.weights, strict=True)])
+        few, divergence, pruning = used.sum(axis=0).tolist()
         sums = DoneRounds(total, done.few_clients + left * few, done.pruning + left * pruning,
                           done.divergence + left * divergence)
         z = (fixed.slowed_by_pruning * sums.pruning + fixed.slowed_by_divergence * sums.divergence) / total
