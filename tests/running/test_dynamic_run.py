@@ -17,6 +17,8 @@ from fedgap.running.train_and_resume import resume, train
 from tests.running.test_run import results
 from tests.running.test_run_folder import PAGE
 
+__fedgap__ = ["Waiting"]
+
 DYNAMIC = ("rounds=8", "scheme=forecast", "mode=practical", "scenario.world.fading.doppler_hz=0.3",
            "budget.energy_j=10", "budget.delay_s=8", "scenario.world.availability.mean_on_s=4",
            "scenario.world.availability.mean_off_s=2", "scenario.world.step_s=0.5", "learning.local_steps=1")
