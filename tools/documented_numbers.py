@@ -185,9 +185,22 @@ def trained(data_set: str, mode: str = "") -> str:
     return f"{len(runs)} distinct runs, {'others not trained yet' if missing else 'complete'}"
 
 
+def targets(what: str, cell: str = "") -> str:
+    """Of the answers of ``fedgap budget`` that were trained: how many, and the shares of runs and answers that hold.
+
+    ``cell`` is a fleet and a σ, as ``paper-0.3``.
+    """
+    found = data("experiments/forecast/budget_answers.json")["rows"]
+    rows = [row for row in found if not cell or row["cell"] == "{}, σ = {}".format(*cell.split("-"))]
+    if what == "answers":
+        return str(len(rows))
+    shares = {"reached": [row["reached"] for row in rows], "thrifty": [row["reached_with_less"] < 0.5 for row in rows]}
+    return f"{100 * sum(shares[what]) / len(rows):.0f} %"
+
+
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
     learner, learner_gain, learner_share, forecast_table, forecast_end,
-    guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained)
+    guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained, targets)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 
 

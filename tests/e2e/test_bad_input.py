@@ -110,7 +110,8 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
         [("model.flops_per_sample", -1.8e6)],
         "model.flops_per_sample: must be above 0 FLOP (a gradient takes some operations); got -1800000.0",
     ),
-    ([("model.parameters", 44426)], "model.parameters: unknown key; known here: gradient_bits, flops_per_sample"),
+    ([("model.parameters", 44426)],
+     "model.parameters: unknown key; known here: gradient_bits, flops_per_sample, cost_curve"),
     (
         [("pruning.max_ratio", 1)],
         "pruning.max_ratio: must be at least 0 and below 1 (a ratio of 1 would remove the whole model); got 1",

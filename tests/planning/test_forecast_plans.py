@@ -257,3 +257,10 @@ def test_a_built_in_forecast_warns_where_the_learner_is_not_the_one_it_was_fitte
     forecast = PlanForecast.of(scenario.fitted_forecast(), plan_features(problem, [everybody]))
     assert ("learner" in forecast.outside) == warned
     assert ("optimiser" in forecast.warning) == warned
+
+
+@pytest.mark.parametrize(("samples", "warned"), [(600, True), (1250, False), (6000, False), (9000, True)])
+def test_a_built_in_forecast_warns_where_clients_have_far_more_or_less_data(samples, warned):
+    scenario = Scenario.load("paper-mnist", ["mode=practical"])
+    scenario = scenario.with_labels(np.full((scenario.size, 10), samples // 10), np.full(10, 1000))
+    assert scenario.fitted_forecast().unlike == (("samples",) if warned else ())

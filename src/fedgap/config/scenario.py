@@ -33,8 +33,12 @@ from fedgap.config.yaml_edit import edit_yaml
 from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
 from fedgap.system import CostCurve, Fleet
+<<<<<<< HEAD
 from fedgap.system.trace import Trace
 from fedgap.theory.built_in_forecasts import BUILT_IN
+=======
+from fedgap.theory.built_in_forecasts import BUILT_IN, SAMPLES_OF_A_CLIENT
+>>>>>>> review15
 from fedgap.theory.convergence import BoundConstants, bound_constants
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.generalization import statement
@@ -192,7 +196,11 @@ class Scenario(Document):
         built_in = BUILT_IN if self.forecast is None else self.forecast.fitted()
         learner = (self.learning.server.optimiser, self.learning.schedule)
         practical = (PRACTICAL_LEARNER["server"]["optimiser"], PRACTICAL_LEARNER["schedule"])
-        return replace(built_in, other_learner=learner != practical)
+        counts = self.label_counts()
+        least, most = SAMPLES_OF_A_CLIENT
+        other_data = counts is not None and not least <= counts.sum(axis=1).mean() <= most
+        differs = {"learner": learner != practical, "samples": other_data}
+        return replace(built_in, unlike=tuple(name for name, is_other in differs.items() if is_other))
     @property
     def largest_ratio(self) -> float:
         """The largest λ^max of any client."""

@@ -12,8 +12,9 @@ from fedgap.theory.forecast import PlanFeatures
 
 _WORDS = {"rounds": "the rounds", "local_steps": "the local steps", "few_clients": "the number of clients",
           "pruning": "the pruning ratio", "divergence": "the labels' divergence", "upload_bits": "the upload bits",
-          "learner": "the server's optimiser and the rate's schedule (`mode: practical` has those it was fitted to)"}
-"""Features of a plan, and its learner, as people call them."""
+          "learner": "the server's optimiser and the rate's schedule (`mode: practical` has those it was fitted to)",
+          "samples": "the clients' numbers of samples"}
+"""Features of a plan, and what else a forecast was fitted to, as people call them."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class PlanForecast:
     """Where the forecast's weights come from."""
     outside: tuple[str, ...] = ()
     """The features of the plan, as in :class:`~fedgap.theory.forecast.PlanFeatures`, that its pilot has not seen;
-    ``learner`` where the pilot's runs were trained by another."""
+    ``learner`` and ``samples`` where the pilot's runs had another learner, or far more or less data."""
     least_error: float | None = None
     """Certified: no plan of so many rounds, local steps and bits has a smaller forecast error. None where unproven."""
 

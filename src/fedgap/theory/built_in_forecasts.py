@@ -163,3 +163,6 @@ _FITTED: Mapping[str, Mapping[str, Any]] = {
 FORECASTS = {name: FittedForecast.from_dict(section) for name, section in _FITTED.items()}
 BUILT_IN = FORECASTS["lenet5-mnist-any-fleet"]
 """What is used where a scenario has no ``forecast``."""
+SAMPLES_OF_A_CLIENT = (1_000.0, 7_500.0)
+"""Mean training samples of a client for which they hold: those of the fitted fleets, with a fifth to spare for samples
+that are set aside."""
