@@ -200,7 +200,8 @@ def targets(what: str, cell: str = "") -> str:
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
     learner, learner_gain, learner_share, forecast_table, forecast_end,
-    guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained, targets)
+    guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained,
+    targets)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 
 

@@ -33,12 +33,8 @@ from fedgap.config.yaml_edit import edit_yaml
 from fedgap.config.yaml_files import to_yaml
 from fedgap.errors import InputError
 from fedgap.system import CostCurve, Fleet
-<<<<<<< HEAD
 from fedgap.system.trace import Trace
-from fedgap.theory.built_in_forecasts import BUILT_IN
-=======
 from fedgap.theory.built_in_forecasts import BUILT_IN, SAMPLES_OF_A_CLIENT
->>>>>>> review15
 from fedgap.theory.convergence import BoundConstants, bound_constants
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.generalization import statement
