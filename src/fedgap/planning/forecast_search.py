@@ -99,7 +99,9 @@ def best_drafts(task: Task) -> list[Draft]:
         alone = _Grid(cheapest_task(task)).alone()
         return [] if alone is None else [alone]
     drafts = sorted((draft for draft in drafts if draft.error <= _CLOSE * best), key=lambda draft: draft.error)
-    return sorted((_Grid(draft.task).refined(draft) for draft in drafts[:_REFINED]), key=lambda draft: draft.error)
+    most = task.problem.rounds  # a draft's own task has its rounds as the most
+    return sorted((_Grid(draft.task.with_rounds(most)).refined(draft) for draft in drafts[:_REFINED]),
+                  key=lambda draft: draft.error)
 
 
 def _solved(draft: Draft, settings: SolverSettings) -> ForecastSolution | None:
