@@ -21,7 +21,8 @@ from fedgap.analysis.progress import describe_progress
 from fedgap.analysis.scheme_comparison import Comparison, compare, mean_pruning_ratio
 
 __all__ = [
-    "AccuracyBudget", "Binding", "BoundReading", "BoundReport", "BudgetAnswer", "BudgetGrid", "ClientStatement", "Comparison", "CostReport", "Frontier",
-    "FrontierPoint", "PlanReport", "SegmentCost", "bound", "budget", "budget_factors", "budget_steps", "check_plan", "compare", "cost",
-    "describe_progress", "frontier", "frontier_points", "mean_pruning_ratio", "plan_report", "what_binds",
+    "AccuracyBudget", "Binding", "BoundReading", "BoundReport", "BudgetAnswer", "BudgetGrid", "ClientStatement",
+    "Comparison", "CostReport", "Frontier", "FrontierPoint", "PlanReport", "SegmentCost", "bound", "budget",
+    "budget_factors", "budget_steps", "check_plan", "compare", "cost", "describe_progress", "frontier",
+    "frontier_points", "mean_pruning_ratio", "plan_report", "what_binds",
 ]

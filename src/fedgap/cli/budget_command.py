@@ -15,8 +15,8 @@ from fedgap.cli.terminal import downloads, show, steps
 
 def budget(
     experiment: Annotated[str, typer.Argument(
-        metavar="EXPERIMENT|SCENARIO", help="A file or a preset: an experiment (embedded, mnist, cifar10), whose clients "
-        "have the labels of its data, or a scenario (paper-mnist, paper-cifar10, city).")],
+        metavar="EXPERIMENT|SCENARIO", help="A file or a preset: an experiment (embedded, mnist, cifar10), whose "
+        "clients have the labels of its data, or a scenario (paper-mnist, paper-cifar10, city).")],
     overrides: Overrides = None,
     *,
     accuracy: Annotated[float, typer.Option(help="The target on the test set, such as 0.95.")],
