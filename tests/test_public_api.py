@@ -9,7 +9,7 @@ import pytest
 import fedgap
 
 NAMES = {"plan", "compare", "frontier", "cost", "bound", "train", "resume", "sweep", "calibrate", "Scenario",
-         "Experiment", "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "allow",
+         "Experiment", "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "allow", "budget", "convex_upper_fit",
          "__version__"}
 
 

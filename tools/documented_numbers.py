@@ -117,6 +117,25 @@ def learner_share(panel: str, paper: str, sigma: str, axis: str) -> str:
     return written(interval(logarithms))
 
 
+def forecast_table(which: str) -> str:
+    """How well the forecast foretells each cell's plans: ``held_out`` folds, or the fit to the ``pilot``."""
+    columns = ("rank", "rank_better_half", "points_better_half", "chosen", "best", "missed_points", "coverage")
+    forms = ("{:.2f}", "{:.2f}", "{:.2f}", "{:.2%}", "{:.2%}", "{:.2f}", "{:.0%}")
+    lines = ["| cell | plans | rank correlation | better half | mean error there, points | chosen | best | "
+             "missed, points | 90 % intervals hold |", "|---|---|---|---|---|---|---|---|---|"]
+    for panel in data("experiments/forecast/results.json")["panels"]:
+        values = [form.format(panel[which][key]) for form, key in zip(forms, columns, strict=True)]
+        lines.append(f"| {panel['title']} | {panel[which]['plans']} | {' | '.join(values)} |")
+    return "\n" + "\n".join(lines).replace("| -", "| −") + "\n"
+
+
+def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
+    """The ``least`` or the ``most`` of one of the values above over the cells of a task."""
+    values = [panel[which][key] for panel in data("experiments/forecast/results.json")["panels"]
+              if panel["title"].startswith(f"{task},")]
+    return f"{(min if end == 'least' else max)(values):{form}}"
+
+
 def statement(sigma: str, what: str) -> str:
     """The median over Fig. 3's clients and seeds: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
     rows = [row for row in data("experiments/fig3/results.json")["rows"] if row["sigma"] == float(sigma)]
@@ -167,7 +186,7 @@ def trained(data_set: str, mode: str = "") -> str:
 
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
-    learner, learner_gain, learner_share,
+    learner, learner_gain, learner_share, forecast_table, forecast_end,
     guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 

@@ -221,10 +221,10 @@ def CHANNELS() -> Channels:
 def test_every_layer_loses_the_same_share_within_one_unit(name):
     channels = made(name)[2]
     full = np.array(channels.graph.widths)
-    for row in channels.widths:  # there is one share t with |width − t·C| ≤ ½ for all layers that are not at 1 already
+    for row in channels.widths:  # there is one share t with t·C − 1 ≤ width ≤ t·C for all layers that are not at 1 already
         free = row > 1
         if free.any():
-            assert ((row - 0.5) / full)[free].max() <= ((row + 0.5) / full).min() + 1e-9
+            assert (row / full)[free].max() <= ((row + 1.0) / full).min() + 1e-9
 
 
 @pytest.mark.parametrize("name", ["lenet5", "resnet20", "blocks"])

@@ -227,15 +227,15 @@ class Experiment(Document):
         label_counts: npt.ArrayLike | None = None,
         target_counts: npt.ArrayLike | None = None,
         client_target_counts: npt.ArrayLike | None = None,
-        model_sizes: Mapping[str, float] | None = None,
+        model_sizes: Mapping[str, Any] | None = None,
     ) -> Scenario:
         """The scenario that is planned with: the referenced one with this experiment's rounds, budgets and readings.
 
         :param label_counts: training histograms of the real partition, shape (N, classes), which then replace what the
             scenario has; :param target_counts: of the target set, (classes,);
         :param client_target_counts: of each client's own target set, (N, classes);
-        :param model_sizes: ``gradient_bits`` and ``flops_per_sample`` of the experiment's model, for a scenario that
-            leaves them out.
+        :param model_sizes: ``gradient_bits``, ``flops_per_sample`` and, with channels, ``cost_curve`` of the
+            experiment's model, for a scenario that leaves them out.
         """
         document = with_model_sizes(self._scenario_document(), model_sizes or {})
         if label_counts is not None:
@@ -330,12 +330,12 @@ MODEL_SIZES = ("gradient_bits", "flops_per_sample")
 """Keys of a scenario's ``model`` that an experiment's model gives where they are left out."""
 
 
-def with_model_sizes(document: dict[str, Any], sizes: Mapping[str, float]) -> dict[str, Any]:
+def with_model_sizes(document: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """The scenario's document with these sizes under ``model``, where it leaves them out."""
     written = document.get("model")
     if written is not None and not isinstance(written, Mapping):
         return document  # the check of that key reports it
-    missing = {key: sizes[key] for key in MODEL_SIZES if key in sizes and key not in (written or {})}
+    missing = {key: value for key, value in sizes.items() if key not in (written or {})}
     return document | {"model": {**missing, **(written or {})}} if missing else document
 
 

@@ -27,16 +27,15 @@ from fedgap.learning.partition import Partition
 from fedgap.planning import Plan
 from fedgap.planning import plan as make_plan
 from fedgap.planning.diagnosis import feasible
+from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.problem import Problem
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
-from fedgap.running.forecast_along import features_of
 from fedgap.running.forecast_pilot import design, pilot_experiment, pilot_plan, samples_processed
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
 from fedgap.streams import stream
 from fedgap.system import round_cost
-from fedgap.theory.generalization import smoothed
 
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)
 WIDE_SHARE, EIGHT_BIT_SHARE = 0.85, 0.5
@@ -171,7 +170,7 @@ def runs_of(cell: Cell, drawn: list[DrawnPlan], dataset: Dataset) -> Iterator[Dr
             parts = divided[seed]
             scenario = _scenario(experiment, parts, dataset)
             job = _without_stops(make_job(experiment, scenario, one.plan, dataset, parts))
-            yield DrawnRun({"plan": one.number, **facts_of(one.plan, job, dataset)}, job)
+            yield DrawnRun({"plan": one.number, **facts_of(scenario, one.plan, job)}, job)
 
 
 def pilot_runs_of(cell: Cell, samples: float, dataset: Dataset) -> Iterator[DrawnRun]:
@@ -183,7 +182,7 @@ def pilot_runs_of(cell: Cell, samples: float, dataset: Dataset) -> Iterator[Draw
         scenario = _scenario(planned, parts, dataset)
         plan = pilot_plan(run, scenario)
         job = _without_stops(make_job(planned, scenario, plan, dataset, parts))
-        yield DrawnRun({"pilot": number, **facts_of(plan, job, dataset)}, job)
+        yield DrawnRun({"pilot": number, **facts_of(scenario, plan, job)}, job)
 
 
 def _scenario(experiment: Experiment, parts: Partition, dataset: Dataset) -> Scenario:
@@ -195,9 +194,9 @@ def _without_stops(job: Job) -> Job:
     return replace(job, stop={})
 
 
-def facts_of(plan: Plan, job: Job, dataset: Dataset) -> dict[str, Any]:
+def facts_of(scenario: Scenario, plan: Plan, job: Job) -> dict[str, Any]:
     """What a forecast may know about a run, its training key, and what it processes."""
-    known = asdict(features_of(plan, job, smoothed(dataset.label_counts()[1])))
+    known = asdict(plan_features(Problem.of(scenario), plan.segments))
     return {"run": training_key(job), "seed": job.seed, **{name: _digits(value) for name, value in known.items()},
             "label_divergence": _digits(job.extra["summary"]["label_divergence"]),
             "energy_j": _digits(job.energy_budget_j), "delay_s": _digits(job.delay_budget_s),

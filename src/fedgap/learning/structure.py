@@ -8,8 +8,9 @@ long as with the whole model.
 
 **Channels.** A client keeps whole units (neurons of linear layers, channels of convolutions) and computes with a model
 that is really smaller. Which units can be removed is :mod:`fedgap.learning.channel_graph`'s answer. They are removed
-one by one in a fixed order of layers: the j-th unit of a layer of C units goes when the share (j − ½)/C is reached, so
-that all layers lose the same share, rounded to whole units, and each keeps at least one. Importance says which unit of
+one by one in a fixed order of layers: the j-th unit of a layer of C units goes when the share (j − 1)/C is passed, so
+that all layers lose the same share, rounded up to whole units, and each keeps at least one. (Rounded up, the few wide
+units of the first layers, which compute most, go before they are overdue, and operations fall about as bits do.) Importance says which unit of
 the layer goes: the one with the least sum of its weights' scores. So the possible sizes of the model, its bits and its
 FLOPs are known before training; a client takes the largest size of at most round((1 − λ)·M) weights.
 
@@ -320,7 +321,7 @@ def _note_width(part: nn.Module, which: str, shape: Sequence[int]) -> None:
 def _removal_order(widths: Sequence[int]) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
     """The units in the order in which they go, as (group, position in its ranking), and the widths before the first and
     after each, (E + 1, groups)."""
-    order = sorted((Fraction(2 * gone - 1, 2 * width), group, width - gone)
+    order = sorted((Fraction(gone - 1, width), group, width - gone)
                    for group, width in enumerate(widths) for gone in range(1, width))
     removals = [(group, position) for _, group, position in order]
     table = np.tile(np.array(widths, dtype=np.int64), (len(removals) + 1, 1))
@@ -336,7 +337,7 @@ def structure_of(name: str, module: nn.Module, input_shape: Sequence[int]) -> St
     return Weights(Layout.of(module).size) if name == "weights" else Channels(module, input_shape)
 
 
-class CostCurve(NamedTuple):
+class ModelShares(NamedTuple):
     """What a client with pruning ratio λ uploads and computes, as shares of the whole model's; arrays of equal length.
 
     ``ratio`` rises from 0; ``bits`` and ``flops`` fall from 1. Between two entries a client takes the smaller model of
@@ -348,7 +349,7 @@ class CostCurve(NamedTuple):
     flops: NDArray[np.float64]
 
 
-def cost_curve(module: nn.Module, input_shape: Sequence[int], structure: str = "channels") -> CostCurve:
+def cost_curve(module: nn.Module, input_shape: Sequence[int], structure: str = "channels") -> ModelShares:
     """The cost curve of a module for samples of ``input_shape``.
 
     With single weights both shares are 1 − λ, as the paper charges it. (An upload has that many values; computing with
@@ -356,6 +357,6 @@ def cost_curve(module: nn.Module, input_shape: Sequence[int], structure: str = "
     """
     shape = structure_of(structure, module, input_shape)
     if not isinstance(shape, Channels):
-        return CostCurve(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([1.0, 0.0]))
+        return ModelShares(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([1.0, 0.0]))
     bits, flops = shape.sizes / shape.size, shape.flops()
-    return CostCurve(1.0 - bits, bits, flops / flops[0])
+    return ModelShares(1.0 - bits, bits, flops / flops[0])

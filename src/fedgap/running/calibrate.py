@@ -102,11 +102,11 @@ class Calibration(Printable):
     def _forecast_parts(self, pilot: ForecastPilot) -> list[RenderableType]:
         """The forecast's weights with the factor by which each may be off, and what the pilot took."""
         fitted = pilot.fitted
-        table = Sheet("The forecast of the test error, fitted to the pilot", "key", "weight", "uncertain by", "",
-                      left=("",), caption=f"{pilot.cost}; judged on {pilot.validation_samples:,} validation samples")
+        table = Sheet("The forecast of the test error, fitted to the pilot", "key", "weight", "uncertain by",
+                      caption=f"{pilot.cost}; judged on {pilot.validation_samples:,} validation samples")
         for number_of_weight, name in enumerate(WEIGHTS):
             factor = np.exp(np.sqrt(fitted.covariance[number_of_weight][number_of_weight]))
-            table.add_row(f"forecast.{name}", number(getattr(fitted.forecast, name)), f"× {factor:.2f}", "")
+            table.add_row(f"forecast.{name}", number(getattr(fitted.forecast, name)), f"× {factor:.2f}")
         assert fitted.spread is not None
         least, most = min(pilot.accuracies), max(pilot.accuracies)
         said = (f"One run's error scatters by {fitted.spread:.0%} around its forecast (standard deviation). The pilot "

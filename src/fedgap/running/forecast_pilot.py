@@ -14,7 +14,8 @@ from fedgap.arrays import Bools
 from fedgap.config import Experiment, Scenario
 from fedgap.learning.data import Dataset
 from fedgap.planning import Plan, Segment
-from fedgap.running.forecast_along import features_of
+from fedgap.planning.objectives.forecast_tangent import plan_features
+from fedgap.planning.problem import Problem
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
 from fedgap.running.rate_search import AMPLE, VALIDATION
@@ -23,7 +24,6 @@ from fedgap.streams import stream
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import PlanFeatures
 from fedgap.theory.forecast_fit import FEWEST_RUNS, fit
-from fedgap.theory.generalization import smoothed
 
 RUNS = 32
 """Runs of a pilot."""
@@ -163,13 +163,12 @@ def run_pilot(experiment: Experiment, *, share: float = SHARE, runs: int = RUNS,
     full = full_run_samples(scenario)
     designed = design(scenario, max(share * full, least_samples(scenario, runs)), runs=runs, seed=wanted.seed)
     jobs, features = [], []
-    target = smoothed(dataset.label_counts()[1])
     for run in designed:
         changed = wanted.with_overrides([*run.overrides(), f"evaluate_every={run.rounds}"])
         planned = changed.planning_scenario(parts.label_counts, dataset.label_counts()[1], parts.target_counts)
         plan = pilot_plan(run, planned)
         jobs.append(replace(make_job(changed, planned, plan, dataset, parts), stop={}))
-        features.append(features_of(plan, jobs[-1], target))
+        features.append(plan_features(Problem.of(planned), plan.segments))
     accuracies, interrupted = _train(jobs, _judged_on_validation(dataset), done or (lambda: None))
     finished = [position for position, accuracy in enumerate(accuracies) if accuracy is not None]
     if len(finished) < FEWEST_RUNS:

@@ -18,9 +18,11 @@ from fedgap.learning.engine import Engine, check_device
 from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
 from fedgap.learning.sizes import flops_per_sample, gradient_bits
-from fedgap.learning.structure import Channels, structure_of
+from fedgap.learning.structure import Channels, cost_curve, structure_of
 from fedgap.planning import Plan, Segment, rescore
 from fedgap.planning import plan as make_plan
+from fedgap.planning.cost_curve_fit import convex_upper_fit
+from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.problem import Problem
 from fedgap.running.faults import Faults
 from fedgap.running.forecast_along import with_forecast
@@ -103,9 +105,29 @@ def model_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float]:
             "flops_per_sample": float(flops_per_sample(module, dataset.shape))}
 
 
-def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float] | None:
-    """The model's sizes, where the scenario leaves any of them out."""
-    return model_sizes(experiment, dataset) if experiment.leaves_sizes_out else None
+def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
+    """The model's sizes, where the scenario leaves any of them out; with channels also what pruning them saves."""
+    sizes: dict[str, Any] = model_sizes(experiment, dataset) if experiment.leaves_sizes_out else {}
+    if experiment.pruning.structure == "channels":
+        sizes["cost_curve"] = channel_costs(experiment, dataset)
+    return sizes
+
+
+_KNOTS = 12
+"""Ratios at which the cost curve of a model's channels is given."""
+
+
+def channel_costs(experiment: Experiment, dataset: Dataset) -> dict[str, list[float]]:
+    """A scenario's ``model.cost_curve`` for the channels of the experiment's model: convex, and nowhere too low."""
+    module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes, seed=0)
+    shares = cost_curve(module, dataset.shape, experiment.pruning.structure)
+    ratio = np.linspace(0.0, float(shares.ratio[-1]), _KNOTS)
+
+    def knots(share: np.ndarray) -> list[float]:
+        # Lines between points of a convex curve lie above it, so that fewer knots are still an upper bound.
+        return [float(value) for value in np.interp(ratio, shares.ratio, convex_upper_fit(shares.ratio, share))]
+
+    return {"ratio": ratio.tolist(), "bits": knots(shares.bits), "flops": knots(shares.flops)}
 
 
 NEARLY = 1.1
@@ -219,7 +241,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                            **forecast, **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
     if scenario.forecast is None or readings["mode"] != "practical":  # forecasts are fitted to that mode's learner
         return job
-    return with_forecast(job, plan, target, scenario.fitted_forecast())
+    return with_forecast(job, plan_features(problem, segments), scenario.fitted_forecast())
 
 
 def _physical(fleet: Fleet, segments: Sequence[Segment]) -> dict[str, np.ndarray]:

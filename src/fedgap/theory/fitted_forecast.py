@@ -141,7 +141,7 @@ class FittedForecast:
 
 def _short(value: float, towards: int = 0) -> float:
     """The value with four digits: the nearest, or the next one above (``towards`` 1) or below (−1)."""
-    short = float(f"{value:.4g}")
+    short = float(f"{value:.4g}") + 0.0  # no −0
     while towards * (short - value) < 0.0:
         short = float(f"{short + towards * 10.0 ** (np.floor(np.log10(abs(value))) - 3):.4g}")
     return short
