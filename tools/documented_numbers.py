@@ -136,6 +136,25 @@ def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
     return f"{(min if end == 'least' else max)(values):{form}}"
 
 
+def compared_panels(figure: str) -> str:
+    """The panels of a figure of learners: plans (means over seeds), accuracy, and the reference's advantage in points."""
+    results = data(f"experiments/{figure}/results.json")
+    differences = {(c["baseline"], c["value"]): c for c in results["comparisons"]}
+    lines = ["| | σ | rounds | clients | pruned | accuracy, % | the first plan minus this, points | p (Holm) |",
+             "|---|---|---|---|---|---|---|---|"]
+    for panel in results["panels"]:
+        for sigma in dict.fromkeys(row["value"] for row in panel["rows"]):
+            rows = [row for row in panel["rows"] if row["value"] == sigma and row["accuracy"] is not None]
+            rounds, clients, pruned = (sum(row[key] for row in rows) / len(rows)
+                                       for key in ("rounds", "clients", "pruning_ratio"))
+            reached = interval([100.0 * row["accuracy"] for row in rows])
+            c = differences.get((panel["title"], sigma))
+            against = "| | " if c is None else f"| {100 * c['difference']:+.2f} ± {100 * c['half']:.2f} | {c['p_holm']:.2g} "
+            lines.append(f"| {panel['title']} | {sigma:g} | {rounds:.0f} | {clients:.0f} | {pruned:.0%} | "
+                         f"{reached.mean:.2f} ± {reached.half:.2f} {against.replace('| -', '| −')}|")
+    return "\n" + "\n".join(lines) + "\n"
+
+
 def statement(sigma: str, what: str) -> str:
     """The median over Fig. 3's clients and seeds: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
     rows = [row for row in data("experiments/fig3/results.json")["rows"] if row["sigma"] == float(sigma)]
@@ -186,7 +205,7 @@ def trained(data_set: str, mode: str = "") -> str:
 
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
-    learner, learner_gain, learner_share, forecast_table, forecast_end,
+    learner, learner_gain, learner_share, compared_panels, forecast_table, forecast_end,
     guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 
