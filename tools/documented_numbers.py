@@ -140,18 +140,20 @@ def compared_panels(figure: str) -> str:
     """The panels of a figure of learners: plans (means over seeds), accuracy, and the reference's advantage in points."""
     results = data(f"experiments/{figure}/results.json")
     differences = {(c["baseline"], c["value"]): c for c in results["comparisons"]}
-    lines = ["| | σ | rounds | clients | pruned | accuracy, % | the first plan minus this, points | p (Holm) |",
-             "|---|---|---|---|---|---|---|---|"]
+    lines = ["| | σ | local steps | rounds | clients | pruned | forecast, % | accuracy, % | "
+             "the first plan minus this, points | p (Holm) |", "|---|---|---|---|---|---|---|---|---|---|"]
     for panel in results["panels"]:
         for sigma in dict.fromkeys(row["value"] for row in panel["rows"]):
             rows = [row for row in panel["rows"] if row["value"] == sigma and row["accuracy"] is not None]
-            rounds, clients, pruned = (sum(row[key] for row in rows) / len(rows)
-                                       for key in ("rounds", "clients", "pruning_ratio"))
-            reached = interval([100.0 * row["accuracy"] for row in rows])
+            forms = {"local_steps": "{:.0f}", "rounds": "{:.0f}", "clients": "{:.0f}", "pruning_ratio": "{:.0%}"}
+            facts = [form.format(sum(row[key] for row in rows) / len(rows)) for key, form in forms.items()]
+            foretold, reached = (interval([100.0 * row[key] for row in rows]) for key in ("forecast", "accuracy"))
             c = differences.get((panel["title"], sigma))
-            against = "| | " if c is None else f"| {100 * c['difference']:+.2f} ± {100 * c['half']:.2f} | {c['p_holm']:.2g} "
-            lines.append(f"| {panel['title']} | {sigma:g} | {rounds:.0f} | {clients:.0f} | {pruned:.0%} | "
-                         f"{reached.mean:.2f} ± {reached.half:.2f} {against.replace('| -', '| −')}|")
+            against = ["", ""] if c is None else [f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f}".replace("-", "−"),
+                                                  f"{c['p_holm']:.1g}"]
+            cells = [panel["title"], f"{sigma:g}", *facts, f"{foretold.mean:.2f}",
+                     f"{reached.mean:.2f} ± {reached.half:.2f}", *against]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n" + "\n".join(lines) + "\n"
 
 

@@ -74,7 +74,9 @@ class Planned:
                 "scenario": self.scenario.hash(), "rounds": plan.rounds, "rounds_asked": self.rounds_asked,
                 "theta": float(f"{plan.theta:.6g}") if np.isfinite(plan.theta) else None,
                 "clients": round(clients, 3), "pruning_ratio": round(mean_pruning_ratio(plan) or 0.0, 4),
-                "energy_j": round(plan.energy_j, 3), "delay_s": round(plan.delay_s, 3)}
+                "energy_j": round(plan.energy_j, 3), "delay_s": round(plan.delay_s, 3),
+                **({} if plan.forecast is None else {"local_steps": plan.local_steps,
+                                                     "forecast": round(plan.forecast.accuracy, 5)})}
 
 
 @cache
