@@ -137,7 +137,7 @@ def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
 
 
 def compared_panels(figure: str) -> str:
-    """The panels of a figure of learners: plans (means over seeds), accuracy, and the reference's advantage in points."""
+    """The panels of a figure of learners: plans (means over seeds), accuracy, and what the reference gains, in points."""
     results = data(f"experiments/{figure}/results.json")
     differences = {(c["baseline"], c["value"]): c for c in results["comparisons"]}
     lines = ["| | σ | local steps | rounds | clients | pruned | forecast, % | accuracy, % | "
@@ -149,8 +149,8 @@ def compared_panels(figure: str) -> str:
             facts = [form.format(sum(row[key] for row in rows) / len(rows)) for key, form in forms.items()]
             foretold, reached = (interval([100.0 * row[key] for row in rows]) for key in ("forecast", "accuracy"))
             c = differences.get((panel["title"], sigma))
-            against = ["", ""] if c is None else [f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f}".replace("-", "−"),
-                                                  f"{c['p_holm']:.1g}"]
+            against = ["", ""] if c is None else [
+                f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f}".replace("-", "−"), f"{c['p_holm']:.1g}"]
             cells = [panel["title"], f"{sigma:g}", *facts, f"{foretold.mean:.2f}",
                      f"{reached.mean:.2f} ± {reached.half:.2f}", *against]
             lines.append(f"| {' | '.join(cells)} |")

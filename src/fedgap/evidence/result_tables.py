@@ -70,8 +70,8 @@ def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sh
 
 
 def _against_references(head: str, results: dict[str, Any]) -> Sheet:
-    sheet = Sheet(f"{head}. Accuracy of the reference minus this, points (paired over seeds, Holm)", "reference", "this",
-                  "value", "difference", left=("reference", "this"))
+    sheet = Sheet(f"{head}. Accuracy of the reference minus this, points (paired over seeds, Holm)", "reference",
+                  "this", "value", "difference", left=("reference", "this"))
     for c in results["comparisons"]:
         sheet.add_row(c["reference"], c["baseline"], f"{c['value']:g}",
                       f"{_pair(c['difference'], c['half'], '{:.2f}', 100.0)}: {c['verdict']}")
