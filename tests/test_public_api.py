@@ -9,8 +9,8 @@ import pytest
 import fedgap
 
 NAMES = {"plan", "compare", "frontier", "cost", "bound", "train", "resume", "sweep", "calibrate", "Scenario",
-         "Experiment", "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "allow", "budget", "convex_upper_fit",
-         "__version__"}
+         "Experiment", "Plan", "Segment", "Scheme", "Objective", "Dataset", "Run", "errors", "allow", "budget",
+         "convex_upper_fit", "__version__"}
 
 
 def test_the_public_names_are_these():

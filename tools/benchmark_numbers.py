@@ -101,6 +101,24 @@ def latencies() -> str:
                   for name, times in data("benchmarks/results/studio_latency.json")["presets"].items()])
 
 
+def hostile() -> str:
+    """The table of what one hostile node does to each aggregator: accuracies and rounds until it is named, by seed."""
+    results = data("benchmarks/results/hostile_nodes.json")
+    titles = {"none": "none", "times -10": "gradient times −10", "3.3e38": "every entry 3.3e38",
+              "none, two labels": "none, but each client has a few labels only",
+              "claims ten labels, has two": "the same, and one claims all ten labels"}
+    cases: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in sorted(results["rows"], key=lambda row: (list(titles).index(row["attack"]), row["seed"])):
+        cases.setdefault((row["attack"], row["aggregator"]), []).append(row)
+
+    def listed(rows: list[dict[str, Any]], key: str, form: str, absent: str) -> str:
+        return ", ".join(absent if row[key] is None else format(row[key], form) for row in rows)
+
+    return table(["attack", "aggregator", "test accuracy", "named"],
+                 [[titles[attack], f"`{aggregator}`", listed(rows, "accuracy", ".1%", "failed").replace("%", " %"),
+                   listed(rows, "named", "d", ABSENT)] for (attack, aggregator), rows in cases.items()])
+
+
 def secant(ratio: str) -> str:
     """The measured γ₂·R at a pruning ratio along the pilots on MNIST, from the least to the most."""
     sensitivity = data("benchmarks/results/calibration.json")["mnist"]["sensitivities"][ratio]
@@ -121,4 +139,5 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(["", lines[0], "|---" * len(head) + "|", *lines[1:], ""])
 
 
-WRITERS: tuple[Callable[..., str], ...] = (value, planning, pruning, noise, readings, overheads, latencies, secant)
+WRITERS: tuple[Callable[..., str], ...] = (value, planning, pruning, noise, readings, overheads, latencies, hostile,
+                                        secant)

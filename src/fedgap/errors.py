@@ -25,8 +25,9 @@ class InfeasibleError(FedgapError):
     exit_code = 3
 
 
-class DivergedError(FedgapError):
-    """A training whose loss grew beyond all bounds: the message says what to change."""
+class RunFailedError(FedgapError):
+    """A run that was begun cannot succeed, such as a training that diverges: the message says why, and what to change.
+    """
 
     exit_code = 4
 

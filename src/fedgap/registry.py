@@ -211,7 +211,11 @@ IMPORTANCE = Registry("importance", "importance rule", {
 })
 """How weights are ranked before they are pruned."""
 
-AGGREGATORS = Registry("aggregators", "aggregator", {"mean": "fedgap.learning.aggregators:mean"})
+AGGREGATORS = Registry("aggregators", "aggregator", {
+    "mean": "fedgap.learning.aggregators:mean",
+    **{name: f"fedgap.learning.robust_aggregators:{name}"
+       for name in ("clipped_mean", "coordinate_trimmed_mean", "coordinate_median")},
+})
 """How the server combines the clients' gradients."""
 
 OBJECTIVES = Registry("objectives", "objective", {

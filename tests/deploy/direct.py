@@ -3,11 +3,12 @@
 import json
 
 from fedgap.config import Experiment
+from fedgap.deploy.enrol import first_clients
 from fedgap.deploy.node import Node
 from fedgap.deploy.node_data import LocalNodeData, NodeSettings
 from fedgap.deploy.packet import Packet
 from fedgap.deploy.session import Session
-from fedgap.deploy.transport import Answer, Patience
+from fedgap.deploy.transport import Answer, Patience, Quorum
 
 FIRST = 100  # node ids are not client numbers
 
@@ -62,8 +63,16 @@ class Fleet:
 
     def session(self, out="run", **options):
         experiment = Experiment.load(self.folder / "experiment.yaml")
-        patience = Patience(round_s=options.pop("round_s", 0.5), enrol_s=options.pop("enrol_s", 0.5), poll_s=0.001)
+        patience = Patience(round_s=options.pop("round_s", 0.5), enrol_s=options.pop("enrol_s", 20.0), poll_s=0.001,
+                            quorum=options.pop("quorum", Quorum()))
         return Session(self.folder / out, experiment, self, nodes=len(self.nodes), patience=patience, **options)
+
+
+def make_fleet(folder, count=3, *overrides, preset="embedded"):
+    """The nodes of a small experiment."""
+    keys = ["rounds=6", "model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1",
+            "engine.kind=loop", "evaluate_every=3", "budget.energy_j=30", "budget.delay_s=15", *overrides]
+    return Fleet(first_clients(Experiment.load(preset, keys), count), count, folder)
 
 
 def news(run):

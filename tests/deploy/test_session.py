@@ -24,7 +24,7 @@ from fedgap.running.train_and_resume import resume, train
 from fedgap.upload_size import upload_bytes
 from tests.deploy.direct import FIRST, news
 
-__fedgap__ = ["Normalised", "Silent"]
+__fedgap__ = ["Normalised", "Wide", "Silent"]
 
 
 class Normalised(nn.Module):
@@ -338,16 +338,6 @@ def test_an_error_of_flowers_is_a_loss_with_its_reason(fleet):
     assert len(run.history) == 6
 
 
-def test_everybody_gone_for_a_round_leaves_the_model_as_it_was(fleet):
-    nodes = fleet(2, "scheme=all_clients")
-    session = nodes.session(round_s=0.1, on_event=lambda job, event: (
-        nodes.offline.update(nodes.nodes) if event["round"] == 1 else nodes.offline.clear()))
-    run = session.run()
-    assert run.history[2]["train_loss"] is None
-    assert run.history[3]["train_loss"] is not None
-    assert len(run.history) == 6
-
-
 def test_a_server_killed_at_any_round_goes_on_and_ends_the_same(fleet, tmp_path):
     whole = fleet(3).session("whole").run()
 
@@ -441,16 +431,6 @@ def test_too_few_nodes_are_named_in_one_line(fleet):
     nodes = fleet(3)
     nodes.offline.add(FIRST)
     with pytest.raises(InputError, match=r"nodes: 2 of 3 enrolled within 0.2 s"):
-        nodes.session(enrol_s=0.2).run()
-
-
-@pytest.mark.parametrize("change", [
-    {"label_counts": [1, 2]}, {"label_counts": [-1] * 10}, {"label_counts": "many"}, {"device": {}},
-    {"device": {"uplink_gain": "high"}}, {"name": 5}])
-def test_a_profile_that_makes_no_sense_is_refused(fleet, change):
-    nodes = fleet(2)
-    nodes.spoil[1] = lambda request, answer: Packet({**answer.fields, **change}).to_bytes()
-    with pytest.raises(InputError):
         nodes.session(enrol_s=0.2).run()
 
 

@@ -11,7 +11,7 @@ flwr = pytest.importorskip("flwr.app")
 MESSAGE_BYTES = 600
 """What a message may have beside its values and their scales, the upload's header included. Measured: 575 to 578;
 docs/how-to/deploy.md says it."""
-MLP_WEIGHTS = 50890
+MLP_WEIGHTS = 784 * 16 + 16 + 16 * 10 + 10
 
 
 def bytes_sent(request, answer, monkeypatch):
@@ -31,8 +31,9 @@ def bytes_sent(request, answer, monkeypatch):
 @pytest.mark.parametrize(("bits", "steps", "energy_j", "delay_s"), [
     (32, 1, 1.4, 3.4), (8, 3, 0.5, 1.2), (4, 2, 0.5, 1.2)])  # so that clients have to prune
 def test_an_answer_has_its_bits_for_each_kept_weight_and_a_constant(fleet, monkeypatch, bits, steps, energy_j, delay_s):
-    nodes = fleet(4, "rounds=7", "scheme=all_clients", f"learning.upload_bits={bits}", f"learning.local_steps={steps}",
-                  f"budget.energy_j={energy_j}", f"budget.delay_s={delay_s}")
+    nodes = fleet(4, "rounds=7", "model.arguments={hidden: [16]}", "scheme=all_clients", "evaluate_every=7",
+                  f"learning.upload_bits={bits}", f"learning.local_steps={steps}", f"budget.energy_j={energy_j}",
+                  f"budget.delay_s={delay_s}")
     answers = []
     for client in range(4):
         nodes.spoil[client] = lambda request, answer: answers.append((request, answer)) or answer.to_bytes()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedgap.config import Experiment
 from fedgap.deploy.local_deployment import local
-from fedgap.deploy.transport import Patience
+from fedgap.deploy.transport import Patience, Quorum
 
 QUICK = ("model.name=mlp", "data.train_samples=600", "data.test_samples=200", "engine.threads=1", "engine.kind=loop",
          "evaluate_every=2", "scheme=all_clients", "budget.energy_j=100", "budget.delay_s=100")
@@ -19,9 +19,10 @@ def experiment(*overrides):
 
 
 @contextmanager
-def deployed(out: Path, nodes, *overrides, round_s=60.0, enrol_s=180.0):
+def deployed(out: Path, nodes, *overrides, round_s=60.0, enrol_s=180.0, quorum="1"):
     """A local deployment; its processes are gone afterwards, whatever happened."""
-    with local(experiment(*overrides), nodes, out, patience=Patience(round_s, enrol_s)) as deployment:
+    patience = Patience(round_s, enrol_s, quorum=Quorum.parse(quorum))
+    with local(experiment(*overrides), nodes, out, patience=patience) as deployment:
         pids = [p.pid for node in deployment.nodes for p in node.processes] + [deployment.superlink.process.pid]
         yield deployment
         pids += [p.pid for node in deployment.nodes for p in node.processes] + [deployment.superlink.process.pid]

@@ -1,10 +1,11 @@
-"""A node's worker that lies: python -m tests.e2e.lying_worker FOLDER. The first round is honest, then seven lies."""
+"""A node's worker that lies: python -m tests.e2e.lying_worker FOLDER. The first round is honest, then nine lies."""
 
 import sys
 from pathlib import Path
 
 from fedgap.deploy.node_worker import NodeWorker, serve
 from fedgap.deploy.packet import Packet
+from tests.deploy.test_hostile_nodes import one_infinite_length, with_field
 from tests.deploy.test_session import no_packet, not_a_number, other_plan, oversized, wrong_round, wrong_shape
 
 
@@ -13,7 +14,8 @@ def enormous(request, answer):
     return Packet(answer.fields, {**answer.blobs, "more": bytes(2**24)})
 
 
-LIES = {1: wrong_shape, 2: not_a_number, 3: wrong_round, 4: other_plan, 5: oversized, 6: no_packet, 7: enormous}
+LIES = {1: wrong_shape, 2: not_a_number, 3: wrong_round, 4: other_plan, 5: oversized, 6: no_packet,
+        7: one_infinite_length, 8: with_field("loss", "1" + "0" * 400), 9: enormous}
 
 
 class LyingWorker(NodeWorker):

@@ -11,7 +11,8 @@ from tests.e2e.terminal import fedgap
 from tests.e2e.test_cli_door import COMMANDS
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/tutorial.md", "docs/how-to/plan.md", "docs/how-to/calibrate.md",
+PAGES = ["README.md", "docs/tutorial.md", "docs/how-to/plan.md", "docs/how-to/joules-and-seconds.md",
+         "docs/how-to/calibrate.md",
          "docs/how-to/use-the-trained-model.md", "docs/reference/cli.md"]
 TREE = typer.main.get_command(app)
 

@@ -13,8 +13,8 @@ from fedgap.cli.main import app
 from tests.e2e.terminal import fedgap, fedgap_process
 from tests.e2e.test_bad_input import GOOD, TEXTS, VALUES, changed
 
-COMMANDS = ("init", "schema", "plan", "cost", "bound", "compare", "frontier", "partition", "calibrate", "train",
-            "resume", "sweep", "predict", "export")
+COMMANDS = ("init", "schema", "plan", "cost", "bound", "compare", "frontier", "budget", "partition", "calibrate",
+            "train", "resume", "sweep", "predict", "export")
 
 
 def one_line(answer, code):

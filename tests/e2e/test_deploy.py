@@ -139,6 +139,50 @@ def test_a_node_that_hangs_past_the_deadline_is_left_out_and_taken_back(tmp_path
 
 
 @full
+@pytest.mark.parametrize("away_s", [60.0, 600.0])
+def test_all_nodes_stopped_and_continued_end_with_the_very_same_model(tmp_path, away_s):
+    """Everything of every node stands still; the in-process version is in tests/deploy/test_quorum.py."""
+    with deployed(tmp_path / "whole", 2, "rounds=5", quorum="1.0") as deployment:
+        whole = deployment.run()
+    out, said = tmp_path / "run", []
+    with deployed(out, 2, "rounds=5", round_s=15.0, quorum="1.0") as deployment:
+        pids = [process.pid for node in deployment.nodes for process in node.processes]
+
+        def stop():
+            for pid in pids:
+                os.killpg(pid, signal.SIGSTOP)
+            threading.Timer(away_s, go_on).start()
+
+        def go_on():
+            for pid in pids:
+                os.killpg(pid, signal.SIGCONT)
+
+        run = deployment.run(at({2: stop}), on_wait=said.append)
+    assert [event["round"] for event in run.history] == list(range(5))
+    assert all(None not in event["client_norm"] for event in run.history)
+    assert closeness(out, whole.folder) == 0.0
+    assert len(said) == 1
+    assert "waits: 0 of 2 needed clients are there" in said[0]
+    assert sum(len(event.get("uncounted", [])) for event in run.history) <= 2
+
+
+@full
+def test_a_model_that_the_nodes_cannot_import_ends_the_command_with_an_error(tmp_path):
+    """The module is on the server; on the nodes it lacks something."""
+    (tmp_path / "here_only.py").write_text(
+        "import sys\n__fedgap__ = ['Net']\n"
+        "if 'node_worker' in sys.argv[0]:\n    raise ImportError('not on this machine')\n"
+        "from fedgap.learning.models.mlp import MLP as Net\n")
+    done = subprocess.run([sys.executable, "-m", "fedgap", "deploy", "up", "embedded", *QUICK, "rounds=3",
+                           "model.name=here_only:Net", "--local", "2", "--out", str(tmp_path / "run")],
+                          capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert "answers were refused in each of 3 tries" in done.stderr
+    assert "cannot be imported" in done.stderr
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@full
 def test_a_superlink_that_is_killed_is_started_again_and_no_round_is_lost(tmp_path):
     out = tmp_path / "run"
     with deployed(out, 2, "rounds=6", round_s=30.0) as deployment:
@@ -200,10 +244,11 @@ def test_a_command_that_was_ended_is_named_by_resume_and_goes_on(tmp_path):
 
 @full
 def test_answers_that_are_garbage_are_refused_and_named(tmp_path):
-    """Client 1's worker lies: a wrong shape, NaN, a wrong round, another plan, too many bytes, no packet at all, and
-    so many bytes that the SuperLink does not take them: an answer that was announced and never comes."""
+    """Client 1's worker lies: a wrong shape, NaN, a wrong round, another plan, too many bytes, no packet at all,
+    an infinite length, a loss of 10**400, and so many bytes that the SuperLink does not take them: an answer that was
+    announced and never comes."""
     out = tmp_path / "run"
-    with deployed(out, 3, "rounds=8", round_s=30.0) as deployment:
+    with deployed(out, 3, "rounds=10", round_s=30.0) as deployment:
         liar = deployment.nodes[1]
         liar.processes[0].kill()
         (liar.folder / SOCKET).unlink(missing_ok=True)
@@ -215,12 +260,13 @@ def test_answers_that_are_garbage_are_refused_and_named(tmp_path):
         finally:
             process.kill()
             process.wait()
-    assert len(run.history) == 8
-    assert [e.get("rejected") for e in run.history] == [None, *[[1]] * 6, None]
-    assert [1] in (run.history[7].get("dropped"), run.history[7].get("late"))
-    assert run.history[7]["measured_s"] < 60  # its deadline of 30 s, not the hours that Flower would wait
+    assert len(run.history) == 10
+    assert [e.get("rejected") for e in run.history] == [None, *[[1]] * 8, None]
+    assert [1] in (run.history[9].get("dropped"), run.history[9].get("late"))
+    assert run.history[9]["measured_s"] < 60  # its deadline of 30 s, not the hours that Flower would wait
     told = [what for _, client, what in news(run) if client == 1]
-    for reason in ("17 parameters", "not finite", "round", "another plan", "at most", "not a packet"):
+    for reason in ("17 parameters", "not finite", "round", "another plan", "at most", "not a packet", "byte strings",
+                   "loss: must be a finite number"):
         assert any("answer refused" in what and reason in what for what in told), (reason, told)
 
 

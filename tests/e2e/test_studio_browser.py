@@ -321,6 +321,56 @@ def test_what_is_copied_runs(page: Page) -> None:
     assert variables["plan"].theta == pytest.approx(theta, rel=1e-4)  # type: ignore[attr-defined]
 
 
+def test_a_target_accuracy_is_answered_with_budgets(page: Page) -> None:
+    planned(page)
+    page.evaluate("location.hash = '#/plan?preset=paper-mnist&set=forecast.like%3Dlenet5-mnist'"
+                  " + '&set=learning.local_steps%3D8'")
+    planned(page)
+    page.fill("#budget-accuracy", "120")
+    page.click("#budget-form button")
+    expect(page.locator("#budget-error")).to_contain_text("accuracy: ")
+    page.fill("#budget-accuracy", "90")
+    page.click("#budget-form button")
+    expect(page.locator("#budget-stage")).to_have_text("found")
+    expect(page.locator("#budget-error")).to_be_empty()
+    expect(page.locator("#budget-sentence")).to_contain_text("90 % with 90 % confidence takes")
+    expect(page.locator("#budget-table tbody tr")).to_have_count(3)
+    joules = bars(page, "chart-budget")[0]
+    assert len(joules) >= 4
+    assert joules[0] > joules[-1]  # more seconds, fewer joules
+    shoot(page, "budget-light")
+    page.locator("#budget-table button").first.click()
+    planned(page)
+    expect(page.locator("#scheme")).to_have_value("forecast")
+    expect(page.locator("#budget-stage")).to_have_text("for the scenario before")
+
+
+def test_forecast_and_reality_in_one_chart(page: Page, studio: Studio) -> None:
+    """A run of four rounds, written by hand: two evaluations, each with a corrected forecast."""
+    folder = studio.runs / "by-hand"
+    (folder / "job").mkdir(parents=True)
+    (folder / "job" / "job.json").write_text("{}")
+    forecast = {"accuracy": 0.96, "low": 0.94, "high": 0.97, "confidence": 0.9, "origin": "a pilot"}
+    (folder / "plan.json").write_text(json.dumps({"rounds": 4, "scheme": "forecast", "forecast": forecast}))
+    rows = [{"round": n, "clients": [0], "energy_total_j": n + 1.0, "delay_total_s": n + 1.0, "train_loss": 1.0}
+            for n in range(4)]
+    for row, accuracy, corrected in ((rows[1], 0.8, 0.95), (rows[3], 0.93, 0.935)):
+        row |= {"test_loss": 0.5, "test_accuracy": accuracy, "validation_accuracy": accuracy + 0.01,
+                "forecast": forecast | {"accuracy": corrected, "low": corrected - 0.01, "high": corrected + 0.01}}
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page.click("nav a[data-view=run]")
+    page.click("[data-run=by-hand]")
+    expect(page.locator("#chart-forecast")).to_have_attribute("aria-label", re.compile(r"Planned: 96\.00 %.*93\.50 %"))
+    curves = {trace["name"]: trace["y"] for trace in page.evaluate(
+        "document.getElementById('chart-forecast').data.map(({ name, y }) => ({ name, y }))")}
+    assert curves["planned"] == [96, 96]
+    assert curves["corrected"] == pytest.approx([95, 93.5])
+    assert curves["test set"] == pytest.approx([80, 93])
+    assert curves["validation"] == pytest.approx([81, 94])
+    expect(page.locator("#forecast-note")).to_contain_text("a pilot")
+    shutil.rmtree(folder)
+
+
 LONG = 500
 """Rounds of a run that is still going when it is stopped."""
 

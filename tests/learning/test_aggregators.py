@@ -48,5 +48,5 @@ def test_names():
     assert load_aggregator("tests.learning.test_aggregators:trimmed_mean")(UPDATES, KEPT).tolist() == [2, 2, 0, 3]
     with pytest.raises(InputError, match=r"^learning.aggregator: .*must be a function .* it is a Tensor"):
         load_aggregator("tests.learning.test_aggregators:UPDATES")
-    with pytest.raises(InputError, match=r"^learning.aggregator: must be mean.*did you mean"):
+    with pytest.raises(InputError, match=r"^learning.aggregator: must be one of mean.*did you mean"):
         load_aggregator("maen")

@@ -221,8 +221,7 @@ def CHANNELS() -> Channels:
 def test_every_layer_loses_the_same_share_within_one_unit(name):
     channels = made(name)[2]
     full = np.array(channels.graph.widths)
-    # There is one share t with t·C − 1 ≤ width ≤ t·C for all layers that are not at 1 already.
-    for row in channels.widths:
+    for row in channels.widths:  # for one share t: t·C − 1 ≤ width ≤ t·C in all layers that are not at 1 already
         free = row > 1
         if free.any():
             assert (row / full)[free].max() <= ((row + 1.0) / full).min() + 1e-9

@@ -17,10 +17,12 @@ from fedgap.planning.oracles import oracle as oracles
 from fedgap.planning.oracles.enumerate import Enumeration, all_selections
 from fedgap.planning.oracles.label_bound import LabelBound
 from fedgap.planning.plan import Segment
+from fedgap.planning.plan_forecast import PlanForecast
 from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
+from fedgap.theory.built_in_forecasts import BUILT_IN
 from fedgap.theory.drawn_labels import DrawnLabels
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.label_matching import match_labels
@@ -28,14 +30,15 @@ from fedgap.theory.label_matching import match_labels
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 WEIGHTS = {"start": 1.5, "rounds_power": 0.8, "steps_power": 0.7, "slowed_by_pruning": 0.5, "slowed_by_divergence": 1.0,
            "few_clients": 0.05, "divergence": 0.1, "coarse_uploads": 1.0, "floor": 0.005}
+OWN_WEIGHTS = ["forecast=", *(f"forecast.{name}={value}" for name, value in WEIGHTS.items())]
+"""The weights above in place of the preset's forecast, of which nothing is kept."""
 
 
 def city(clients: int, *overrides: str, energy_j: float = 3.0, seed: int = 0) -> Scenario:
     """A city fleet with LeNet-5 and tight budgets."""
     return Scenario.load("city", [
         f"fleet.count={clients}", f"seed={seed}", "model.gradient_bits=1421632", "model.flops_per_sample=1.8e6",
-        f"budget.energy_j={energy_j}", "budget.delay_s=8", "rounds=40", "forecast=",
-        *(f"forecast.{name}={value}" for name, value in WEIGHTS.items()), *overrides])
+        f"budget.energy_j={energy_j}", "budget.delay_s=8", "rounds=40", *overrides])
 
 
 def forecast_task(scenario: Scenario, rounds: int) -> Task:
@@ -49,7 +52,7 @@ def segment(rounds: int, selected: list[int], ratio: list[float]) -> Segment:
 
 
 def test_features_are_means_over_the_rounds():
-    scenario = city(4, "learning.batches=as_is")
+    scenario = city(4, "learning.batches=as_is", *OWN_WEIGHTS, "forecast.slow_start=2")
     counts = [[30, 10], [10, 10], [0, 5], [20, 20]]
     scenario = scenario.with_labels(np.array(counts), np.array([9999, 9999]))
     features = plan_features(Problem.of(scenario), [segment(1, [1, 1, 0, 0], [0, 0, 0, 0]),
@@ -61,8 +64,8 @@ def test_features_are_means_over_the_rounds():
     first = 5 / 8 * np.log(5 / 4) + 3 / 8 * np.log(3 / 4)
     assert features.divergence == pytest.approx((first + 3 * np.log(2)) / 4, rel=1e-12)
     fitted = scenario.fitted_forecast().forecast
-    scale = 1.5 * (4 * 4**0.7) ** -0.8 * np.exp(2.0**-7)
-    by_hand = (scale * np.exp(0.5 * features.pruning + features.divergence) + 0.05 * 0.875
+    scale = 1.5 * (4 * np.exp(-2 / 4) * 4**0.7) ** -0.8 * np.exp(2.0**-7)
+    by_hand = (scale * np.exp(0.5 * features.pruning + 1.0 * features.divergence) + 0.05 * 0.875
                + 0.1 * features.divergence + 0.005)
     assert fitted.error(features) == pytest.approx(by_hand, rel=1e-12)
 
@@ -104,9 +107,7 @@ def test_matched_labels_are_bounded_from_below_and_usually_exactly(seed):
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0, 3), st.floats(0, 0.9), st.floats(0, 2), st.integers(1, 4))
 def test_tangents_are_nowhere_above_the_error_and_touch_it(slowed, pruning, divergence, clients):
-    problem = Problem.of(city(4))
-    fitted = problem.scenario.fitted_forecast()
-    objective = ForecastTangent(problem, fitted, slowed)
+    objective = ForecastTangent(Problem.of(city(4)), BUILT_IN, slowed)
     fixed = objective.fixed
     error = fixed.error(1 / clients, pruning, divergence)
 
@@ -115,8 +116,8 @@ def test_tangents_are_nowhere_above_the_error_and_touch_it(slowed, pruning, dive
                 + objective.pruning_weight * pruning)
 
     assert tangent(objective) <= error * (1 + 1e-12)
-    touching = 0.5 * pruning + divergence
-    assert tangent(ForecastTangent(problem, fitted, touching)) == pytest.approx(error, rel=1e-12)
+    touching = fixed.slowed_by_pruning * pruning + fixed.slowed_by_divergence * divergence
+    assert tangent(ForecastTangent(objective.problem, BUILT_IN, touching)) == pytest.approx(error, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(200 if FULL else 3))
@@ -158,7 +159,7 @@ def test_a_certificate_by_relaxation_is_never_above_the_enumerations_plan(seed, 
 
 
 def test_rounds_and_local_steps_are_as_good_as_those_of_a_full_grid():
-    scenario = city(4, "learning.local_steps=auto", "rounds=24")
+    scenario = city(4, "learning.local_steps=auto", "rounds=24", *OWN_WEIGHTS)
     answer = plan(scenario, scheme="forecast")
     least = min(
         solution.error
@@ -174,14 +175,15 @@ def test_rounds_and_local_steps_are_as_good_as_those_of_a_full_grid():
 
 
 def test_a_number_of_rounds_that_is_never_reached_does_not_matter():
-    answers = [plan(city(5, "learning.local_steps=1", f"rounds={most}"), scheme="forecast") for most in (150, 190, 240)]
+    answers = [plan(city(5, "learning.local_steps=1", *OWN_WEIGHTS, f"rounds={most}"), scheme="forecast")
+               for most in (150, 190, 240)]
     assert max(answer.rounds for answer in answers) < 150
     errors = [answer.forecast.error for answer in answers]
     assert max(errors) <= min(errors) * 1.004
 
 
 def test_a_plan_says_what_it_forecasts_and_what_is_certified():
-    answer = plan(city(5, "learning.local_steps=auto", "learning.upload_bits=auto",
+    answer = plan(city(5, "learning.local_steps=auto", "learning.upload_bits=auto", *OWN_WEIGHTS,
                        "forecast.ranges.rounds=[1, 2]", "forecast.spread=0.1", "forecast.origin=a pilot"),
                   scheme="forecast")
     assert answer.objective == "forecast"
@@ -200,7 +202,7 @@ def test_a_plan_says_what_it_forecasts_and_what_is_certified():
 
 
 def test_auto_chooses_inside_of_what_the_pilot_has_seen():
-    fitted = FittedForecast(city(2).fitted_forecast().forecast, "here", ranges={"local_steps": (2.0, 8.0)})
+    fitted = FittedForecast(BUILT_IN.forecast, "here", ranges={"local_steps": (2.0, 8.0)})
     assert fitted.seen("local_steps", (1, 2, 4, 8, 16)) == (2, 4, 8)
     assert fitted.seen("upload_bits", (32, 8)) == (32, 8)
     assert fitted.interval(0.02) is None
@@ -245,6 +247,21 @@ def test_more_of_a_budget_is_never_worse():
     ("forecast.flor=0.1", "forecast.flor: "),
 ])  # fmt: skip
 def test_wrong_weights_are_named(override, message):
+    weights = [f"forecast.{name}={value}" for name, value in WEIGHTS.items()]
     with pytest.raises(InputError) as caught:
-        city(3, override)
+        city(3, *weights, override)
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(("overrides", "warned"), [
+    (["mode=practical"], False), (["mode=repaired"], True), (["mode=practical", "learning.schedule=constant"], True),
+    (["mode=repaired", "forecast.like=lenet5-mnist"], True),
+    (["mode=repaired", *OWN_WEIGHTS], False),
+])
+def test_a_built_in_forecast_warns_where_the_learner_is_not_the_one_it_was_fitted_to(overrides, warned):
+    scenario = Scenario.load("paper-mnist", overrides)
+    problem = Problem.of(scenario)
+    everybody = segment(100, [1] * scenario.size, [0.0] * scenario.size)
+    forecast = PlanForecast.of(scenario.fitted_forecast(), plan_features(problem, [everybody]))
+    assert ("learner" in forecast.outside) == warned
+    assert ("optimiser" in forecast.warning) == warned

@@ -133,3 +133,13 @@ def test_the_first_rounds_count_for_little_by_hand():
     slow = Forecast(start=1.0, rounds_power=1.0, steps_power=1.0, slowed_by_pruning=0.0, slowed_by_divergence=0.0,
                     few_clients=0.0, divergence=0.0, coarse_uploads=0.0, floor=0.0, slow_start=10.0)
     assert slow.error(plan) == pytest.approx(np.e / 10)
+
+
+def test_what_is_reached_with_a_confidence():
+    """An error of 2 % with a spread of 10 %: 1 − 0.02·exp(1.2816·0.1) at 0.9, and the forecast itself at 0.5."""
+    weights = Forecast(start=1.0, rounds_power=1.0, steps_power=0.0, slowed_by_pruning=0.0, slowed_by_divergence=0.0,
+                       few_clients=0.0, divergence=0.0, coarse_uploads=0.0, floor=0.01)
+    fitted = FittedForecast(weights, "by hand", spread=0.1)
+    plan = PlanFeatures(rounds=100, local_steps=1, few_clients=0.1, pruning=0.0, divergence=0.0)
+    assert fitted.surely(plan, 0.5) == pytest.approx(0.98)
+    assert fitted.surely(plan, 0.9) == pytest.approx(1.0 - 0.02 * 1.13673, rel=1e-6)

@@ -44,7 +44,10 @@ SAID = (
     r"95 % (confidence )?interval|\n?95 %\ninterval|90 % within",  # what an interval is
     r"250 J and 150 s|7100 J and 3600 s",  # the paper's budgets
     r"T₀ = \d+ s|40 joules, 40 seconds|from 0.6 to 2 times|1.5 times the nominal",  # what was asked for
-    r"> 0 s|Uploads end at 8 MB|sleeps 3 s|poll is 3 s",  # what is allowed, what is set
+    r"until 95 %|reaches 95 %",  # an example of a target
+    r"> 0 s|Uploads end at 8 MB|sleeps 3 s|poll is 3 s|waits up to 15 seconds",  # what is allowed, what is set
+    r"(longer than|more than|at most) (5|7|100) times",  # from where on an update or a claim is too large
+    r"5 minutes behind the server's and 5 seconds ahead",  # what Flower allows
     r"takes 6 ms for a batch|reaches 19 %|6.5 % more|of 85 % efficiency",  # worked examples, with the working
     r"1/D̃ to within about 1 %|more than 1000 times the printed bound|Here 59 seconds",  # shown beside, or tested
     r"needs 105.6 s",  # an example of a message

@@ -91,7 +91,9 @@ def test_the_draft_is_the_best_plan_of_one_selection(case: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES.built_in)
 @pytest.mark.parametrize("preset", ["paper-mnist", "city"])
 def test_a_draft_keeps_its_budgets_and_its_scheme(preset: str, scheme: str) -> None:
-    scenario = fedgap.Scenario.load(preset, ["budget.delay_s=1200" if preset == "city" else "budget.delay_s=250"])
+    scenario = fedgap.Scenario.load(preset,
+                                    ["budget.delay_s=1200", "learning.local_steps=2"] if preset == "city" else
+                                    ["budget.delay_s=250"])
     problem = Problem.of(scenario)
     found = best_single_selection(Task.of(problem, SCHEMES.load(scheme)))
     assert found is not None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from fedgap.config import Budget, Scenario
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.planning.budget_search import AMPLE, CLOSE, Budgets, BudgetSearch, TargetPlan, rounded_up
+from fedgap.planning.budget_search import AMPLE, Budgets, BudgetSearch, TargetPlan, rounded_up
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-POINTS = 7
+POINTS = 5
 """Points of the frontier."""
 ENDS = 1.05
 """The frontier ends where one budget is this multiple of the least that suffices with any amount of the other."""
@@ -33,8 +33,8 @@ class BudgetAnswer:
 
     point: TargetPlan
     interval: tuple[float, float]
-    """Of the varied budget, or of both as multiples of the scenario's: what suffices with the confidence 1 − c, and c.
-    The luck of one run decides what it really needs."""
+    """What suffices with the confidence 1 − c, and with c, as multiples of these budgets: the luck of a run decides
+    what it really needs."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,8 +87,11 @@ class AccuracyBudget(Printable):
                 answers.add_row(name, *["–"] * 7, "no amount suffices", style="dim")
                 continue
             low, high = answer.interval
-            unit = {"both": "×", "least_energy": "J", "least_delay": "s"}[key]
-            answers.add_row(name, *_cells(answer.point), f"{low:.4g} to {high:.4g} {unit}")
+            joules, seconds = answer.point.energy_j, answer.point.delay_s
+            spans = {"J": joules, "s": seconds} if key == "both" else {"s": seconds} if key == "least_delay" else {
+                "J": joules}
+            answers.add_row(name, *_cells(answer.point), ", ".join(
+                f"{low * value:.3g} to {high * value:.3g} {unit}" for unit, value in spans.items()))
         frontier = Sheet("The frontier: pairs of budgets that just suffice", "", "energy budget", "delay budget",
                          "forecast", f"reached with {100.0 * self.confidence:g} %", "rounds", "local steps", "clients")
         for number, point in enumerate(self.frontier, 1):
@@ -166,13 +169,18 @@ def budget(
     check_target(accuracy, confidence)
     report = done or (lambda: None)
     search = BudgetSearch(scenario, accuracy, confidence)
+    return replace(least_budgets(search, report), frontier=tuple(target_frontier(search, points, report)))
+
+
+def least_budgets(search: BudgetSearch, done: Callable[[], None] = lambda: None) -> AccuracyBudget:
+    """The three answers, without a frontier; see :func:`budget`."""
     _check_reachable(search)
-    answers = {key: _answer(search, *_varied(scenario.budget)[key], report) for key in ANSWERS}
+    own = search.scenario.budget
+    answers = {key: _answer(search, *varied_budgets(own)[key], done) for key in ANSWERS}
     if answers["both"] is None:
-        raise InfeasibleError(f"accuracy: no plan reaches {accuracy:g} with {confidence:g} confidence, although its "
-                              "draft does; lower one of them a little")
-    frontier = _frontier(search, points, report) if points else ()
-    return AccuracyBudget(accuracy, confidence, scenario.budget, search.fitted.origin, answers, frontier)
+        raise InfeasibleError(f"accuracy: no plan reaches {search.accuracy:g} with {search.confidence:g} confidence, "
+                              "although its draft does; lower one of them a little")
+    return AccuracyBudget(search.accuracy, search.confidence, own, search.fitted.origin, answers, ())
 
 
 def check_target(accuracy: float, confidence: float, prefix: str = "") -> None:
@@ -184,10 +192,10 @@ def check_target(accuracy: float, confidence: float, prefix: str = "") -> None:
 
 def budget_steps(points: int = POINTS) -> int:
     """How many steps of progress :func:`budget` reports."""
-    return 2 * len(ANSWERS) + (1 + 2 * points if points else 0)
+    return 2 * len(ANSWERS) + (1 + points if points else 0)
 
 
-def _varied(budget: Budget) -> dict[str, tuple[Budgets, float]]:
+def varied_budgets(budget: Budget) -> dict[str, tuple[Budgets, float]]:
     """What varies in each answer, and where to begin."""
     joules, seconds = budget.energy_j, budget.delay_s
     return {
@@ -213,19 +221,23 @@ def _check_reachable(search: BudgetSearch) -> None:
 
 
 def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable[[], None]) -> BudgetAnswer | None:
-    least = search.least(budgets, first, close=CLOSE)
+    point = search.answer(budgets, first)
+    done()
+    # Drafts tell how the luck of a run changes the budgets; the answer's own scale is the plan's.
+    least = search.least(budgets, first)
     lucky = None if least is None else search.least(budgets, least, confidence=1.0 - search.confidence)
     done()
-    point = None if least is None else search.answer(budgets, least)
-    done()
-    if point is None or least is None:
+    if point is None or least is None or lucky is None:
         return None
-    ends = sorted((least if lucky is None else lucky, least))
+    ends = sorted((lucky / least, 1.0))
     return BudgetAnswer(point, (ends[0], ends[1]))
 
 
-def _frontier(search: BudgetSearch, points: int, done: Callable[[], None]) -> tuple[TargetPlan, ...]:
+def target_frontier(search: BudgetSearch, points: int = POINTS,
+                    done: Callable[[], None] = lambda: None) -> Iterator[TargetPlan]:
     """Pairs from where hardly more joules save seconds to where hardly more seconds save joules, by rising seconds."""
+    if not points:
+        return
     budget = search.scenario.budget
     fastest = search.least(lambda x: (AMPLE * budget.energy_j, x), budget.delay_s)
     thriftiest = search.least(lambda x: (x, AMPLE * budget.delay_s), budget.energy_j)
@@ -233,20 +245,15 @@ def _frontier(search: BudgetSearch, points: int, done: Callable[[], None]) -> tu
     assert thriftiest is not None
     slowest = search.least(lambda x: (ENDS * thriftiest, x), budget.delay_s)
     done()
-    found: list[TargetPlan] = []
-    seconds: Sequence[float] = np.geomspace(ENDS * fastest, max(slowest or 0.0, ENDS * ENDS * fastest), points).tolist()
     joules = budget.energy_j
+    seconds: Sequence[float] = np.geomspace(ENDS * fastest, max(slowest or 0.0, ENDS * ENDS * fastest), points).tolist()
     for delay_s in map(rounded_up, seconds):
 
         def budgets(x: float, delay_s: float = delay_s) -> tuple[float, float]:
             return rounded_up(x), delay_s
 
-        least = search.least(budgets, joules)
+        point = search.answer(budgets, joules, certified=False)
         done()
-        point = None if least is None else search.answer(budgets, least, certified=False)
-        done()
-        if point is not None and least is not None:
-            joules = least
-            found.append(point)
-    return tuple(found)
-
+        if point is not None:
+            joules = point.energy_j
+            yield point

@@ -1,4 +1,4 @@
-"""The trade between joules, seconds and θ, over a grid of budgets."""
+"""The trade between joules, seconds, θ and the forecast accuracy, over a grid of budgets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedgap.analysis.plan_accuracy import accuracy_text, with_forecast
 from fedgap.analysis.scheme_comparison import until_interrupted
 from fedgap.config import Budget, Scenario
 from fedgap.planning import Plan, Scheme, plan
+from fedgap.planning.budget_search import interesting_multiples
 from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
@@ -74,6 +76,11 @@ class FrontierPoint:
         return np.inf if self.plan is None else self.plan.theta
 
     @property
+    def accuracy(self) -> float | None:
+        """The plan's forecast accuracy."""
+        return None if self.plan is None or self.plan.forecast is None else self.plan.forecast.accuracy
+
+    @property
     def status(self) -> str:
         """The plan's."""
         return "infeasible" if self.plan is None else self.plan.status
@@ -92,6 +99,7 @@ class FrontierPoint:
             "status": self.status,
             "theta": self.theta if np.isfinite(self.theta) else None,
             "gap": None if self.plan is None else self.plan.gap,
+            "forecast_accuracy": self.accuracy,
             "energy_j": energy,
             "delay_s": delay,
             "on_front": self.efficient,
@@ -125,35 +133,45 @@ class Frontier(Printable):
         return next((point.plan.reason for point in reversed(self.points) if point.plan is not None), "")
 
     def parts(self) -> list[Sheet]:
-        """θ by energy budget (down) and delay budget (across); a list where the grid is too wide."""
+        """θ and the forecast by energy budget (down) and delay budget (across); a list where the grid is too wide."""
         delays, energies = self._axes()
         caption = "[θ] the scenario's own; * off the Pareto front: smaller budgets do as well; ∞ no plan fits"
         if len(delays) > WIDEST:
-            table = Sheet("What other budgets buy", "energy budget", "delay budget", "θ", "energy used", "delay used",
+            table = Sheet("What other budgets buy", "energy budget", "delay budget", "θ", "forecast",
+                          "energy used", "delay used",
                           caption=caption)
             for point in self.points:
                 used = [f"{point.used[0]:.4g} J", f"{point.used[1]:.4g} s"] if point.used else ["–", "–"]
                 table.add_row(f"{point.budget_energy_j:.4g} J", f"{point.budget_delay_s:.4g} s", self._cell(point),
-                              *used)
+                              accuracy_text(point.plan), *used)
             return [table]
         table = Sheet("θ by energy budget (down) and delay budget (across)", "", *(f"{d:.4g} s" for d in delays),
                       caption=caption)
         cells = {(point.budget_energy_j, point.budget_delay_s): self._cell(point) for point in self.points}
+        forecast = Sheet("Forecast accuracy", "", *(f"{d:.4g} s" for d in delays))
+        accuracies = {(point.budget_energy_j, point.budget_delay_s): accuracy_text(point.plan) for point in self.points}
         for energy in energies:
             table.add_row(f"{energy:.4g} J", *(cells.get((energy, delay), "") for delay in delays))
-        return [table]
+            forecast.add_row(f"{energy:.4g} J", *(accuracies.get((energy, delay), "") for delay in delays))
+        return [table, forecast]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """θ over both budgets; nothing is drawn for budgets that carry no plan. Saved where a path is given."""
+        """θ and the forecast accuracy over both budgets; saved where a path is given.
+
+        Nothing is drawn for budgets that carry no plan.
+        """
         from fedgap.analysis.pictures import draw_frontier
         from fedgap.report.figures import save_figure
 
         delays, energies = self._axes()
-        theta = np.full((len(energies), len(delays)), np.nan)
+        theta, accuracy = np.full((2, len(energies), len(delays)), np.nan)
         for point in self.points:
             if np.isfinite(point.theta):
-                theta[energies.index(point.budget_energy_j), delays.index(point.budget_delay_s)] = point.theta
-        return save_figure(draw_frontier(energies, delays, theta, self.budget.energy_j, self.budget.delay_s), path)
+                place = energies.index(point.budget_energy_j), delays.index(point.budget_delay_s)
+                theta[place] = point.theta
+                accuracy[place] = np.nan if point.accuracy is None else 100.0 * point.accuracy
+        budget = self.budget
+        return save_figure(draw_frontier(energies, delays, theta, budget.energy_j, budget.delay_s, accuracy), path)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -182,13 +200,15 @@ def frontier(
 
     ``fedgap.frontier(scenario, points=4).plot("frontier.png")`` draws θ over both budgets.
 
-    :param points: values of each budget, from 0.6 to 2 times the scenario's.
+    :param points: values of each budget: from the least that carries a plan to where more hardly raises the forecast.
     :param factors: the multiples of the scenario's budgets, in place of ``points``.
     :param on_point: called with each point as it is there, the scenario's budgets first.
 
     Ctrl-C ends the search with the budgets that were planned so far.
     """
-    grid = BudgetGrid.around(scenario.budget, budget_factors(points) if factors is None else factors)
+    if factors is None:
+        factors = budget_factors(points, *interesting_multiples(scenario, scheme))
+    grid = BudgetGrid.around(scenario.budget, factors)
     solved, interrupted = until_interrupted(
         frontier_points(scenario, grid, lambda changed: plan(changed, scheme=scheme)), lambda point: point.plan,
         on_point)
@@ -209,6 +229,7 @@ def frontier_points(
             answer = solve(scenario.with_overrides([f"budget.energy_j={energy!r}", f"budget.delay_s={delay!r}"]))
         if answer is None or not np.isfinite(answer.theta):
             too_small.append((energy, delay))
+        answer = None if answer is None else with_forecast(answer, scenario)
         yield FrontierPoint(energy, delay, answer)
 
 

@@ -60,15 +60,18 @@ def draw_comparison(plans: Sequence[Plan], rounds: int, title: str) -> Figure:
 
 
 def draw_frontier(
-    energies: Sequence[float], delays: Sequence[float], theta: np.ndarray, energy_j: float, delay_s: float
+    energies: Sequence[float], delays: Sequence[float], theta: np.ndarray, energy_j: float, delay_s: float,
+    accuracy: np.ndarray,
 ) -> Figure:
     """How far θ is above the grid's lowest, in per cent and logarithmic, because it spans orders of magnitude.
 
     Left: against the delay budget, one line per energy budget, as steps: between two budgets the smaller one's plan is
-    what is known to be possible. Right: one cell per pair of budgets. Nothing is drawn where there is no plan.
+    what is known to be possible. Middle: one cell per pair of budgets. Right: the forecast accuracy. Nothing is drawn
+    where there is no plan.
 
     :param theta: shape (energies, delays), NaN where there is no plan;
-    :param energy_j: :param delay_s: the scenario's own budgets, which get a star where the grid has them.
+    :param energy_j: :param delay_s: the scenario's own budgets, which get a star where the grid has them;
+    :param accuracy: forecast, in per cent, of the same shape.
     """
     if np.isnan(theta).all():
         raise InputError("picture: there is nothing to draw, because no budget carries a plan")
@@ -78,12 +81,15 @@ def draw_frontier(
     above = np.where(above <= LEVEL, floor, above)  # a logarithmic axis has no zero: the lowest θ stands at its foot
     label = f"θ above the lowest, {best:.5g}, in %"
     star = (energies.index(energy_j), delays.index(delay_s)) if energy_j in energies and delay_s in delays else None
-    figure = new_figure(11.0, 4.4)
-    lines, cells = figure.subplots(1, 2)
-    _draw_lines(lines, energies, delays, above, star, floor)
+    figure = new_figure(15.0, 4.4)
+    lines, cells, forecast = figure.subplots(1, 3)
+    _draw_lines(lines, energies, delays, above, star)
+    _scale_above(lines, above, floor)
     lines.set_ylabel(label)
+    _draw_lines(forecast, energies, delays, accuracy, star)
+    forecast.set_ylabel("forecast accuracy, %")
     _draw_cells(figure, cells, energies, delays, theta, above, star, floor, label)
-    for ax in (lines, cells):
+    for ax in (lines, cells, forecast):
         ax.set_xlabel("delay budget T₀, s")
         ax.spines[["top", "right"]].set_visible(False)
     return figure
@@ -116,25 +122,29 @@ def draw_target_frontier(
 
 
 def _draw_lines(
-    ax: Any, energies: Sequence[float], delays: Sequence[float], above: np.ndarray, star: tuple[int, int] | None,
-    floor: float,
+    ax: Any, energies: Sequence[float], delays: Sequence[float], values: np.ndarray, star: tuple[int, int] | None,
 ) -> None:
     from matplotlib import colormaps
 
     colours, marks = colormaps["cividis"](np.linspace(0.0, 0.9, len(energies))), "os^Dv<>p"
     for n, energy in enumerate(energies):
-        if np.isnan(above[n]).all():
+        if np.isnan(values[n]).all():
             continue
-        ax.plot(delays, above[n], f"{marks[n % len(marks)]}-", drawstyle="steps-post", color=colours[n], markersize=5,
+        ax.plot(delays, values[n], f"{marks[n % len(marks)]}-", drawstyle="steps-post", color=colours[n], markersize=5,
                 linewidth=1.3, label=f"{energy:.4g} J")
-    if star is not None and np.isfinite(above[star]):
-        ax.plot(delays[star[1]], above[star], **STAR)
+    if star is not None and np.isfinite(values[star]):
+        ax.plot(delays[star[1]], values[star], **STAR)
     margin = 0.04 * (delays[-1] - delays[0]) or 1.0
-    ax.set(yscale="log", xlim=(delays[0] - margin, delays[-1] + margin))
+    ax.set_xlim(delays[0] - margin, delays[-1] + margin)
+    ax.legend(title="energy budget E₀", fontsize=8, title_fontsize=8)
+
+
+def _scale_above(ax: Any, above: np.ndarray, floor: float) -> None:
+    """A logarithmic axis whose foot is called 0."""
+    ax.set_yscale("log")
     decades = 10.0 ** np.arange(np.ceil(np.log10(1.5 * floor)), np.log10(np.nanmax(above)) + 1e-9)
     ax.set_yticks([floor, *decades], ["0", *(f"{decade:g}" for decade in decades)])
     ax.minorticks_off()
-    ax.legend(title="energy budget E₀", fontsize=8, title_fontsize=8)
 
 
 def _draw_cells(

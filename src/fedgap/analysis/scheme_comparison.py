@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fedgap.analysis.plan_accuracy import accuracy_text, with_forecast
 from fedgap.config import Scenario
 from fedgap.planning import PAPER_SCHEMES, Plan, Scheme, plan
 from fedgap.planning.settings import Progress
@@ -49,6 +50,11 @@ class Comparison(Printable):
     def __getitem__(self, scheme: str) -> Plan:
         return {answer.scheme: answer for answer in self.plans}[scheme]
 
+    @property
+    def origin(self) -> str:
+        """Where the weights of the forecast come from."""
+        return next((answer.forecast.origin for answer in self.plans if answer.forecast is not None), "none")
+
     def parts(self) -> list[RenderableType]:
         """The table, and a sentence for each scheme that does not carry all rounds."""
         reasons = [f"{answer.scheme}: {answer.reason}" for answer in self.plans if answer.reason]
@@ -57,16 +63,18 @@ class Comparison(Printable):
     def _table(self) -> Sheet:
         table = Sheet(
             f"Schemes side by side: {self.rounds:,} rounds, {self.energy_budget_j:g} J, {self.delay_budget_s:g} s",
-            "scheme", "rounds", *(name for name, _ in TERMS.values()), "θ", "gap", "energy", "delay",
-            caption="θ = ∞ where the budgets do not carry all rounds. gap: to the certified bound, as a share of θ − α",
+            "scheme", "rounds", *(name for name, _ in TERMS.values()), "θ", "gap", "forecast", "energy", "delay",
+            caption="θ = ∞ where the budgets do not carry all rounds. gap: to the certified bound, as a share of θ − α."
+                    f" forecast: accuracy on the test set ({self.origin})",
         )
         for answer in self.plans:
             if not answer.feasible:
-                table.add_row(answer.scheme, "0", *["–"] * 4, "∞", "–", "–", "–", style="dim")
+                table.add_row(answer.scheme, "0", *["–"] * 4, "∞", *["–"] * 4, style="dim")
                 continue
             table.add_row(
                 answer.scheme, f"{answer.rounds:,}", *alike([*(answer.terms[key] for key in TERMS), answer.theta]),
                 "–" if answer.gap is None else "0" if answer.gap < PROVEN else f"{answer.gap:.1e}",
+                accuracy_text(answer),
                 share(answer.energy_j, self.energy_budget_j), share(answer.delay_s, self.delay_budget_s),
                 style="bold" if answer.scheme == "proposed" else None,
             )
@@ -105,7 +113,8 @@ def compare(
     """
     wanted = list(PAPER_SCHEMES if schemes is None else schemes)
     plans, interrupted = until_interrupted(
-        (plan(scenario, scheme=scheme, solver=solver, shorten=True, progress=progress) for scheme in wanted),
+        (with_forecast(plan(scenario, scheme=scheme, solver=solver, shorten=True, progress=progress), scenario)
+         for scheme in wanted),
         lambda answer: answer, on_plan)
     budget = scenario.budget
     return Comparison(scenario.rounds, budget.energy_j, budget.delay_s, tuple(plans), interrupted)

@@ -40,8 +40,9 @@ Picture = Annotated[
 SolverOption = Annotated[
     Solver, typer.Option("--solver", help="exact (certified), or alternating (the paper's Algorithm 1).")
 ]
-_SCHEME = typer.Option("--scheme", metavar=NAMED, help="What may be decided.")
-SchemeOption = Annotated[str, _SCHEME]
+_SCHEME = typer.Option("--scheme", metavar=NAMED, show_default=False,
+                       help="What may be decided; by default forecast where the scenario has auto, else proposed.")
+SchemeOption = Annotated[str | None, _SCHEME]
 _SCHEMES = typer.Option("--schemes", metavar="NAME,NAME", help="Which schemes; by default the paper's six.",
                         show_default=False)
 SchemesOption = Annotated[str | None, _SCHEMES]

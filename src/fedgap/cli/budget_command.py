@@ -21,7 +21,7 @@ def budget(
     *,
     accuracy: Annotated[float, typer.Option(help="The target on the test set, such as 0.95.")],
     confidence: Annotated[float, typer.Option(help="The probability with which a run is to reach it.")] = 0.9,
-    points: Annotated[int, typer.Option(min=0, max=50, help="Pairs of budgets on the frontier.")] = 7,
+    points: Annotated[int, typer.Option(min=0, max=50, help="Pairs of budgets on the frontier.")] = 5,
     out: Annotated[Path | None, typer.Option(
         metavar="FOLDER", help="Write each plan here (NAME.json) with its scenario (NAME.yaml).",
         show_default=False)] = None,
@@ -61,7 +61,9 @@ def budget(
     if picture is not None:
         typer.echo(f"\nThe picture is in {picture}.")
     if out is not None:
-        budgets = [f"budget.{key}={getattr(answer.answers['both'].point, key)!r}" for key in ("energy_j", "delay_s")]
+        both = answer.answers["both"]
+        assert both is not None  # or the search would have ended with an error
+        budgets = [f"budget.{key}={getattr(both.point, key)!r}" for key in ("energy_j", "delay_s")]
         words = [*begin, *budgets] if begin else ["EXPERIMENT", f"scenario={out / 'both.yaml'}"]
         typer.echo(f"\nPlans and scenarios are in {out}: {', '.join(names)}. Train with: "
                    f"{shlex.join(['fedgap', 'train', *words, '--plan', str(out / 'both.json')])}")

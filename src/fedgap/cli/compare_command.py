@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -52,21 +53,34 @@ def frontier(
     scenario: ScenarioFile,
     overrides: Overrides = None,
     points: Annotated[int, typer.Option(min=2, max=50, help="Values of each budget; all pairs are planned.")] = 6,
+    least: Annotated[float | None, typer.Option(help="The grid's least multiple of the scenario's budgets.",
+                                                show_default=False)] = None,
+    most: Annotated[float | None, typer.Option(help="The largest multiple; both are given, or none.",
+                                               show_default=False)] = None,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV on stdout instead of a table.")] = False,
     picture: Picture = None,
 ) -> None:
-    """Show what other budgets would buy: θ over a grid of both, from 0.6 to 2 times the scenario's."""
+    """Show what other budgets would buy: θ and the forecast accuracy over a grid of both.
+
+    Without --least and --most the grid goes from the least budgets that carry a plan to where more hardly helps.
+    """
+    from fedgap.analysis import budget_factors
     from fedgap.analysis import frontier as plan_grid
     from fedgap.config import Scenario
     from fedgap.report.figures import check_picture
 
     if as_json and as_csv:
         raise InputError("--csv: cannot be combined with --json")
+    if (least is None) != (most is None):
+        raise InputError("--least: comes together with --most")
+    if least is not None and most is not None and not 0.0 < least < most < math.inf:
+        raise InputError(f"--least: must be above 0 and below --most; got {least:g} and {most:g}")
     loaded = Scenario.load(scenario, overrides or [])
     check_picture(picture, "--picture")
     with steps("planning", points**2) as step:
-        result = plan_grid(loaded, points=points, on_point=lambda point: step())
+        factors = None if least is None or most is None else budget_factors(points, least, most)
+        result = plan_grid(loaded, points=points, factors=factors, on_point=lambda point: step())
     if picture is not None and result.feasible:
         result.plot(picture)
     rows = [point.to_dict() for point in result]

@@ -30,6 +30,10 @@ Out = Annotated[Path, typer.Option(help="The run's folder. A run that was killed
 RoundTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds the server waits for a round's answers.")]
 EnrolTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds it waits for all nodes to enrol.")]
 
+MinClients = Annotated[str, typer.Option(
+    metavar="N", help="Gradients that a round needs to count: a number, or a share of its selected clients such as 0.5 "
+    "(1.0: all). With fewer the server waits for nodes and tries the round again.")]
+
 
 @app.command()
 @allowing
@@ -43,6 +47,7 @@ def up(
                                                   "smaller is more private.")] = None,
     round_timeout: RoundTimeout = 60.0,
     enrol_timeout: EnrolTimeout = 180.0,
+    min_clients: MinClients = "1",
     plain: Annotated[bool, typer.Option("--plain", help="Flower's own SuperNode and SuperExec, with their polls and a "
                                         "new process for every message.")] = False,
     as_json: AsJson = False,
@@ -50,19 +55,19 @@ def up(
     """Start a SuperLink and nodes on this machine, with TLS and node keys, and run an experiment on them."""
     from fedgap.config import Experiment
     from fedgap.deploy.local_deployment import local as start
-    from fedgap.deploy.transport import Patience
+    from fedgap.deploy.transport import Patience, Quorum
 
     _positive(epsilon)
+    patience = Patience(round_timeout, enrol_timeout, quorum=Quorum.parse(min_clients))
     chosen = Experiment.load(experiment, overrides or [])
     _fresh(out)
-    patience = Patience(round_timeout, enrol_timeout)
     with _terminable(), hold_folder(out):
         _keep_command(out)
         _say(f"starting a SuperLink and {local} nodes on this machine", as_json)
         with start(chosen, local, out, patience=patience, epsilon=epsilon, warm=not plain) as deployment:
             _say(f"the SuperLink listens on 127.0.0.1:{deployment.superlink.port}; logs are in {out}/deployment",
                  as_json)
-            run = deployment.run(None if as_json else _show(out))
+            run = deployment.run(None if as_json else _show(out), on_wait=lambda what: _say(what, as_json))
     _report(run, as_json)
 
 
@@ -115,6 +120,7 @@ def server(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
     round_timeout: RoundTimeout = 60.0,
     enrol_timeout: EnrolTimeout = 600.0,
+    min_clients: MinClients = "1",
     as_json: AsJson = False,
 ) -> None:
     """Start a SuperLink, wait for nodes on other machines, plan, and train."""
@@ -122,8 +128,9 @@ def server(
     from fedgap.deploy.enrol import most_request_bytes
     from fedgap.deploy.flower_processes import SuperLink, watch, write_app
     from fedgap.deploy.keys import private_folder, read_public_keys
-    from fedgap.deploy.transport import Patience
+    from fedgap.deploy.transport import Patience, Quorum
 
+    patience = Patience(round_timeout, enrol_timeout, quorum=Quorum.parse(min_clients))
     chosen = Experiment.load(experiment, overrides or [])
     _fresh(out)
     names = read_public_keys(key_folder)
@@ -135,12 +142,12 @@ def server(
         folder = private_folder(out / "deployment")
         file = chosen.save(folder / "experiment.yaml")
         superlink = SuperLink(folder, host=host, port=port, keys=key_folder, most_bytes=most_bytes, reach=reach)
-        application, patience = write_app(folder / "app"), Patience(round_timeout, enrol_timeout)
+        application = write_app(folder / "app")
         try:
             superlink.start()
             _say(f"listening on {host}:{port}; {', '.join(names)} may take part, {nodes} nodes must enrol", as_json)
             run = watch(superlink, out, lambda: superlink.submit(application, file, out, nodes, patience),
-                        None if as_json else _show(out))
+                        None if as_json else _show(out), on_wait=lambda what: _say(what, as_json))
         finally:
             superlink.stop()
     _report(run, as_json)

@@ -37,7 +37,7 @@ def plan(
     scenario: ScenarioFile,
     overrides: Overrides = None,
     solver: SolverOption = "exact",
-    scheme: SchemeOption = "proposed",
+    scheme: SchemeOption = None,
     objective: ObjectiveOption = None,
     selection: SelectionOption = None,
     horizon: Annotated[
@@ -74,7 +74,8 @@ def plan(
     from fedgap.config import Scenario
     from fedgap.planning import plan as solve
 
-    SCHEMES.check(scheme, "--scheme")
+    if scheme is not None:
+        SCHEMES.check(scheme, "--scheme")
     if objective is not None:
         OBJECTIVES.check(objective, "--objective")
     loaded = Scenario.load(scenario, overrides or [])

@@ -15,7 +15,7 @@ from fedgap.cli.arguments import AsJson, ExperimentFile, Picture
 from fedgap.cli.extras import require
 from fedgap.cli.plan_command import warn
 from fedgap.cli.terminal import INTERRUPTED, downloads, planning, show
-from fedgap.errors import DivergedError, InfeasibleError, InputError
+from fedgap.errors import InfeasibleError, InputError, RunFailedError
 from fedgap.files import disk_error, hold_folder
 from fedgap.registry import allowed
 
@@ -153,5 +153,5 @@ def _report(run: Run, as_json: bool) -> None:
         typer.echo(json.dumps({"folder": str(run.folder), **run.summary}))
     else:
         show(run)
-    if run.diverged:
-        raise DivergedError(run.summary["ended"])
+    if run.failure:
+        raise RunFailedError(run.failure)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 from operator import ge, gt, le, lt
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -51,6 +51,8 @@ class Checked:
 class Number(Checked):
     """A finite number in a range. Numeric strings count (YAML 1.1 and CSV give them), booleans do not."""
 
+    kind: ClassVar[str] = "a number"
+    """What is asked for, in words."""
     unit: str = ""
     above: float | None = None
     at_least: float | None = None
@@ -98,7 +100,7 @@ class Number(Checked):
         remedy = f" (in {self.unit}, the unit left out)" if self.unit and isinstance(value, str) else ""
         if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
             remedy = " (a decimal sign is a point: 1.5, not 1,5)"
-        raise wrong(f"must be a number{remedy}; got {shown(value)}")
+        raise wrong(f"must be {self.kind}{remedy}; got {shown(value)}")
 
     def _bounds(self) -> list[tuple[str, float, Callable[[float, float], bool]]]:
         bounds = (("above", self.above, gt), ("at least", self.at_least, ge), ("below", self.below, lt),
@@ -126,6 +128,8 @@ class Number(Checked):
 
 class NumberOrAuto(Number):
     """A number, or ``auto`` for one that the planner chooses."""
+
+    kind = "a number, or auto"
 
     def check(self, value: Any) -> Any:
         """The number, or ``auto``."""

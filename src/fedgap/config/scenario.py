@@ -1,6 +1,7 @@
 """The scenario: all that planning needs, checked."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from fedgap.config import error_messages
 from fedgap.config.checked_fields import Histogram
 from fedgap.config.document import SHORTHAND_KEYS, Document, Written
 from fedgap.config.fleet_recipes import RECIPES
+from fedgap.config.mode_defaults import PRACTICAL_LEARNER
 from fedgap.config.overrides import Override
 from fedgap.config.scenario_resolution import Resolved, Shorthand, resolve, with_histograms
 from fedgap.config.scenario_sections import (
@@ -173,8 +175,16 @@ class Scenario(Document):
         )
 
     def fitted_forecast(self) -> FittedForecast:
-        """The forecast to plan with: the scenario's own, or the built-in one."""
-        return BUILT_IN if self.forecast is None else self.forecast.fitted()
+        """The forecast to plan with: the scenario's own, or the built-in one.
+
+        The built-in ones were fitted to runs of the mode ``practical``.
+        """
+        if self.forecast is not None and self.forecast.like is None:
+            return self.forecast.fitted()
+        built_in = BUILT_IN if self.forecast is None else self.forecast.fitted()
+        learner = (self.learning.server.optimiser, self.learning.schedule)
+        practical = (PRACTICAL_LEARNER["server"]["optimiser"], PRACTICAL_LEARNER["schedule"])
+        return replace(built_in, other_learner=learner != practical)
     @property
     def largest_ratio(self) -> float:
         """The largest λ^max of any client."""

@@ -364,6 +364,9 @@ class ForecastSection(Section):
         missing = [name for name in _MUST_BE_GIVEN if self.like is None and getattr(self, name) is None]
         if missing:
             raise wrong(f"needs {missing[0]}, or like: the name of a built-in forecast")
+        weights = self.fitted().forecast
+        if not (weights.start or weights.few_clients or weights.floor):
+            raise wrong("forecasts no error at all: one of start, few_clients and floor must be above 0")
         return self
 
     def fitted(self) -> FittedForecast:

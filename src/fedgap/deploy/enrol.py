@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from fedgap.config import Experiment
-from fedgap.deploy.packet import Packet, PacketError
+from fedgap.config import Experiment, Scenario
+from fedgap.config.node_file import NOT_A_DEVICE
+from fedgap.deploy.packet import Packet, PacketError, one_line
 from fedgap.deploy.round_messages import most_answer_bytes
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.learning.data import Dataset, load
@@ -19,11 +21,15 @@ from fedgap.learning.partition import Partition
 from fedgap.planning import plan as make_plan
 from fedgap.planning.plan import Plan
 from fedgap.running.prepare import Prepared, check_model, data_arguments, make_job, missing_sizes
+from fedgap.system.cost import download_delay, round_cost
 
 PROFILE_BYTES = 2**20
 """No profile may be longer."""
 MOST_CLASSES = 100_000
-MOST_SAMPLES = 10**12
+MOST_SAMPLES = 10**9
+"""No node has more training samples."""
+CLAIM_LIMIT = 5.0
+"""A client's claimed samples count in the plan up to this many times the median of the others' claims."""
 DATA_ELSEWHERE = "the data are the nodes'"
 """Stands for the data's digest in a deployed run's job: nobody but the nodes has them."""
 
@@ -45,25 +51,42 @@ class Profile:
         """The profile in an enrolment's answer, checked."""
         fields = answer.fields
         if fields.get("status") != "enrolled":
-            raise PacketError(f"did not enrol: {fields.get('reason', fields.get('status'))}")
-        order = fields.get("client", -1)
+            raise PacketError(f"did not enrol: {one_line(fields.get('reason', fields.get('status')))}")
+        order = answer.whole("client") if "client" in fields else -1
         device = fields.get("device")
-        if not isinstance(order, int) or isinstance(order, bool):
-            raise PacketError("client: must be a whole number")
-        if not isinstance(device, dict) or not all(isinstance(key, str) for key in device):
+        if not isinstance(device, dict) or any(key in NOT_A_DEVICE for key in device):
             raise PacketError("device: must be a mapping of a client's figures")
         epsilon = answer.number("epsilon") if "epsilon" in fields else None
-        own_target = _counts(fields["target_counts"]) if fields.get("target_counts") is not None else None
-        counts = _counts(fields.get("label_counts"))
-        return Profile(answer.text("name", 200), order, device, counts, own_target, epsilon)
+        if epsilon is not None and not epsilon > 0.0:
+            raise PacketError("epsilon: must be positive")
+        own_target = fields.get("target_counts")
+        return Profile(answer.text("name", 200), order, device, _counts("label_counts", fields.get("label_counts")),
+                       None if own_target is None else _counts("target_counts", own_target), epsilon)
 
 
-def _counts(value: Any) -> tuple[int, ...]:
+def _counts(key: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_CLASSES:
-        raise PacketError("label_counts: must be a list with one count per class")
-    if any(isinstance(v, bool) or not isinstance(v, int) or not 0 <= v <= MOST_SAMPLES for v in value):
-        raise PacketError("label_counts: must be whole numbers that are not negative")
+        raise PacketError(f"{key}: must be a list with one count per class")
+    if any(type(count) is not int or count < 0 for count in value):
+        raise PacketError(f"{key}: must be whole numbers that are not negative")
+    least = 1 if key == "label_counts" else 0
+    if not least <= sum(value) <= MOST_SAMPLES:
+        raise PacketError(f"{key}: must add up to at least {least} and at most {MOST_SAMPLES:.0e} samples")
     return tuple(value)
+
+
+class ClaimedPartition(Partition):
+    """What the nodes say that they have: histograms and sizes, and no sample."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """D̂_n as claimed, (N,)."""
+        return np.asarray(self.label_counts.sum(axis=1))
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """None: the samples are the nodes'."""
+        return np.zeros(0, dtype=np.int64)
 
 
 def first_clients(experiment: Experiment, count: int) -> Experiment:
@@ -82,29 +105,76 @@ def most_request_bytes(experiment: Experiment) -> int:
     return 2 * max(PROFILE_BYTES, most_answer_bytes(Layout.of(module)))
 
 
+def check_profile(experiment: Experiment, profile: Profile, dataset: Dataset) -> None:
+    """Reject a profile that cannot be planned with; :class:`~fedgap.deploy.packet.PacketError` says why.
+
+    Each profile is tried alone, so that one node's figures cannot end the others' run.
+    """
+    for key, counts in (("label_counts", profile.label_counts), ("target_counts", profile.target_counts)):
+        if counts is not None and len(counts) != dataset.classes:
+            raise PacketError(f"{key}: has {len(counts)} classes; the experiment's data have {dataset.classes}")
+    try:
+        fleet = _scenario(experiment, [profile], [profile.label_counts], dataset)[1].fleet()
+        ratio = np.zeros(1)
+        cost = round_cost(fleet, np.ones(1, dtype=bool), ratio, fleet.max_power_w, fleet.max_frequency_hz)
+        usable = np.isfinite([cost.energy_j, cost.delay_s]).all()
+    except Exception as error:  # whatever a stranger's figures lead to
+        raise PacketError(f"cannot be planned with ({one_line(error)})") from None
+    if not usable:
+        raise PacketError("device: a round's joules or seconds would not be finite")
+
+
+def unaffordable(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> list[int]:
+    """Positions of the profiles with which no plan fits: the broadcast to them alone takes more than the energy budget.
+
+    Everybody receives every broadcast, so one node that claims to hear almost nothing would end all others' run. Where
+    all of them are like this, the budget is to blame, and the list is empty.
+    """
+    scenario = _scenario(experiment, profiles, [p.label_counts for p in profiles], dataset)[1]
+    joules = scenario.rounds * scenario.server.power_w * download_delay(scenario.fleet())
+    over = np.flatnonzero(joules > scenario.budget.energy_j).tolist()
+    return over if len(over) < len(profiles) else []
+
+
+def limited_claims(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The claimed histograms (N, classes), none of which counts for more than a few others.
+
+    A client whose claimed total exceeds :data:`CLAIM_LIMIT` times the median of the other clients' totals has its
+    histogram scaled down to that; the shares of its classes stay. All other rows stay as they are.
+    """
+    totals, limited = counts.sum(axis=1), counts.copy()
+    for n, total in enumerate(totals):
+        others = np.delete(totals, n)
+        if len(others) and total > (limit := CLAIM_LIMIT * float(np.median(others))):
+            limited[n] = np.maximum(np.rint(counts[n] * (limit / total)), counts[n] > 0)
+    return limited
+
+
 def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> Prepared:
-    """Scenario → plan → job for these nodes, in this order.
+    """Scenario → plan → job for these nodes, in this order; each profile has passed :func:`check_profile`.
 
     :param dataset: the server's own; its test set is what the model is evaluated on, and its label histogram the
         target of planning.
     """
-    for profile in profiles:
-        if len(profile.label_counts) != dataset.classes:
-            raise InputError(f"{profile.name}: reports {len(profile.label_counts)} classes; the experiment's data have "
-                             f"{dataset.classes}")
-    experiment = experiment.with_clients([{**p.device, "name": p.name} for p in profiles])
-    counts = np.array([p.label_counts for p in profiles], dtype=np.int64)
-    targets = [p.target_counts for p in profiles]
-    target_counts = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
-    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts,
-                                            missing_sizes(experiment, dataset))
+    counts = limited_claims(np.array([p.label_counts for p in profiles], dtype=np.int64))
+    experiment, scenario, target_counts = _scenario(experiment, profiles, counts, dataset)
     plan: Plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
                            selection=experiment.selection, solver=experiment.solver)
     if not plan.feasible:
         raise InfeasibleError(plan.reason or "no plan fits the budgets")
-    nowhere = tuple(np.zeros(int(row.sum()), dtype=np.int64) for row in counts)
-    parts = Partition(nowhere, (), counts, counts * 0 if target_counts is None else target_counts)
+    parts = ClaimedPartition((), (), counts, counts * 0 if target_counts is None else target_counts)
     job = make_job(experiment, scenario, plan, dataset, parts)
-    job = dataclasses.replace(job, indices=np.zeros(0, dtype=np.int64), data_sha256=DATA_ELSEWHERE,
-                              extra={**job.extra, "deployed": True})
+    job = dataclasses.replace(job, data_sha256=DATA_ELSEWHERE, extra={**job.extra, "deployed": True})
     return Prepared(experiment, scenario, plan, job, dataset, parts)
+
+
+def _scenario(experiment: Experiment, profiles: Sequence[Profile], counts: ArrayLike,
+              dataset: Dataset) -> tuple[Experiment, Scenario, NDArray[np.int64] | None]:
+    """The experiment with these nodes as its clients, its scenario, and the nodes' target histograms if all have one.
+    """
+    experiment = experiment.with_clients([{**p.device, "name": p.name} for p in profiles])
+    targets = [p.target_counts for p in profiles]
+    target_counts = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
+    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts,
+                                            missing_sizes(experiment, dataset))
+    return experiment, scenario, target_counts

@@ -25,9 +25,9 @@ from fedgap.deploy.child_processes import (
 )
 from fedgap.deploy.flower_patches import check_version
 from fedgap.deploy.keys import private_folder
-from fedgap.deploy.transport import Patience
+from fedgap.deploy.transport import WAITING, Patience
 from fedgap.deploy.worker_socket import SOCKET
-from fedgap.errors import FedgapError, InfeasibleError, InputError
+from fedgap.errors import FedgapError, InfeasibleError, InputError, RunFailedError
 from fedgap.files import write_text
 from fedgap.running.events import Event, read_rounds
 from fedgap.running.run import Run
@@ -35,6 +35,8 @@ from fedgap.running.run import Run
 CONNECTION = "fedgap"
 LOCK = "server.lock"
 """In the run's folder: the server app holds its lock while it lives, and its process id stands in it."""
+FAILED = "failed.json"
+"""In the run's folder: why the run failed."""
 APP = """\
 [project]
 name = "fedgap-app"
@@ -57,6 +59,7 @@ nodes = 4                 # how many must enrol before planning
 keys = ""                 # the folder with the nodes' public keys, NAME.pub: each may take its own name only
 round-timeout = 60.0      # seconds the server waits for a round's answers
 enrol-timeout = 180.0     # seconds it waits for all nodes to enrol
+min-clients = "1"         # gradients that a round needs to count; a share such as "0.5" is of its selected clients
 """
 """The Flower app: its code is the installed fedgap, so the bundle is this file alone."""
 
@@ -106,7 +109,7 @@ class SuperLink:
         """Starts a run of the app; its id."""
         settings = {"experiment": str(experiment.resolve()), "folder": str(out.resolve()), "nodes": nodes,
                     "keys": str(self.keys.resolve()), "round-timeout": patience.round_s,
-                    "enrol-timeout": patience.enrol_s}
+                    "enrol-timeout": patience.enrol_s, "min-clients": str(patience.quorum)}
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
         return str(flwr(["run", str(app), CONNECTION, "--run-config", text], self.environ)["run-id"])
 
@@ -191,13 +194,17 @@ class NodeProcesses:
 
 
 def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
-          on_events: Callable[[list[Event]], None] | None = None, most_restarts: int = 5) -> Run:
+          on_events: Callable[[list[Event]], None] | None = None, most_restarts: int = 5,
+          on_wait: Callable[[str], None] | None = None) -> Run:
     """Waits for the run's end; starts a dead SuperLink again and submits a new run where the server's died.
 
     The session continues from its checkpoint. Gives up after ``most_restarts`` in a row without a new round.
+    ``on_wait`` is told once each time that the server waits for nodes to return.
     """
-    (out / LOCK).unlink(missing_ok=True)
+    for name in (LOCK, FAILED, WAITING):
+        (out / name).unlink(missing_ok=True)
     submit()
+    waits = ""
     run, seen, restarts, submitted = Run(out), 0, 0, time.monotonic()
     while not run.finished:
         time.sleep(0.2)
@@ -209,8 +216,11 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
             seen = max(seen, len(history))
         if seen > seen_before:
             restarts = 0
-        if (out / "failed.json").is_file():
-            raise _failure((out / "failed.json").read_bytes())
+        if (out / FAILED).is_file():
+            raise _failure((out / FAILED).read_bytes())
+        waits_before, waits = waits, _waits(out)
+        if waits and waits != waits_before and on_wait is not None:
+            on_wait(waits)
         assert superlink.process is not None
         dead = not superlink.process.alive()
         if not dead and not _server_died(out, since=submitted):
@@ -249,9 +259,17 @@ def _server_died(out: Path, since: float) -> bool:
     return True
 
 
+def _waits(out: Path) -> str:
+    """What the server waits for, "" where it does not."""
+    try:
+        return str(json.loads((out / WAITING).read_bytes())["what"])
+    except OSError:
+        return ""
+
+
 def _failure(left: bytes) -> FedgapError:
     said = json.loads(left)
-    kind = {2: InputError, 3: InfeasibleError}.get(said["exit_code"], DeployError)
+    kind = {2: InputError, 3: InfeasibleError, 4: RunFailedError}.get(said["exit_code"], DeployError)
     return kind(said["error"])
 
 

@@ -39,9 +39,10 @@ class Local:
         """Start a run, which continues where an earlier one was killed."""
         return self.superlink.submit(self.app, self.experiment, self.out, len(self.nodes), self.patience)
 
-    def run(self, on_events: Callable[[list[Event]], None] | None = None) -> Run:
+    def run(self, on_events: Callable[[list[Event]], None] | None = None,
+            on_wait: Callable[[str], None] | None = None) -> Run:
         """Submits and waits for the end."""
-        return watch(self.superlink, self.out, self.submit, on_events)
+        return watch(self.superlink, self.out, self.submit, on_events, on_wait=on_wait)
 
 
 @contextmanager

@@ -146,8 +146,7 @@ class Node:
         if model.round == number:  # the same request again: the direction is in already
             return copy
         if "gradient" not in request.blobs:
-            model.skip()
-            return copy
+            raise _BehindError
         kept = request.whole("known")
         try:
             update = decode(request.blobs["gradient"], size=copy.layout.size, round=number - 1, plan=plan,

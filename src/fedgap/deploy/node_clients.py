@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedgap.deploy.packet import Packet, PacketError
-from fedgap.deploy.round_messages import MARGIN_BYTES, AcceptedUpdate, RoundMessages
+from fedgap.deploy.collected_updates import MOST_HELD, AcceptedUpdate, CollectedUpdates, UpdateFacts
+from fedgap.deploy.label_claims import LabelClaims
+from fedgap.deploy.outliers import Outliers
+from fedgap.deploy.packet import Packet, PacketError, one_line
+from fedgap.deploy.round_messages import MARGIN_BYTES, RoundMessages
 from fedgap.deploy.transport import Answer, News, Patience, Transport
-from fedgap.errors import FedgapError
+from fedgap.errors import FedgapError, RunFailedError
 from fedgap.learning.global_model import GlobalModel
 from fedgap.planning.plan import Plan
 from fedgap.running.clients import Delivery
 from fedgap.running.events import Event
 from fedgap.running.faults import Attendance, Work
+from fedgap.running.job import Job
 from fedgap.running.run_accounts import RunAccounts
 
 TTL_MARGIN_S = 2.0
 """A message lives this much longer than its round, so that the server sets the deadline, not the SuperLink."""
+FETCH_S = 0.1
+"""And this much longer for each answer that is fetched after the others."""
+REFUSED_TRIES = 3
+"""A round that failed so often because answers were refused ends the run: the next try would fail, too."""
+SETTLE_S = 15.0
+"""After a pause, how long to wait for all clients once there are enough; no longer than three rounds' deadlines."""
+PAUSED_POLLS = 5
+"""While it waits for clients to return, the server looks so many times less often."""
+FETCHED_AT_ONCE = 8
+"""Answers that are in memory at the same time, beside the updates that wait to be added up."""
+ANSWER_FIELDS_BYTES = 2**16
+"""The limit of an answer's fields."""
 
 
 @dataclass
@@ -38,6 +54,8 @@ class Peer:
     indices: bool = False
     """Its floats differ from the server's: indices go along."""
     ping: str = ""
+    ping_until: float = 0.0
+    """When an unanswered question whether it is there is void, by the monotonic clock."""
     tickets: dict[str, int] = field(default_factory=dict)
     """Open rounds' messages: ticket → round."""
 
@@ -46,7 +64,7 @@ class Peer:
 class Arrivals:
     """Who of a round's selected clients delivered an update, and why the others did not."""
 
-    updates: dict[int, AcceptedUpdate] = field(default_factory=dict)
+    updates: CollectedUpdates
     dropped: list[int] = field(default_factory=list)
     """Known to be offline, or failed."""
     late: list[int] = field(default_factory=list)
@@ -54,17 +72,22 @@ class Arrivals:
     rejected: list[int] = field(default_factory=list)
     """The answer was refused."""
 
-    def attendance(self, work: Work) -> Attendance:
-        """The modelled cost: everybody who worked pays the planned joules, a client that was offline none."""
-        def marked(clients: Sequence[int]) -> NDArray[np.bool_]:
+    def attendance(self, work: Work, *, counted: bool) -> Attendance:
+        """The modelled cost: everybody who worked pays the planned joules, a client that was offline none.
+
+        A late client pays in a round that counts, which waited for it. In one that does not count nobody knows whether
+        it worked, and only those pay, and set the seconds, that answered.
+        """
+        def marked(clients: Iterable[int]) -> NDArray[np.bool_]:
             result = np.zeros(len(work.selected), dtype=np.bool_)
             result[list(clients)] = True
             return result
 
-        dropped = marked(self.dropped)
-        spent = np.where(dropped, 0.0, 1.0)
-        return Attendance(marked([*self.updates, *self.rejected]), dropped, marked(self.late), spent * work.compute_j,
-                          spent * work.upload_j, spent * work.client_s, work.delay_s)
+        arrived, dropped = marked([*self.updates.facts, *self.rejected]), marked(self.dropped)
+        spent = np.where(dropped, 0.0, 1.0) if counted else arrived.astype(np.float64)
+        client_s = spent * work.client_s
+        return Attendance(arrived, dropped, marked(self.late), spent * work.compute_j, spent * work.upload_j, client_s,
+                          work.delay_s if counted else float(client_s.max()))
 
 
 class NodeClients:
@@ -74,9 +97,16 @@ class NodeClients:
                  greet: Callable[[], None]) -> None:
         """``greet`` lets new nodes in; it is called at the start of every round."""
         self._transport, self._patience, self._plan, self._greet = transport, patience, plan, greet
-        self._messages, self._news = messages, news
+        self._messages, self._news, self._outliers = messages, news, Outliers()
         self.peers: dict[int, Peer] = {}
         """By client."""
+        self.left_out: set[int] = set()
+        """Clients that are not asked for updates any more."""
+        self.claims: LabelClaims | None = None
+        """Compares the clients' label histograms with their gradients."""
+        self.suspects: list[int] = []
+        """Clients whose update was too long in the last try of a round."""
+        self._refusals: list[str] = []  # why each failed try of the current round with a refused answer failed
 
     def admit(self, client: int, node: int) -> None:
         """Make an enrolled node the peer of its client."""
@@ -87,68 +117,174 @@ class NodeClients:
     def keep(self, accounts: Sequence[RunAccounts]) -> None:
         """There is one run only, which is never left out."""
 
-    def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery:
-        """A round: send requests, wait for the selected nodes' answers, aggregate what arrived."""
+    def begin_again(self, plan: str, job: Job) -> None:
+        """Forget all open messages and send everybody the state next: the model or its rate was taken back."""
+        self._messages.plan, self._messages.job = plan, job
+        for peer in self.peers.values():
+            peer.synced, peer.tickets = -1, {}
+
+    def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery | None:
+        """A round: send requests, wait for the selected nodes' answers, add up what arrived.
+
+        None where too few delivered; what the others spent is charged. Where so few are there that asking is useless,
+        nobody is asked and nothing is charged.
+        """
         (account,) = accounts
         segment = account.segment(model.round)
-        arrivals, measured = self._collect(model, np.flatnonzero(account.job.selected[segment]).tolist())
-        outline = account.outline_of(segment, arrivals.attendance(account.work[segment]))
+        selected = self.selected(account, model.round)
+        needed = self._patience.quorum.needed(len(selected))
+        self._greet()
+        online = self._transport.online()
+        self._ping(online)
+        if len(self._there(selected, online)) < needed:
+            return None
+        arrivals, measured = self._collect(model, selected, online)
+        facts = arrivals.updates.facts
+        if len(facts) < needed:
+            attendance = arrivals.attendance(account.work[segment], counted=False)
+            account.charge_uncounted(attendance, float(account.bits[segment, attendance.arrived].sum()),
+                                     f"round {model.round}: {len(facts)} of {needed} needed updates came")
+            self._stop_if_refused(model.round, arrivals, needed)
+            return None
+        self._refusals = []
+        outline = account.outline_of(segment, arrivals.attendance(account.work[segment], counted=True))
         event = account.book(model.round, outline) | measured
         account.reject(event, sorted(arrivals.rejected))
+        update = arrivals.updates.result()
+        assert update is not None
+        self._look_for_liars(model, segment, facts)
+        if bool(update.direction.isfinite().all()):
+            self._messages.carry(model, update)
         if news := self._news.take():
             event["news"] = news
-        senders = sorted(arrivals.updates)
-        losses = torch.tensor([arrivals.updates[n].loss for n in senders], dtype=torch.float64)
-        return Delivery([event], [senders], losses, torch.ones(len(senders), dtype=torch.bool),
-                        self._messages.aggregate(model, arrivals.updates))
+        senders = sorted(facts)
+        losses = torch.tensor([facts[n].loss for n in senders], dtype=torch.float64)
+        return Delivery([event], [senders], losses, torch.ones(len(senders), dtype=torch.bool), update)
 
-    def _collect(self, model: GlobalModel, selected: Sequence[int]) -> tuple[Arrivals, Event]:
+    def selected(self, account: RunAccounts, round_number: int) -> list[int]:
+        """The clients whose updates a round asks for."""
+        planned = np.flatnonzero(account.job.selected[account.segment(round_number)]).tolist()
+        selected = [n for n in planned if n not in self.left_out]
+        if not selected:
+            raise RunFailedError(f"round {round_number}: all of its clients were left out, the last one being "
+                                 f"{account.job.names[planned[-1]]}; train again without them")
+        return selected
+
+    def wait_for_quorum(self, account: RunAccounts, round_number: int, say: Callable[[str], None]) -> None:
+        """Wait until enough of a round's clients are there, and then a little for the others; ``say`` so once.
+
+        Returns at once where enough are there.
+        """
+        selected, names, paused = self.selected(account, round_number), account.job.names, False
+        needed, began, enough_since = self._patience.quorum.needed(len(selected)), time.monotonic(), 0.0
+        while len(there := self._there(selected, self._transport.online())) < len(selected):
+            now = time.monotonic()
+            if len(there) >= needed:
+                enough_since = enough_since or now
+                if not paused or now - enough_since >= min(SETTLE_S, 3 * self._patience.round_s):
+                    break
+            else:
+                enough_since = 0.0
+                if not paused:
+                    missing = ", ".join(names[n] for n in selected if n not in there)
+                    say(f"round {round_number + 1}/{account.job.rounds} waits: {len(there)} of {needed} needed clients "
+                        f"are there; missing: {missing}")
+                paused = True
+            time.sleep(PAUSED_POLLS * self._patience.poll_s)
+            self._greet()
+            self._ping(self._transport.online())
+            for n, answer in self._answers():
+                self._read_late(n, answer)
+        if paused:
+            self._news.tell(None, f"the server waited {time.monotonic() - began:.0f} s for clients to return")
+
+    def _there(self, selected: Sequence[int], online: set[int]) -> list[int]:
+        """The selected clients that are worth asking."""
+        return [n for n in selected if n in self.peers and self.peers[n].node in online and not self.peers[n].silent]
+
+    def _stop_if_refused(self, round_number: int, arrivals: Arrivals, needed: int) -> None:
+        """End a run whose round fails again and again because answers are refused, not because nodes are away."""
+        if not arrivals.rejected:
+            return
+        last = [item for item in self._news.items if item.get("client") in arrivals.rejected][-1]
+        name = self._messages.job.names[last["client"]]
+        self._refusals.append(f"{name}: {last['what']}")
+        if len(self._refusals) >= REFUSED_TRIES:
+            raise RunFailedError(f"round {round_number}: {len(arrivals.rejected)} answers were refused in each of "
+                                 f"{REFUSED_TRIES} tries, and {needed} must be accepted; {self._refusals[-1]}")
+
+    def _look_for_liars(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> None:
+        """Name clients whose updates are far longer than the others', or do not fit the labels that they claim."""
+        norms = {n: fact.norm for n, fact in facts.items()}
+        self.suspects = self._outliers.suspects(norms)
+        for client, said in self._outliers.see(norms).items():
+            self._news.tell(client, said)
+        if self.claims is not None:
+            for client, said in self.claims.see(model, segment, facts).items():
+                self._news.tell(client, said)
+
+    def _collect(self, model: GlobalModel, selected: Sequence[int], online: set[int]) -> tuple[Arrivals, Event]:
         """What the selected clients delivered, and what was measured of it."""
-        began, online = time.monotonic(), self._transport.online()
-        self._greet()
-        self._ping(online)
+        began, job = time.monotonic(), self._messages.job
+        planned = np.flatnonzero(job.selected[job.schedule[model.round]]).tolist()
         live = {n: peer for n, peer in self.peers.items() if peer.node in online and not peer.silent}
-        packets = {n: self._request(model, n, n in selected, state=peer.synced != model.round - 1)
+        packets = {n: self._request(model, n, n in selected, state=peer.synced not in (model.round - 1, model.round))
                    for n, peer in live.items()}
         sent = {n: _payload(packet) for n, packet in packets.items()}
-        self._send(model.round, packets)
-        arrivals = Arrivals(dropped=[n for n in selected if n not in live])
-        for n in arrivals.dropped:
+        ttl_s = self._patience.round_s + TTL_MARGIN_S + FETCH_S * max(0, len(selected) - MOST_HELD)
+        self._send(model.round, packets, ttl_s)
+        missing = [n for n in selected if n not in live]
+        arrivals = Arrivals(self._messages.collect(model, selected), [*missing, *self.left_out.intersection(planned)])
+        updates = arrivals.updates
+        for n in missing:
             away = n not in self.peers or self.peers[n].node not in online
             self._news.tell(n, "is offline" if away else "is silent")
+            updates.give_up(n)
         waiting = {n for n in selected if n in live}
         deadline = time.monotonic() + self._patience.round_s
-        in_time = True
-        while waiting and in_time:
-            in_time = time.monotonic() < deadline  # one last look after the deadline
-            for n, answer in self._answers():
+        while waiting:
+            in_time, before = time.monotonic() < deadline, len(waiting)
+            for n, answer in self._answers(updates):
                 outcome = self._read(model, n, answer)
                 if outcome == "again":
                     packet = self._request(model, n, n in selected, state=True)
                     sent[n] = sent.get(n, 0) + _payload(packet)
-                    self._send(model.round, {n: packet})
+                    self._send(model.round, {n: packet}, ttl_s)
                 elif n in waiting and outcome is not None:
                     waiting.discard(n)
                     if isinstance(outcome, AcceptedUpdate):
-                        arrivals.updates[n] = outcome
+                        updates.add(n, outcome)
                     else:
                         (arrivals.dropped if outcome == "lost" else arrivals.rejected).append(n)
-            time.sleep(self._patience.poll_s)
-        for n in waiting:
-            self.peers[n].silent = True
-            self._news.tell(n, f"gave no answer within {self._patience.round_s:g} s")
-        arrivals.late = sorted(waiting)
-        updates, wall_s = arrivals.updates, time.monotonic() - began
-        slowest_s = max((update.seconds for update in updates.values()), default=0.0)
+                        updates.give_up(n)
+            if in_time:
+                time.sleep(self._patience.poll_s)
+            elif len(waiting) == before:  # the last look found nothing more
+                late = {updates.next} if updates.full and updates.next is not None else set(waiting)
+                self._note_late(late, arrivals)
+                waiting -= late
+        facts, wall_s = updates.facts, time.monotonic() - began
+        slowest_s = max((fact.seconds for fact in facts.values()), default=0.0)
+
+        def of_each(value: Callable[[UpdateFacts], float]) -> list[float | None]:
+            return [value(facts[n]) if n in facts else None for n in planned]
+
         measured: Event = {
-            "measured_s": wall_s, "overhead_s": wall_s - slowest_s,
-            "client_measured_s": [updates[n].seconds if n in updates else None for n in selected],
-            "client_uploaded_bytes": [updates[n].bytes if n in updates else None for n in selected],
-            "uploaded_bytes": sum(update.bytes for update in updates.values()), "downloaded_bytes": sum(sent.values()),
-            "masks": [packets[n].fields["mask"] if n in packets else None for n in selected]}
-        if with_indices := [n for n in sorted(updates) if updates[n].indices]:
+            "measured_s": wall_s, "overhead_s": wall_s - slowest_s, "client_measured_s": of_each(lambda f: f.seconds),
+            "client_loss": of_each(lambda f: f.loss), "client_norm": of_each(lambda f: f.norm),
+            "client_uploaded_bytes": of_each(lambda f: f.bytes),
+            "uploaded_bytes": sum(fact.bytes for fact in facts.values()), "downloaded_bytes": sum(sent.values()),
+            "masks": [packets[n].fields.get("mask") if n in packets else None for n in planned]}
+        if with_indices := [n for n in sorted(facts) if facts[n].indices]:
             measured["indices"] = with_indices
         return arrivals, measured
+
+    def _note_late(self, late: Iterable[int], arrivals: Arrivals) -> None:
+        for n in sorted(late):
+            self.peers[n].silent = True
+            self._news.tell(n, f"gave no answer within {self._patience.round_s:g} s")
+            arrivals.late.append(n)
+            arrivals.updates.give_up(n)
 
     def _request(self, model: GlobalModel, client: int, selected: bool, *, state: bool) -> Packet:
         segment = self._plan.segments[int(self._messages.job.schedule[model.round])]
@@ -156,19 +292,36 @@ class NodeClients:
         return self._messages.request(model, client, state=state, indices=self.peers[client].indices,
                                       settings=settings if selected else None)
 
-    def _send(self, round_number: int, packets: dict[int, Packet]) -> None:
+    def _send(self, round_number: int, packets: dict[int, Packet], ttl_s: float) -> None:
         clients = {self.peers[n].node: n for n in packets}
-        tickets = self._transport.send({self.peers[n].node: packet for n, packet in packets.items()},
-                                       self._patience.round_s + TTL_MARGIN_S)
+        tickets = self._transport.send({self.peers[n].node: packet for n, packet in packets.items()}, ttl_s)
         for node, ticket in tickets.items():
             self.peers[clients[node]].tickets[ticket] = round_number
         for n in set(packets) - {clients[node] for node in tickets}:
             self._news.tell(n, "could not be sent to")
 
-    def _answers(self) -> list[tuple[int, Answer]]:
-        """Answers to rounds' messages, by client."""
-        owners = {ticket: n for n, peer in self.peers.items() for ticket in peer.tickets}
-        return [(owners[answer.ticket], answer) for answer in self._transport.collect(list(owners))]
+    def _answers(self, updates: CollectedUpdates | None = None) -> Iterator[tuple[int, Answer]]:
+        """Answers to rounds' messages, by client, few of them in memory at a time.
+
+        While too many ``updates`` wait for one of a client before them, that client's answer alone is fetched: the
+        others' stay where they are.
+        """
+        owners = {ticket: n for n in sorted(self.peers) for ticket in self.peers[n].tickets}
+        tickets = list(owners)
+        while tickets:
+            if updates is not None and updates.full:
+                tickets = [ticket for ticket in tickets if owners[ticket] == updates.next]
+            few, tickets = tickets[:FETCHED_AT_ONCE], tickets[FETCHED_AT_ONCE:]
+            for answer in self._transport.collect(few):
+                client = owners.get(answer.ticket)
+                if client is not None and answer.ticket in self.peers[client].tickets:
+                    yield client, answer
+
+    def _read_late(self, client: int, answer: Answer) -> None:
+        """An answer that comes while the server waits for others: whoever sent it is there, whatever it says."""
+        self.peers[client].tickets.pop(answer.ticket)
+        if not answer.error:
+            self.peers[client].silent, self.peers[client].synced = False, -1
 
     def _read(self, model: GlobalModel, client: int, answer: Answer) -> AcceptedUpdate | str | None:
         """An update; ``again`` (it needs the state), ``lost`` or ``refused``; None where it is of no use."""
@@ -182,7 +335,7 @@ class NodeClients:
             peer.silent, peer.synced = True, -1
             return "lost"
         try:
-            packet = Packet.from_bytes(answer.data, self._messages.most_bytes)
+            packet = Packet.from_bytes(answer.data, self._messages.most_bytes, ANSWER_FIELDS_BYTES)
             status = packet.text("status")
             peer.silent = False
             if not current:
@@ -198,31 +351,34 @@ class NodeClients:
                 peer.synced = round_number
                 return None
             if status != "done":
-                raise PacketError(str(packet.fields.get("reason", status))[:200])
+                raise PacketError(one_line(packet.fields.get("reason", status)))
             update = self._messages.accept(model, client, packet)
         except FedgapError as error:
             self._news.tell(client, f"answer refused: {error}")
             peer.synced = -1  # whatever it holds now, it is sent the state next
             return "refused"
-        peer.synced, peer.indices = round_number, update.indices
+        peer.synced, peer.indices = round_number, update.facts.indices
         return update
 
     def _ping(self, online: set[int]) -> None:
         """Ask silent nodes whether they are there again; one that answers takes part from the next round on."""
         pings = {peer.ping: n for n, peer in self.peers.items() if peer.ping}
         for answer in self._transport.collect(list(pings)):
+            if answer.ticket not in pings:
+                continue
             peer = self.peers[pings[answer.ticket]]
             peer.ping = ""
             with contextlib.suppress(FedgapError):
                 if not answer.error and Packet.from_bytes(answer.data, MARGIN_BYTES).text("status") == "here":
                     peer.silent, peer.synced = False, -1
                     self._news.tell(pings[answer.ticket], "is back")
-        silent = {peer.node: n for n, peer in self.peers.items() if peer.silent and not peer.ping
-                  and peer.node in online}
-        tickets = self._transport.send({node: Packet({"kind": "hello"}) for node in silent},
-                                       10 * self._patience.round_s)
+        now, ttl_s = time.monotonic(), self._patience.round_s
+        silent = {peer.node: n for n, peer in self.peers.items() if peer.silent and peer.node in online
+                  and not (peer.ping and now < peer.ping_until)}
+        tickets = self._transport.send({node: Packet({"kind": "hello"}) for node in silent}, ttl_s)
         for node, ticket in tickets.items():
-            self.peers[silent[node]].ping = ticket
+            peer = self.peers[silent[node]]
+            peer.ping, peer.ping_until = ticket, now + ttl_s
 
 
 def _payload(packet: Packet) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,10 @@ _MAGIC = b"FGP1"
 _HEAD = struct.Struct("<4sI")
 MOST_FIELDS_BYTES = 2**20
 """The JSON part's limit."""
+MOST_BLOBS = 16
+"""No message has so many byte strings."""
+LARGEST_WHOLE = 2**63
+"""Whole numbers in a packet lie between this and its negative."""
 
 
 class PacketError(FedgapError):
@@ -39,8 +44,8 @@ class Packet:
         return b"".join([_HEAD.pack(_MAGIC, len(head)), head, *self.blobs.values()])
 
     @staticmethod
-    def from_bytes(data: bytes, limit: int) -> Packet:
-        """The packet in ``data``, which may have ``limit`` bytes at most."""
+    def from_bytes(data: bytes, limit: int, fields_limit: int = MOST_FIELDS_BYTES) -> Packet:
+        """The packet in ``data``, which may have ``limit`` bytes at most, its fields ``fields_limit``."""
         if len(data) > limit:
             raise PacketError(f"the packet has {len(data)} bytes; at most {limit} are accepted")
         if len(data) < _HEAD.size:
@@ -48,19 +53,23 @@ class Packet:
         magic, length = _HEAD.unpack_from(data)
         if magic != _MAGIC:
             raise PacketError("this is not a packet of this version")
-        if length > MOST_FIELDS_BYTES or _HEAD.size + length > len(data):
+        if length > fields_limit or _HEAD.size + length > len(data):
             raise PacketError("the packet's fields break off or are too long")
         try:
-            head = json.loads(data[_HEAD.size:_HEAD.size + length])
-            fields, lengths = head["fields"], [(str(name), int(size)) for name, size in head["blobs"]]
+            head = json.loads(data[_HEAD.size:_HEAD.size + length], parse_constant=_no_number)
+            fields, lengths = head["fields"], [(name, size) for name, size in head["blobs"]]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise PacketError("the packet's fields cannot be read") from None
         if not isinstance(fields, dict):
             raise PacketError("the packet's fields are not a mapping")
+        if len(lengths) > MOST_BLOBS:
+            raise PacketError(f"the packet has {len(lengths)} byte strings; at most {MOST_BLOBS} are accepted")
         blobs, at = {}, _HEAD.size + length
         for name, size in lengths:
-            if size < 0 or at + size > len(data):
-                raise PacketError(f"the packet's {name} breaks off")
+            if not isinstance(name, str) or type(size) is not int:
+                raise PacketError("the packet's byte strings need a name and a whole number of bytes each")
+            if size < 0 or size > len(data) - at:
+                raise PacketError(f"the packet's {one_line(name, 40)} breaks off")
             blobs[name], at = data[at:at + size], at + size
         if at != len(data):
             raise PacketError(f"the packet is {len(data) - at} bytes too long")
@@ -69,22 +78,23 @@ class Packet:
     def whole(self, key: str) -> int:
         """A whole number, checked."""
         value = self.fields.get(key)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise PacketError(f"{key}: must be a whole number")
+        if type(value) is not int or not -LARGEST_WHOLE < value < LARGEST_WHOLE:
+            raise PacketError(f"{key}: must be a whole number of at most 63 bits")
         return value
 
-    def number(self, key: str) -> float:
-        """A finite number, checked."""
+    def number(self, key: str, largest: float = sys.float_info.max) -> float:
+        """A finite number of at most this size, checked."""
         value = self.fields.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < float("inf"):
-            raise PacketError(f"{key}: must be a finite number")
+        # A whole number of 400 digits is compared exactly, and is never made a float.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not -largest <= value <= largest:
+            raise PacketError(f"{key}: must be a finite number, at most {largest:.3g}")
         return float(value)
 
     def text(self, key: str, longest: int = 1000) -> str:
-        """A text, checked."""
+        """A text without control characters, checked."""
         value = self.fields.get(key)
-        if not isinstance(value, str) or len(value) > longest:
-            raise PacketError(f"{key}: must be a text of at most {longest} letters")
+        if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+            raise PacketError(f"{key}: must be a text of at most {longest} printable letters")
         return value
 
     def blob(self, name: str) -> bytes:
@@ -92,3 +102,13 @@ class Packet:
         if name not in self.blobs:
             raise PacketError(f"{name}: is missing")
         return self.blobs[name]
+
+
+def one_line(said: object, longest: int = 200) -> str:
+    """What a node said, fit for a terminal and a log: one line, and nothing that a terminal would obey."""
+    text = said[:longest] if isinstance(said, str) else str(said)[:longest]
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is not JSON")

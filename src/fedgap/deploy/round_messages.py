@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from fedgap.deploy.collected_updates import AcceptedUpdate, CollectedUpdates, UpdateFacts
 from fedgap.deploy.node import floats_from_bytes, floats_to_bytes
 from fedgap.deploy.packet import Packet, PacketError
-from fedgap.learning.aggregators import aggregate, load_aggregator, mean, weighted_mean
-from fedgap.learning.codec import HEADER_BYTES, Upload, decode, encode
-from fedgap.learning.contract import mean_buffers
+from fedgap.learning.aggregators import load_aggregator
+from fedgap.learning.codec import HEADER_BYTES, decode, encode
 from fedgap.learning.global_model import GlobalModel
 from fedgap.learning.masks import digest
 from fedgap.learning.models.layout import Layout
@@ -26,19 +25,9 @@ from fedgap.upload_size import upload_bytes
 
 MARGIN_BYTES = 4096
 """What a packet may have beyond its payload: fields, names, lengths."""
-
-
-@dataclass(frozen=True)
-class AcceptedUpdate:
-    """A node's update that passed every check: masked gradient and mask (M,), buffers after the step (B,), loss, the
-    node's own seconds, bytes of its payload, and whether indices had to come along."""
-
-    upload: Upload
-    buffers: Tensor
-    loss: float
-    seconds: float
-    bytes: int
-    indices: bool
+MOST_LOSS = 1e30
+"""A larger loss is not a loss; the mean of many of this size is still a number."""
+MOST_SECONDS = 1e9
 
 
 def most_answer_bytes(layout: Layout) -> int:
@@ -51,10 +40,11 @@ class RoundMessages:
 
     def __init__(self, job: Job, layout: Layout, structure: Structure, *, run: str, plan: str) -> None:
         self.job, self.run, self.plan, self._layout, self._structure = job, run, plan, layout, structure
-        self._aggregator = load_aggregator(job.aggregator)
+        self.aggregator = load_aggregator(job.aggregator)
         self._last: bytes | None = None  # the last round's direction, for nodes that are up to date
         self._last_indices: bytes | None = None  # the same with indices, for nodes whose floats differ
         self._known = layout.size
+        self._bias = _last_bias(layout, int(job.extra["classes"]))
         self.most_bytes = most_answer_bytes(layout)
         """No answer of a round may be longer."""
 
@@ -83,7 +73,7 @@ class RoundMessages:
                               "classes": job.extra["classes"]}
             blobs["state"] = bytes(save_tensors({name: tensor.detach().cpu().float().flatten() for name, tensor
                                                  in model.state(0).items() if name != "ranks" and tensor.numel()}))
-        elif self._last is not None:
+        else:
             fields["known"] = self._known
             last = self._last_indices if indices else self._last
             assert last is not None
@@ -102,48 +92,51 @@ class RoundMessages:
         """A client's answer, checked in every field; :class:`~fedgap.errors.FedgapError` says what is wrong with it."""
         if answer.whole("round") != model.round:
             raise PacketError(f"the answer is of round {answer.whole('round')}; this is round {model.round}")
+        loss, seconds = answer.number("loss", MOST_LOSS), answer.number("seconds", MOST_SECONDS)
+        if loss < 0.0 or seconds < 0.0:
+            raise PacketError("loss, seconds: must not be negative")
         data, layout = answer.blob("upload"), self._layout
         upload = decode(data, size=layout.size, round=model.round, plan=self.plan, mask=self.mask(model, client),
                         bits=self.job.upload_bits)
         kept = self._structure.keep_count(self.ratio(model, client))
         if int(upload.mask.sum()) != kept:
             raise PacketError(f"{int(upload.mask.sum())} weights are kept; the plan says {kept}")
-        buffers = torch.zeros(0)
+        buffers, kept_buffers = torch.zeros(0), None
         if layout.buffer_size:
-            buffers = self._whole_buffers(answer.blob("buffers"), upload.mask)
+            kept_buffers = self._kept_buffers(upload.mask)
+            buffers = self._whole_buffers(answer.blob("buffers"), kept_buffers)
         nested = len(data) == upload_bytes(kept, self.job.upload_bits)
-        return AcceptedUpdate(upload, buffers, answer.number("loss"), answer.number("seconds"),
-                              sum(map(len, answer.blobs.values())), not nested)
+        bias = None
+        if self._bias is not None:
+            bias = torch.where(upload.mask[self._bias], upload.gradient[self._bias], torch.nan)
+        norm = float(torch.linalg.vector_norm(upload.gradient, dtype=torch.float64))
+        facts = UpdateFacts(loss, seconds, sum(map(len, answer.blobs.values())), not nested, norm, bias)
+        return AcceptedUpdate(facts, upload, buffers, kept_buffers)
 
-    def _whole_buffers(self, data: bytes, mask: Tensor) -> Tensor:
+    def _kept_buffers(self, mask: Tensor) -> Tensor | None:
+        """Which buffers (B,) a client with this mask has; None where all clients have all of them."""
+        return self._structure.buffer_mask(mask) if isinstance(self._structure, Channels) else None
+
+    def _whole_buffers(self, data: bytes, kept: Tensor | None) -> Tensor:
         """A client's buffers (B,), 0 for those of channels that it removed."""
-        if not isinstance(self._structure, Channels):
+        if kept is None:
             return floats_from_bytes(data, self._layout.buffer_size)
-        own = self._structure.buffer_mask(mask)
-        return torch.zeros(self._layout.buffer_size).masked_scatter(own, floats_from_bytes(data, int(own.sum())))
+        return torch.zeros(self._layout.buffer_size).masked_scatter(kept, floats_from_bytes(data, int(kept.sum())))
 
-    def aggregate(self, model: GlobalModel, arrived: Mapping[int, AcceptedUpdate]) -> Update | None:
-        """The round's update of what arrived, which the next requests carry; None where nothing did."""
-        if not arrived:
-            self._last = self._last_indices = None
-            return None
-        accepted = [arrived[client] for client in sorted(arrived)]  # the order of arrival must not change a float
-        masks = torch.stack([update.upload.mask for update in accepted])
-        updates, job = torch.stack([update.upload.gradient for update in accepted]), self.job
-        if self._aggregator is mean and (job.weighting == "samples" or job.upload_bits < 32):  # as in the simulator
-            samples = job.sizes[sorted(arrived)] if job.weighting == "samples" else np.ones(len(accepted))
-            direction = weighted_mean(updates, torch.from_numpy(samples).to(updates))
-        else:
-            direction = aggregate(self._aggregator, updates, masks)
-        direction, known, buffers = direction.to(model.weights), masks.any(0), model.buffers
-        if self._layout.buffer_size:
-            counted = self._structure.buffer_mask(masks) if isinstance(self._structure, Channels) else None
-            statistics = mean_buffers(torch.stack([update.buffers for update in accepted]), counted,
-                                      model.buffers[0].cpu().float())
-            buffers = statistics.to(model.buffers)[None]
+    def collect(self, model: GlobalModel, selected: Sequence[int]) -> CollectedUpdates:
+        """Where the current round's updates of the selected clients are added up."""
+        return CollectedUpdates(self.job, self.aggregator, model, selected)
+
+    def carry(self, model: GlobalModel, update: Update) -> None:
+        """Let the next round's requests carry the update of the current round."""
+        direction, known = update.direction[0].cpu(), update.known[0].cpu()
         self._known = int(known.sum())
         # A node whose floats differ keeps weights that the others cannot know from their own ranking.
         nested = bool(torch.equal(known, (model.ranks[0] < self._known).cpu()))
         self._last_indices = encode(direction, known, round=model.round, plan=self.plan, nested=False)
         self._last = encode(direction, known, round=model.round, plan=self.plan) if nested else self._last_indices
-        return Update(direction[None], known.to(model.weights.device)[None], buffers, (0,))
+
+
+def _last_bias(layout: Layout, classes: int) -> slice | None:
+    """Where the last layer's bias lies among the weights: the last parameter, if it has one entry per class."""
+    return slice(layout.size - classes, layout.size) if layout.shapes[-1] == (classes,) else None

@@ -18,11 +18,11 @@ from flwr.serverapp import Grid, ServerApp
 from fedgap.config import Experiment
 from fedgap.deploy.child_processes import PRIVATE
 from fedgap.deploy.flower_patches import pull_for
-from fedgap.deploy.flower_processes import LOCK
+from fedgap.deploy.flower_processes import FAILED, LOCK
 from fedgap.deploy.keys import node_id, read_public_keys
-from fedgap.deploy.packet import PACKET, RECORD, Packet
+from fedgap.deploy.packet import PACKET, RECORD, Packet, one_line
 from fedgap.deploy.session import Session
-from fedgap.deploy.transport import Answer, Patience
+from fedgap.deploy.transport import Answer, Patience, Quorum
 from fedgap.errors import FedgapError, InputError
 from fedgap.files import disk_error, write_json
 from fedgap.running.events import Event
@@ -65,20 +65,30 @@ class GridTransport:
         return {node: ticket for node, ticket in zip(nodes, ids, strict=False) if ticket}
 
     def collect(self, tickets: Iterable[str]) -> list[Answer]:
-        """Replies, mapped by the message they reply to: an error reply carries the SuperLink's own node id."""
+        """Replies, mapped by the message they reply to: an error reply carries the SuperLink's own node id.
+
+        Where Flower cannot read one of them, each is pulled alone, so that it costs its sender only.
+        """
         wanted = list(tickets)
         if not wanted:
             return []
-        answers = []
-        for message in self.grid.pull_messages(wanted):
-            ticket = message.metadata.reply_to_message_id
-            if message.has_error():
-                answers.append(Answer(ticket, error=_reason(message.error)))
-                continue
-            record = message.content.config_records.get(RECORD)
-            data = None if record is None else record.get(PACKET)
-            answers.append(Answer(ticket, data if isinstance(data, bytes) else b""))
-        return answers
+        try:
+            return [_answer(message) for message in self.grid.pull_messages(wanted)]
+        except Exception as error:  # whatever the bytes of a hostile node lead to in Flower
+            if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
+                raise  # the SuperLink cannot be reached, which no node is to blame for
+            if len(wanted) > 1:
+                return [answer for ticket in wanted for answer in self.collect([ticket])]
+            return [Answer(wanted[0], error=one_line(f"cannot be read by Flower: {type(error).__name__}: {error}"))]
+
+
+def _answer(message: Message) -> Answer:
+    ticket = message.metadata.reply_to_message_id
+    if message.has_error():
+        return Answer(ticket, error=_reason(message.error))
+    record = message.content.config_records.get(RECORD)
+    data = None if record is None else record.get(PACKET)
+    return Answer(ticket, data if isinstance(data, bytes) else b"")
 
 
 def _reason(error: Error) -> str:
@@ -111,7 +121,7 @@ def main(grid: Grid, context: Context) -> None:
     settings = context.run_config
     folder = Path(str(settings["folder"]))
     folder.mkdir(parents=True, exist_ok=True)
-    failed = folder / "failed.json"
+    failed = folder / FAILED
     failed.unlink(missing_ok=True)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)  # held as long as this process lives
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -124,11 +134,12 @@ def main(grid: Grid, context: Context) -> None:
 
     try:
         experiment = Experiment.load(str(settings["experiment"]))
-        patience = Patience(float(settings["round-timeout"]), float(settings["enrol-timeout"]))
+        patience = Patience(float(settings["round-timeout"]), float(settings["enrol-timeout"]),
+                            quorum=Quorum.parse(str(settings["min-clients"])))
         keys = str(settings.get("keys", ""))
         names = {node_id(pem): name for name, pem in read_public_keys(Path(keys)).items()} if keys else None
         Session(folder, experiment, GridTransport(grid), nodes=int(settings["nodes"]), patience=patience, names=names,
-                on_event=report).run()
+                on_event=report, on_wait=lambda what: LOG.warning("%s", what)).run()
     except FedgapError as error:
         write_json(failed, {"error": str(error), "exit_code": error.exit_code})
         raise

@@ -12,13 +12,14 @@ from importlib import metadata
 from pathlib import Path
 
 from fedgap.config import Experiment
-from fedgap.deploy.enrol import PROFILE_BYTES, Profile, plan_for
+from fedgap.deploy.enrol import PROFILE_BYTES, Profile, check_profile, plan_for, unaffordable
+from fedgap.deploy.label_claims import LabelClaims
 from fedgap.deploy.node_clients import NodeClients
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.round_messages import RoundMessages
-from fedgap.deploy.transport import News, Patience, Transport
-from fedgap.errors import FedgapError, InputError
-from fedgap.files import remove_torn
+from fedgap.deploy.transport import WAITING, News, Patience, Transport
+from fedgap.errors import FedgapError, InputError, RunFailedError
+from fedgap.files import remove_torn, write_json
 from fedgap.learning.data import Dataset, load
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
@@ -30,6 +31,7 @@ from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.prepare import data_arguments
 from fedgap.running.run import Run, finish, write_versions
+from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.train_and_resume import write_run
 
 
@@ -39,10 +41,14 @@ class Session:
     def __init__(self, folder: Path, experiment: Experiment, transport: Transport, *, nodes: int,
                  patience: Patience | None = None, dataset: Dataset | None = None,
                  names: Mapping[int, str] | None = None,
-                 on_event: Callable[[Job, Event], None] | None = None) -> None:
-        """``names``: the name that belongs to each node's key; without it (in a simulation) nodes choose theirs."""
+                 on_event: Callable[[Job, Event], None] | None = None,
+                 on_wait: Callable[[str], None] | None = None) -> None:
+        """``names``: the name that belongs to each node's key; without it (in a simulation) nodes choose theirs.
+
+        ``on_event`` is told of every round that counts, ``on_wait`` once each time that too few nodes are there.
+        """
         self.folder, self.experiment, self.transport, self.nodes = folder, experiment, transport, nodes
-        self.patience, self._on_event = patience or Patience(), on_event
+        self.patience, self._on_event, self._on_wait = patience or Patience(), on_event, on_wait
         self._names_of_keys = names
         self.dataset = dataset or load(**data_arguments(experiment))
         self.profiles: dict[int, Profile] = {}
@@ -57,33 +63,105 @@ class Session:
         run, checkpoints = Run(self.folder), Checkpoints(self.folder / "checkpoint")
         if has_run(self.folder) and run.finished:
             return run
+        (self.folder / WAITING).unlink(missing_ok=True)
         self._enrol_all(list(Job.load(self.folder / "job").names) if has_run(self.folder) else None)
         began = time.monotonic()
         if not has_run(self.folder):
-            order = sorted(self.profiles, key=lambda node: (self.profiles[node].order, self.profiles[node].name))
-            write_run(plan_for(self.experiment, [self.profiles[node] for node in order], self.dataset), self.folder)
+            self._plan()
         job, state = run.job, checkpoints.load()
         remove_torn(self.folder)
         run_id = state[1]["run"] if state else secrets.token_hex(8)
-        rounds = self._rounds(job, run.plan, run_id)
+        clients, rounds = self._rounds(job, run.plan, run_id)
         if state is not None:
             rounds.load([state])
             self._news.tell(None, f"the server resumed from its checkpoint after {rounds.round} rounds")
+        self._apply_recovery(clients, rounds, run_id)
+        account = rounds.accounts[0]
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
         write_versions([self.folder], rounds)
-        while not rounds.accounts[0].stopped(rounds.round):
-            rounds.step()
-            ((event,),) = rounds.drain()
-            log.write([event])
+
+        def save() -> None:
             tensors, numbers = rounds.state(0)
             checkpoints.save(rounds.round, tensors, {**numbers, "log": log.sync(), "run": run_id})
+
+        def take_back(event: Event) -> None:
+            self._take_back(clients, account, event)
+            self._apply_recovery(clients, rounds, run_id)
+
+        rounds.on_not_finite = take_back
+        while not account.stopped(rounds.round):
+            if not rounds.step():
+                save()  # what nodes spent stays charged if the server is killed now
+                if not account.stopped(rounds.round):
+                    clients.wait_for_quorum(account, rounds.round, self._waits)
+                    (self.folder / WAITING).unlink(missing_ok=True)
+                continue
+            ((event,),) = rounds.drain()
+            log.write([event])
+            save()
             if self._on_event is not None:
                 self._on_event(job, event)
+            if event.get("test_loss", 0.0) is None:
+                raise RunFailedError(f"round {event['round']}: the test loss is not finite; try a smaller rate, or a "
+                                     "robust learning.aggregator")
         log.close()
+        self._check_end(account, rounds.round)
         finish(run, rounds, 0, time.monotonic() - began)
         return run
 
-    def _rounds(self, job: Job, plan: Plan, run_id: str) -> Rounds:
+    def _plan(self) -> None:
+        """Plan for the enrolled nodes and write the run's folder up to its job."""
+        order = sorted(self.profiles, key=lambda node: (self.profiles[node].order, self.profiles[node].name))
+        costly = unaffordable(self.experiment, [self.profiles[node] for node in order], self.dataset)
+        for node in [order[position] for position in costly]:
+            self._refuse(node, "the broadcast to it alone would take more than the energy budget")
+            order.remove(node)
+            del self.profiles[node]
+        profiles = [self.profiles[node] for node in order]
+        ready = plan_for(self.experiment, profiles, self.dataset)
+        write_run(ready, self.folder)
+        for profile, counted in zip(profiles, ready.job.label_counts.sum(axis=1), strict=True):
+            if (claimed := sum(profile.label_counts)) > counted:
+                self._news.tell(None, f"{profile.name} claims {claimed} samples, far more than the others; the plan "
+                                      f"counts {counted}")
+
+    def _waits(self, what: str) -> None:
+        write_json(self.folder / WAITING, {"what": what})
+        if self._on_wait is not None:
+            self._on_wait(what)
+
+    def _take_back(self, clients: NodeClients, account: RunAccounts, event: Event) -> None:
+        """Decide what to change after a round that would have made the model infinite; the second time ends the run."""
+        number, names = event["round"], account.job.names
+        reason = f"after round {number} the model or its loss would not have been finite"
+        if account.recovery:
+            raise RunFailedError(f"{reason}, and it was taken back before ({account.recovery['reason']}); try a "
+                                 "smaller scenario.learning.rate, or a robust learning.aggregator")
+        self._news.items = event.get("news", [])
+        if clients.suspects:
+            account.recovery["left_out"] = clients.suspects
+            changed = f"left out: {', '.join(names[n] for n in clients.suspects)}, whose update was far too long"
+        else:
+            changed = account.halve_rate()
+        account.take_back([event], reason, changed)
+        self._news.tell(None, f"{reason}; the round is tried again; {changed}")
+
+    def _apply_recovery(self, clients: NodeClients, rounds: Rounds, run_id: str) -> None:
+        """Continue with what a take-back changed: no answer of before may count any more."""
+        account = rounds.accounts[0]
+        if account.recovery:
+            clients.left_out = set(account.recovery.get("left_out", []))
+            rounds.model.set_rates([account.job.learner])
+            clients.begin_again(f"{self._plan_hash} {run_id} taken back", account.job)
+
+    def _check_end(self, account: RunAccounts, done: int) -> None:
+        """Raise an error if the run's end is not a success."""
+        if account.progress.diverged:
+            raise RunFailedError(account.progress.ended)
+        if done == 0:
+            raise RunFailedError(f"no round was done: {account.stopped(0)}; see rounds.jsonl and the log")
+
+    def _rounds(self, job: Job, plan: Plan, run_id: str) -> tuple[NodeClients, Rounds]:
         """The simulator's loop, with the nodes as its clients."""
         if job.precision == "float64":
             raise InputError("engine.precision: uploads carry float32; use float32 to deploy")
@@ -92,54 +170,79 @@ class Session:
             raise InputError("model.weights: nodes receive the trained weights only, and this model has frozen ones")
         layout = Layout.of(module)
         structure = structure_of(job.structure, module, self.dataset.shape)
-        messages = RoundMessages(job, layout, structure, run=run_id, plan=f"{plan.scenario_hash} {run_id}")
+        self._plan_hash = plan.scenario_hash
+        messages = RoundMessages(job, layout, structure, run=run_id, plan=f"{self._plan_hash} {run_id}")
         self._names = {name: n for n, name in enumerate(job.names)}
         self._clients = NodeClients(self.transport, self.patience, plan, messages, self._news, self._greet)
         for node in self.profiles:
             self._admit(node)
-        return Rounds([job], self.dataset, self._clients)
+        rounds = Rounds([job], self.dataset, self._clients)
+        noise = {self._names[p.name]: 2**0.5 / p.epsilon for p in self.profiles.values()
+                 if p.epsilon is not None and p.name in self._names}
+        self._clients.claims = LabelClaims(job, self.dataset, rounds.engine.logits, noise)
+        return self._clients, rounds
 
     # --- enrolment --------------------------------------------------------------------------------------------------
 
     def _enrol_all(self, known: list[str] | None) -> None:
-        """Wait for as many nodes as asked for; a resumed run waits for those it had, and continues without the lost."""
+        """Wait for as many nodes as asked for; a resumed run waits for those it had, and continues without the lost.
+
+        A node whose profile was refused is not waited for.
+        """
         wanted = self.nodes if known is None else len(known)
         deadline = time.monotonic() + self.patience.enrol_s
-        while len(self.profiles) < wanted and time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._all_answered(wanted):
             self._greet()
             time.sleep(self.patience.poll_s)
-        if len(self.profiles) < (wanted if known is None else 1):
+        if not self.profiles or (known is None and len(self.profiles) + len(self._refused) < wanted):
             reasons = "; ".join(sorted({item["what"] for item in self._news.items})) or "nothing else was heard"
             raise InputError(f"nodes: {len(self.profiles)} of {wanted} enrolled within {self.patience.enrol_s:g} s "
                              f"({reasons})")
 
+    def _all_answered(self, wanted: int) -> bool:
+        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled."""
+        enrolled = len(self.profiles)
+        return enrolled >= wanted or (enrolled > 0 and enrolled + len(self._refused) >= wanted and not self._asked)
+
     def _greet(self) -> None:
         """Ask new nodes for their profiles, and read those that came."""
-        new = self.transport.online() - set(self.profiles) - set(self._asked.values()) - self._refused
+        online = self.transport.online()
+        self._refused &= online  # one that was mended and comes back is asked again
+        new = online - set(self.profiles) - set(self._asked.values()) - self._refused
         tickets = self.transport.send({node: Packet({"kind": "enrol"}) for node in new}, self.patience.round_s)
         self._asked |= {ticket: node for node, ticket in tickets.items()}
         for answer in self.transport.collect(list(self._asked)):
-            node = self._asked.pop(answer.ticket)
+            if (node := self._asked.pop(answer.ticket, None)) is None:
+                continue
+            if answer.error:
+                self._news.tell(None, f"node {node} did not enrol: {answer.error}")
+                continue
             try:
-                if answer.error:
-                    raise PacketError(answer.error)
                 packet = Packet.from_bytes(answer.data, PROFILE_BYTES)
                 profile = Profile.read(packet)
                 self._check_identity(node, profile.name, packet.fields.get("fedgap"))
+                self._enrol(node, profile)
             except FedgapError as error:
-                self._news.tell(None, f"node {node} did not enrol: {error}")
-                if not answer.error:
-                    self._refused.add(node)
-                continue
-            taken = [other for other, p in self.profiles.items() if p.name == profile.name and other != node]
-            if taken and taken[0] in self.transport.online():
-                self._news.tell(None, f"node {node} was refused: {profile.name!r} is enrolled already")
-                self._refused.add(node)
-                continue
-            for other in taken:
-                del self.profiles[other]
-            self.profiles[node] = profile
-            self._admit(node)
+                self._refuse(node, str(error))
+
+    def _enrol(self, node: int, profile: Profile) -> None:
+        """Let a node take part; :class:`~fedgap.errors.FedgapError` where its profile or its name will not do."""
+        try:
+            check_profile(self.experiment, profile, self.dataset)
+        except FedgapError as error:
+            raise PacketError(f"{profile.name!r}: {error}") from None
+        taken = [other for other, p in self.profiles.items() if p.name == profile.name and other != node]
+        if taken and taken[0] in self.transport.online():
+            raise PacketError(f"{profile.name!r} is enrolled already")
+        for other in taken:
+            del self.profiles[other]
+        self.profiles[node] = profile
+        self._admit(node)
+
+    def _refuse(self, node: int, reason: str) -> None:
+        name = f" ({self.profiles[node].name!r})" if node in self.profiles else ""
+        self._news.tell(None, f"node {node}{name} was refused: {reason}")
+        self._refused.add(node)
 
     def _check_identity(self, node: int, name: str, version: object) -> None:
         """Refuse a node that has another version, or takes a name that does not belong to its key."""
@@ -159,5 +262,4 @@ class Session:
         if name in self._names:
             self._clients.admit(self._names[name], node)
         else:
-            self._news.tell(None, f"node {node} ({name!r}) is in no plan of this run")
-            self._refused.add(node)
+            self._refuse(node, "it is in no plan of this run")

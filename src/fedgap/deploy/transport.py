@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fedgap.deploy.packet import Packet
+from fedgap.errors import InputError
+
+WAITING = "waiting.json"
+"""In the run's folder while too few nodes are there: what the server waits for."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,38 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True)
+class Quorum:
+    """How many of a round's selected clients must deliver a gradient, or the round is tried again."""
+
+    least: int = 1
+    share: float = 0.0
+    """Of the round's selected clients; 0 to ask for no share."""
+
+    @staticmethod
+    def parse(text: str) -> Quorum:
+        """What a person wrote: a whole number such as ``2``, or a share such as ``0.5``; ``1.0`` is everybody."""
+        try:
+            if text.strip().isdigit():
+                if int(text) >= 1:
+                    return Quorum(least=int(text))
+            elif 0.0 < float(text) <= 1.0:
+                return Quorum(share=float(text))
+        except ValueError:
+            pass
+        raise InputError("--min-clients: must be a whole number of at least 1, or a share of a round's clients such as "
+                         f"0.5 (1.0 is all of them); got {text[:40]!r}")
+
+    def __str__(self) -> str:
+        return str(self.share) if self.share else str(self.least)
+
+    def needed(self, selected: int) -> int:
+        """Gradients that a round with so many selected clients needs: at least one, and never more than there are."""
+        return max(1, min(selected, max(self.least, math.ceil(self.share * selected - 1e-9))))
+
+
+@dataclass(frozen=True)
 class Patience:
-    """How long the server waits, in seconds."""
+    """How long the server waits, in seconds, and for how many."""
 
     round_s: float = 60.0
     """For the selected nodes' answers in a round."""
@@ -41,6 +76,8 @@ class Patience:
     """For all nodes to enrol."""
     poll_s: float = 0.1
     """Between two looks for answers."""
+    quorum: Quorum = field(default_factory=Quorum)
+    """Without so many gradients a round does not count."""
 
 
 @dataclass
@@ -50,8 +87,10 @@ class News:
     items: list[dict[str, Any]] = field(default_factory=list)
 
     def tell(self, client: int | None, what: str) -> None:
-        """Note something about a client, or about no client in particular."""
-        self.items.append({"what": what} if client is None else {"client": client, "what": what})
+        """Note something about a client, or about no client in particular; once, however long a pause lasts."""
+        item: dict[str, Any] = {"what": what} if client is None else {"client": client, "what": what}
+        if item not in self.items:
+            self.items.append(item)
 
     def take(self) -> list[dict[str, Any]]:
         """What was noted, which is then forgotten here."""

@@ -20,6 +20,10 @@ KEY = "learning.aggregator"
 """The experiment's key, for error messages."""
 
 
+class NotFiniteError(InputError):
+    """An aggregator gave infinity or NaN."""
+
+
 class Aggregator(Protocol):
     """What a round's k clients delivered, turned into one direction."""
 
@@ -68,5 +72,5 @@ def aggregate(aggregator: Aggregator, updates: Tensor, kept: Tensor) -> Tensor:
         raise InputError(f"{KEY}: must give one direction of {updates.shape[1]} numbers; it gives {shape}")
     direction = torch.where(kept.any(0), direction, 0).to(updates.dtype)
     if not bool(direction.isfinite().all()):
-        raise InputError(f"{KEY}: must give finite numbers for finite updates; it gives infinity or NaN")
+        raise NotFiniteError(f"{KEY}: must give finite numbers for finite updates; it gives infinity or NaN")
     return direction

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fedgap.learning.learner import ServerUpdate
+from fedgap.learning.learner import Learner, ServerUpdate
 from fedgap.learning.masks import ranks
 from fedgap.learning.stacked_importance import Importances
 
@@ -59,6 +59,12 @@ class GlobalModel:
     def skip(self) -> None:
         """End the current round without any update: nobody delivered, so the model stays as it is."""
         self.round += 1
+
+    def set_rates(self, learners: Sequence[Learner]) -> None:
+        """Continue with these runs' rates; everything else of their learners is as before."""
+        state = self._update.state
+        self._update = ServerUpdate(learners, self.weights)
+        self._update.state = state
 
     def keep(self, rows: list[int]) -> None:
         """Continue with these runs only."""

@@ -47,6 +47,11 @@ class Partition:
         """D̂_n, samples of each client, (N,)."""
         return np.array([len(own) for own in self.train], dtype=np.int64)
 
+    @property
+    def indices(self) -> Indices:
+        """All clients' training samples, one client after the other."""
+        return np.concatenate(self.train)
+
 
 def partition(train_y: NDArray[np.int64], test_y: NDArray[np.int64], clients: int, classes: int, seed: int, *,
               kind: Kind = "dirichlet", concentration: float = 5.0, sizes: Sizes | None = None, shards: int = 2,

@@ -10,13 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, floor, inf, log, log10
 
+import numpy as np
+
 from fedgap.config import Scenario
 from fedgap.errors import InputError
+from fedgap.planning.diagnosis import feasible
 from fedgap.planning.forecast_search import Draft, best_drafts
 from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.plan import Plan
 from fedgap.planning.problem import Problem
-from fedgap.planning.solve import plan, scheme_of
+from fedgap.planning.schemes import Scheme
+from fedgap.planning.settings import SolverSettings
+from fedgap.planning.solve import planned, scheme_of
 from fedgap.planning.task import Task
 from fedgap.theory.forecast import PlanFeatures
 
@@ -26,13 +31,22 @@ CLOSE, ROUGHLY = 0.003, 0.01
 """The least budget is found to within this share; those of the frontier and of intervals more roughly."""
 _DIGITS = 4
 """Significant digits of the budgets that are answered, rounded up."""
-_RAISE = 1.004
-"""Factor by which a budget is raised where its certified plan misses the target; it doubles with every attempt."""
+_ENOUGH = 0.02
+"""A plan whose error is at most this share below the target's is not worth a smaller budget."""
+_GAP = 0.005
+"""Share of the target's error by which a plan may miss the best one: closing the gap would take most of the time."""
+_RAISE = 0.002
+"""Share by which a budget is raised at least where its plan missed the target; doubled with every attempt."""
+_INFEASIBLE = 0.05
+"""By how much a draft has to be better where its budgets turned out to carry no plan."""
 _INNER = 0.15
 """The next trial lies this share of the bracket away from its ends at least."""
 _STRIDE = 3.0
 """Factor by which a budget is changed until the target is first missed, or reached."""
-_ATTEMPTS = 8
+_ATTEMPTS = 7
+_SATURATED, _COARSE, _WIDE = 0.03, 1.2, 2.0
+"""Of the range of budgets that is interesting: the share of the error that more would still win, how closely its end is
+found, and the least ratio of its ends."""
 _FOR_EVER = 1e12
 """Rounds after which more of them change nothing."""
 
@@ -107,49 +121,100 @@ class BudgetSearch:
             self._drafts[pair] = drafts[0] if drafts else None
         return self._drafts[pair]
 
-    def least(self, budgets: Budgets, first: float, *, confidence: float | None = None,
-              close: float = ROUGHLY) -> float | None:
+    def least(self, budgets: Budgets, first: float, *, confidence: float | None = None, close: float = ROUGHLY,
+              margin: float = 0.0) -> float | None:
         """The least x for which ``budgets(x)`` suffices, to within a share of ``close``; None where none does.
 
-        :param first: where to begin; :param confidence: in place of the target's.
+        :param first: where to begin; :param confidence: in place of the target's;
+        :param margin: by how much, in ln(error), a draft has to be better than the target.
         """
         wanted = self.confidence if confidence is None else confidence
 
         def excess(x: float) -> float:
-            return self.excess(*budgets(x), wanted)
+            return self.excess(*budgets(x), wanted) + margin
 
         if excess(AMPLE * first) > 0.0:
             return None
         return next(high for low, high in _brackets(excess, first) if high / low <= 1.0 + close)
 
-    def answer(self, budgets: Budgets, least: float, *, certified: bool = True) -> TargetPlan | None:
-        """The plan at the least budgets, which are raised where it misses the target.
+    def answer(self, budgets: Budgets, first: float, *, certified: bool = True) -> TargetPlan | None:
+        """The least budgets for which a plan reaches the target, with that plan; None where none do.
 
-        None where even much larger budgets do not carry a plan that reaches it.
+        A plan may be worse than its draft, because its first round has to be unpruned and rounds are whole. By that
+        much drafts are then asked for more.
 
-        :param certified: whether all selections are searched, with a certificate; otherwise the draft's clients take
-            part in all rounds.
+        :param certified: whether the plan at the answer is solved over all selections, with a certificate. Until then,
+            and otherwise, the draft's clients take part in all rounds.
         """
-        raised = 1.0
+        best: TargetPlan | None = None
+        x, margin, missed = first, 0.0, 0.0
         for attempt in range(_ATTEMPTS):
-            energy_j, delay_s = budgets(least * raised)
-            scenario = self.scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
-            answer = plan(scenario, scheme=self._scheme) if certified else self._planned_draft(scenario)
-            if answer is not None and answer.feasible:
-                surely = self.fitted.surely(plan_features(Problem.of(scenario), answer.segments), self.confidence)
-                if surely >= self.accuracy:
-                    return TargetPlan(scenario, answer, surely)
-            raised *= 1.0 + (_RAISE - 1.0) * 2.0**attempt
-        return None
+            least = self.least(budgets, x, close=CLOSE if certified else ROUGHLY, margin=margin)
+            if least is None:
+                break
+            x = max(least, missed * (1.0 + _RAISE * 2.0**attempt))  # whole rounds make the error jump
+            energy_j, delay_s = budgets(x)
+            point = self.plan_within(energy_j, delay_s)
+            short = inf if point is None else log((1.0 - point.surely) / (1.0 - self.accuracy))
+            if short <= 0.0 and (best is None or energy_j * delay_s < best.energy_j * best.delay_s):
+                best = point
+            if -_ENOUGH <= short <= 0.0 or (best is not None and (missed or not certified)):
+                break
+            missed = max(missed, x) if short > 0.0 else missed
+            margin += _INFEASIBLE if point is None else short + 0.25 * _ENOUGH
+        if best is not None and certified:
+            better = self._planned(best.scenario, self._scheme)
+            best = better if better is not None and better.surely >= best.surely else best
+        return best
 
-    def _planned_draft(self, scenario: Scenario) -> Plan | None:
-        """The best plan in which the draft's clients take part in all rounds."""
-        draft = self._draft(scenario.budget.energy_j, scenario.budget.delay_s)
+    def plan_within(self, energy_j: float, delay_s: float) -> TargetPlan | None:
+        """The best plan in which the draft's clients take part in all rounds; None where none fits."""
+        draft = self._draft(energy_j, delay_s)
         if draft is None:
             return None
-        answer = plan(scenario, scheme=replace(self._scheme, selection=lambda _: draft.selected))
-        forecast = None if answer.forecast is None else replace(answer.forecast, least_error=None)
-        return replace(answer, forecast=forecast, status="feasible" if answer.feasible else answer.status)
+        scenario = self.scenario.with_overrides([f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}"])
+        point = self._planned(scenario, replace(self._scheme, selection=lambda _: draft.selected))
+        if point is None:
+            return None
+        forecast = point.plan.forecast
+        assert forecast is not None
+        # Its certificate covers this one selection only.
+        return replace(point, plan=replace(point.plan, status="feasible", forecast=replace(forecast, least_error=None)))
+
+    def _planned(self, scenario: Scenario, scheme: Scheme) -> TargetPlan | None:
+        answer = planned(scenario, scheme, SolverSettings(enough=_GAP * (1.0 - self.accuracy)))
+        if not answer.feasible:
+            return None
+        features = plan_features(Problem.of(scenario), answer.segments)
+        return TargetPlan(scenario, answer, self.fitted.surely(features, self.confidence))
+
+
+def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[float, float]:
+    """Multiples of both budgets: from the least that carry a plan of the scheme to where more hardly helps, around 1.
+
+    More hardly helps where the forecast error is within :data:`_SATURATED` of that with any budgets.
+    """
+    task = Task.of(Problem.of(scenario), scheme_of(scheme))
+
+    def carried(multiple: float, least: Task = task) -> bool:
+        problem = least.problem
+        return feasible(replace(least, problem=replace(
+            problem, energy_j=multiple * problem.energy_j, delay_s=multiple * problem.delay_s)))
+
+    def first(good: Callable[[float], bool], close: float) -> float:
+        def signed(multiple: float) -> float:
+            return -1.0 if good(multiple) else 1.0
+
+        return next(high for low, high in _brackets(signed, 1.0) if high / low <= close)
+
+    most = 1.0
+    search = BudgetSearch(scenario, 0.5, 0.5)
+    ample = search.excess(AMPLE * scenario.budget.energy_j, AMPLE * scenario.budget.delay_s, 0.5)
+    if np.isfinite(ample):
+        most = first(lambda x: search.excess(x * scenario.budget.energy_j, x * scenario.budget.delay_s, 0.5)
+                     <= ample + _SATURATED, _COARSE)
+    least = first(carried, 1.0 + ROUGHLY) if carried(AMPLE) else 1.0
+    return min(least, 1.0), max(most, _WIDE * min(least, 1.0), 1.0)
 
 
 def _brackets(excess: Callable[[float], float], first: float) -> Iterator[tuple[float, float]]:

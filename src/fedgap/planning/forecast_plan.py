@@ -60,7 +60,7 @@ def solve_forecast(
     assert isinstance(task.objective, ForecastTangent)
     for _ in range(_TANGENTS):
         objective = replace(task.objective, slowed=slowed)
-        enough = share * (objective.least_error if best is None else best.error)
+        enough = max(settings.enough, share * (objective.least_error if best is None else best.error))
         solution = exact.solve(replace(task, objective=objective), replace(settings, enough=enough), known)
         if not solution.segments:
             break

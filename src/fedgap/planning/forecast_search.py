@@ -99,8 +99,8 @@ def best_drafts(task: Task) -> list[Draft]:
         alone = _Grid(cheapest_task(task)).alone()
         return [] if alone is None else [alone]
     drafts = sorted((draft for draft in drafts if draft.error <= _CLOSE * best), key=lambda draft: draft.error)
-    most = task.problem.rounds  # a draft's own task has its rounds as the most
-    return sorted((_Grid(draft.task.with_rounds(most)).refined(draft) for draft in drafts[:_REFINED]),
+    most = task.problem.rounds
+    return sorted((_Grid(draft.task, most).refined(draft) for draft in drafts[:_REFINED]),
                   key=lambda draft: draft.error)
 
 
@@ -122,10 +122,10 @@ def _objective(task: Task) -> ForecastTangent:
 
 
 class _Grid:
-    """Drafts of one learner."""
+    """Drafts of one learner, of at most so many rounds (by default the task's)."""
 
-    def __init__(self, task: Task) -> None:
-        self.task, self.problem, self.most = task, task.problem, task.problem.rounds
+    def __init__(self, task: Task, most: int | None = None) -> None:
+        self.task, self.problem, self.most = task, task.problem, most or task.problem.rounds
         kinds = task.kinds
         self.curves, self.dense_first = kinds[-1].curves, len(kinds) > 1
         self.first = task.with_rounds(1).kinds[-1].curves
@@ -225,7 +225,7 @@ class _Grid:
             flips = np.arange(size) if size <= _FLIPPED else random.choice(size, _FLIPPED, replace=False)
             near = draft.selected ^ (np.arange(size) == flips[:, None])
             near = near[near.any(axis=-1)]
-            other = self._best_of(rounds, near)
+            other = self._best_of(rounds, near) if len(near) else None
             if other is None or other.error >= draft.error:
                 break
             draft = other

@@ -11,8 +11,9 @@ from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import PlanFeatures
 
 _WORDS = {"rounds": "the rounds", "local_steps": "the local steps", "few_clients": "the number of clients",
-          "pruning": "the pruning ratio", "divergence": "the labels' divergence", "upload_bits": "the upload bits"}
-"""Features of a plan as people call them."""
+          "pruning": "the pruning ratio", "divergence": "the labels' divergence", "upload_bits": "the upload bits",
+          "learner": "the server's optimiser and the rate's schedule (`mode: practical` has those it was fitted to)"}
+"""Features of a plan, and its learner, as people call them."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class PlanForecast:
     origin: str
     """Where the forecast's weights come from."""
     outside: tuple[str, ...] = ()
-    """The features of the plan, as in :class:`~fedgap.theory.forecast.PlanFeatures`, that its pilot has not seen."""
+    """The features of the plan, as in :class:`~fedgap.theory.forecast.PlanFeatures`, that its pilot has not seen;
+    ``learner`` where the pilot's runs were trained by another."""
     least_error: float | None = None
     """Certified: no plan of so many rounds, local steps and bits has a smaller forecast error. None where unproven."""
 

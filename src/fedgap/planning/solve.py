@@ -30,7 +30,7 @@ from fedgap.theory import Terms
 def plan(
     scenario: Scenario,
     *,
-    scheme: str | Scheme = "proposed",
+    scheme: str | Scheme | None = None,
     objective: str | ObjectiveFactory | None = None,
     selection: str | SelectionRule | None = None,
     solver: str = "exact",
@@ -44,7 +44,8 @@ def plan(
     A baseline that cannot finish R rounds within the budgets is re-planned at the most rounds that they carry: its plan
     then has fewer rounds, status ``infeasible`` and θ = ∞ for the R asked for.
 
-    :param scheme: a registered name, ``package.module:NAME``, or a :class:`Scheme`.
+    :param scheme: a registered name, ``package.module:NAME``, or a :class:`Scheme`; by default ``forecast`` for a
+        scenario that leaves local steps or upload bits to the plan (``auto``), and ``proposed`` for others.
     :param objective: what is minimised in place of the scheme's: a registered name, ``package.module:NAME``, or a
         function from a :class:`~fedgap.planning.problem.Problem` to an :class:`~fedgap.planning.objective.Objective`.
     :param selection: a rule that fixes who takes part in every round: a registered name, ``package.module:NAME``, or a
@@ -56,9 +57,16 @@ def plan(
     :param options: an ``AlternatingOptions``, for ``alternating`` only.
     :param progress: called with (what, iteration, best cost so far, lower bound so far); Ctrl-C keeps the best so far.
     """
-    chosen = scheme_of(scheme, objective, selection)
+    chosen = scheme_of(usual_scheme(scenario) if scheme is None else scheme, objective, selection)
     shorten = chosen is not PAPER_SCHEMES["proposed"] if shorten is None else shorten
-    return _planned(scenario, chosen, SolverSettings(solver, horizon, shorten, options, progress))
+    return planned(scenario, chosen, SolverSettings(solver, horizon, shorten, options, progress))
+
+
+def usual_scheme(scenario: Scenario) -> str:
+    """The scheme of a scenario where nobody chose one: only ``forecast`` decides what is ``auto``."""
+    if not isinstance(scenario, Scenario):
+        return "proposed"  # the problem says what is wrong
+    return "forecast" if "auto" in (scenario.learning.local_steps, scenario.learning.upload_bits) else "proposed"
 
 
 def scheme_of(
@@ -83,7 +91,8 @@ def _name_of(value: Any) -> str:
     return str(value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)).split(":")[-1]
 
 
-def _planned(scenario: Scenario, scheme: Scheme, settings: SolverSettings) -> Plan:
+def planned(scenario: Scenario, scheme: Scheme, settings: SolverSettings) -> Plan:
+    """The plan of a scenario by a scheme; see :func:`plan`."""
     started = time.perf_counter()
     if settings.solver not in SOLVERS:
         raise InputError(f"solver: must be one of {', '.join(SOLVERS)}; got {settings.solver!r}")

@@ -42,8 +42,11 @@ class Delivery:
 class Clients(Protocol):
     """All clients of the runs that train together."""
 
-    def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery:
-        """Round ``model.round``, whose ranking is in ``model.ranks``: book it with every run and compute its update."""
+    def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery | None:
+        """Round ``model.round``, whose ranking is in ``model.ranks``: book it with every run and compute its update.
+
+        None where too few clients delivered for the round to count: it is to be tried again.
+        """
 
     def keep(self, accounts: Sequence[RunAccounts]) -> None:
         """Continue with these runs only."""

@@ -78,6 +78,14 @@ class RoundLog:
         os.fsync(self._file.fileno())
         return self._file.tell()
 
+    def cut(self, rounds: int) -> int:
+        """Keep the first ``rounds`` lines only; returns the byte at which the log then stands."""
+        lines = self._path.read_bytes().splitlines(keepends=True)[:rounds]
+        position = sum(map(len, lines))
+        self._file.truncate(position)
+        self._file.seek(position)
+        return position
+
     def close(self) -> None:
         """Close the file; no more rounds follow."""
         self._file.close()

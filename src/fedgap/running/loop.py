@@ -6,7 +6,7 @@ is the case R = 1. A run's results do not depend on its company (up to floating-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,16 +23,17 @@ from fedgap.learning.metrics import Evaluation
 from fedgap.learning.models import build
 from fedgap.learning.stacked_importance import Importances
 from fedgap.learning.structure import structure_of
-from fedgap.running.clients import Clients, Delivery
+from fedgap.running.clients import Clients, Delivery, Update
 from fedgap.running.events import Event, finite_or_none
 from fedgap.running.forecast_along import expected
 from fedgap.running.job import Job
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.simulated_clients import SimulatedClients
-from fedgap.running.stopping import Progress
 from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
 
+FINITE_SAMPLES = 64
+"""Test samples for which a model must give finite answers."""
 _PENDING = 16  # rounds whose losses stay on an accelerator before they are read
 
 
@@ -69,24 +70,46 @@ class Rounds:
         self.clients = clients or SimulatedClients(self.accounts, self.engine, self.structure, self._train_x,
                                                    self._train_y)
         self._pending: list[Delivery] = []
+        self.on_not_finite: Callable[[Event], None] | None = None
+        """Where it is set, each round of the only run is checked, and one that would make the model infinite or NaN is
+        taken back; this is called with its event."""
 
     @property
     def round(self) -> int:
         """The next round."""
         return self.model.round
 
-    def step(self) -> None:
-        """The next round of every run."""
+    def step(self) -> bool:
+        """The next round of every run. False where it does not count and is to be tried again: too few clients
+        delivered, or :attr:`on_not_finite` took it back."""
         if self.round == 0:
             self._note_first_losses()
         self.model.rank(any(account.prunes(self.round) for account in self.accounts))
         delivery = self.clients.work(self.model, self.accounts)
+        if delivery is None:
+            return False
         if delivery.update is None:
             self.model.skip()
-        else:
+        elif self.on_not_finite is None:
             self.model.advance(*delivery.update)
+        elif not self._advance_if_finite(delivery.update):
+            self.on_not_finite(delivery.events[0])
+            return False
         self._pending.append(delivery)
         self._evaluate(delivery)
+        return True
+
+    def _advance_if_finite(self, update: Update) -> bool:
+        """End a round of the only run, unless the model would not be finite, or its answers for some test samples."""
+        before, number = self.model.state(0), self.round
+        self.model.advance(*update)
+        weights, buffers = self.model.weights[0], self.model.buffers[0]
+        if bool(weights.isfinite().all()) and bool(buffers.isfinite().all()):
+            logits = self.engine.logits(weights, buffers, self._test_x[:FINITE_SAMPLES])
+            if bool(logits.isfinite().all()):
+                return True
+        self.model.load([before], number)
+        return False
 
     # --- what comes out ---------------------------------------------------------------------------------------------
 
@@ -135,6 +158,16 @@ class Rounds:
         accepted = np.split(delivery.accepted.cpu().numpy(), ends[:-1])
         for row, event in zip(due, events, strict=True):
             self.accounts[row].judge(event, all_rejected=len(accepted[row]) > 0 and not accepted[row].any())
+            self._note_good(row)
+
+    def _note_good(self, row: int) -> None:
+        """Remember a run's model and progress, to return to them should the model become infinite."""
+        account = self.accounts[row]
+        unused = account.divergence is None or account.recovery or self.on_not_finite is not None
+        if unused or account.progress.diverged:
+            return
+        tensors = {name: tensor.clone() for name, tensor in self.model.state(row).items()}
+        account.good = tensors, {"round": self.round, "progress": asdict(account.progress)}
 
     def _note_first_losses(self) -> None:
         """The initial models' losses, for the rule that notices divergence."""
@@ -148,6 +181,7 @@ class Rounds:
             return
         for row, first in zip(rows, found, strict=True):
             self.accounts[row].progress.first_loss = finite_or_none(first.loss)
+            self._note_good(row)
 
     def _on_training_samples(self, rows: list[int], weights: Tensor, buffers: Tensor) -> list[Evaluation]:
         """Each of these runs' models on its own sample of the training set."""
@@ -200,15 +234,17 @@ class Rounds:
         """What a checkpoint of one run must hold. Nothing may be pending."""
         assert not self._pending
         account = self.accounts[row]
-        return self.model.state(row), {"round": self.round, "ledger": account.ledger.state(),
-                                       "progress": asdict(account.progress)}
+        return self.model.state(row), {"round": self.round, **account.state()}
 
     def load(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
         """Restore every run's :meth:`state`; all are at the same round."""
         self.model.load([tensors for tensors, _ in states], int(states[0][1]["round"]))
         for account, (_, state) in zip(self.accounts, states, strict=True):
-            account.ledger.load(state["ledger"])
-            account.progress = Progress(**state.get("progress", {}))  # a checkpoint of 0.1 has none
+            account.load(state)
+        for row in range(len(self.accounts)):
+            self._note_good(row)
+        if any(account.recovery for account in self.accounts):
+            self.model.set_rates([account.job.learner for account in self.accounts])
 
 
 def _same_frozen(modules: Sequence[nn.Module]) -> None:

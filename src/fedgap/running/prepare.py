@@ -228,7 +228,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         upload_j_bit=per_bit([cost.upload_energy(fleet, unpruned, p) for p in powers]),
         download_s=download_s, download_s_bit=download_s / fleet.gradient_bits, gradient_bits=fleet.gradient_bits,
         server_power_w=scenario.server.power_w, statement=rows([problem.statement(s.selected) for s in segments]),
-        batch_size=fleet.batch_size.astype(np.int64), indices=np.concatenate(parts.train), sizes=parts.sizes,
+        batch_size=fleet.batch_size.astype(np.int64), indices=parts.indices, sizes=parts.sizes,
         label_counts=parts.label_counts, target_counts=parts.target_counts,
         local_steps=steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,

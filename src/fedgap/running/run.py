@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from fedgap.errors import DivergedError, InputError
+from fedgap.errors import InputError, RunFailedError
 from fedgap.files import hold_folder, remove_torn, write_bytes, write_json
 from fedgap.learning.data import Dataset, load
 from fedgap.report.printable import Printable
@@ -97,9 +97,9 @@ class Run(Printable):
         return result
 
     @property
-    def diverged(self) -> bool:
-        """Whether training ended because it diverged; ``summary["ended"]`` then says what to change."""
-        return bool(self.summary.get("diverged"))  # a summary of 0.1 does not say it
+    def failure(self) -> str:
+        """Why the run ended without a model worth having; "" where it has one."""
+        return str(self.summary["ended"]) if self.summary.get("failed") else ""
 
     @cached_property
     def trained(self) -> TrainedModel:
@@ -203,12 +203,29 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
             state["log"] = logs[i].sync()
             Checkpoints(runs[i].folder / "checkpoint").save(rounds.round, tensors, state)
 
+    again: list[int] = []  # runs that were taken back; they continue alone, because they are at another round
+
+    def take_back(row: int) -> None:
+        """Return a run whose loss is not finite to its last good round, and let it train on at half the rate."""
+        account, i = rounds.accounts[row], positions[row]
+        assert account.good is not None
+        tensors, before = account.good
+        reason, changed = account.progress.ended.split(";")[0], account.halve_rate()
+        account.take_back(runs[i].history[before["round"]:], reason, changed)
+        state = {**account.state(), **before, "log": logs[i].cut(before["round"])}
+        Checkpoints(runs[i].folder / "checkpoint").save(before["round"], tensors, state)
+        again.append(i)
+
     while positions:
         ended = [row for row, account in enumerate(rounds.accounts) if account.stopped(rounds.round)]
         if ended or interrupted():
             checkpoint()
             for row in ended:
-                finish(runs[positions[row]], rounds, row, time.monotonic() - began)
+                account = rounds.accounts[row]
+                if account.progress.not_finite and account.good is not None and not account.recovery:
+                    take_back(row)
+                else:
+                    finish(runs[positions[row]], rounds, row, time.monotonic() - began)
             if interrupted() and len(ended) < len(positions):
                 raise KeyboardInterrupt
             left = [row for row in range(len(positions)) if row not in ended]
@@ -223,6 +240,9 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
             checkpoint()
     for log in logs.values():
         log.close()
+    for i in again:
+        state = Checkpoints(runs[i].folder / "checkpoint").load()
+        _train({i: runs[i]}, [state], dataset, interrupted, on_events)
 
 
 def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
@@ -248,6 +268,10 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
         "accounting": job.accounting, "uploaded_bits": ledger.uploaded_bits,
         "kept_weights": int(torch.count_nonzero(rounds.kept(row))), "weights": layout.size,
         "clients": ledger.by_client(), **job.extra.get("summary", {}), "wall_s": round(wall_s, 3)}
+    if account.recovery:
+        summary["taken_back"] = account.recovery
+    if account.progress.diverged:
+        summary |= {"ended": account.progress.ended, "failed": True}
     if "preprocessing" in summary:  # the job of a run that fedgap 0.1 began does not have it
         summary |= accuracy_figures(job, *rounds.test_answers(row))
         versions = json.loads((run.folder / "versions.json").read_bytes())
@@ -277,11 +301,12 @@ def main(arguments: Sequence[str]) -> int:
     """Execute the named run folders and return the exit code."""
     from fedgap.running.live_progress import show
 
-    diverged: list[Run] = []
+    failures = []
     try:
         for group in by_kind(map(Path, arguments)):
             with show() as on_events:
-                diverged += [run for run in execute(group, on_events=on_events) if run.diverged]
+                failures += [f"{run.folder}: {run.failure}" for run in execute(group, on_events=on_events)
+                             if run.failure]
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
@@ -290,9 +315,9 @@ def main(arguments: Sequence[str]) -> int:
         return InputError.exit_code
     except KeyboardInterrupt:
         return 130
-    for run in diverged:
-        print(f"{run.folder}: {run.summary['ended']}", file=sys.stderr)
-    return DivergedError.exit_code if diverged else 0
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return RunFailedError.exit_code if failures else 0
 
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedgap.learning.data import batch_keys
 from fedgap.learning.stochastic_rounding import upload_keys
@@ -69,6 +71,12 @@ class RunAccounts:
         ever = np.flatnonzero(job.selected.any(axis=0))
         self.table[0, ever] = batch_keys(job.seed, ever.tolist()).view(np.int64)
         self.table[4, ever] = upload_keys(job.seed, ever.tolist()).view(np.int64)
+        self.uncounted: list[Event] = []
+        """What was spent since the last counted round on rounds that did not count, and why; the next event has it."""
+        self.good: tuple[dict[str, Tensor], dict[str, Any]] | None = None
+        """The model's tensors, round and progress after the last evaluation with a finite loss."""
+        self.recovery: dict[str, Any] = {}
+        """After a model that was not finite was taken back: why (``reason``), and what was changed."""
         self._schedule, self.faulty = job.schedule.tolist(), job.faults.any
         self._prunes = [any(structure.keep_count(ratio) < size for ratio in job.ratio[g, job.selected[g]].tolist())
                         for g in segments]
@@ -110,15 +118,62 @@ class RunAccounts:
         self.ledger.book(outline.charge)
         if self.faulty:
             self._outlines.pop(round_number, None)
-        return outline.event | {"round": round_number, "energy_total_j": self.ledger.energy_j,
-                                "delay_total_s": self.ledger.delay_s}
+        event = outline.event | {"round": round_number, "energy_total_j": self.ledger.energy_j,
+                                 "delay_total_s": self.ledger.delay_s}
+        if self.uncounted:  # a round costs what all its tries cost
+            for key in ("energy_j", "delay_s"):
+                event[key] += sum(spent[key] for spent in self.uncounted)
+            event["uncounted"], self.uncounted = self.uncounted, []
+        return event
+
+    def charge_uncounted(self, attendance: Attendance, bits: float, reason: str) -> None:
+        """Charge the ledger with a try of a round that does not count; one to which nobody came costs nothing."""
+        charge = Charge.of(attendance, self.broadcast_j if attendance.arrived.any() else 0.0, bits)
+        self.ledger.book(charge)
+        self.uncounted.append({"reason": reason, "energy_j": charge.energy_j, "delay_s": charge.delay_s})
+
+    def take_back(self, events: Sequence[Event], reason: str, changed: str) -> None:
+        """Note that booked rounds do not count after all; what they cost stays charged."""
+        self.uncounted.append({"reason": reason, "changed": changed, "rounds": [event["round"] for event in events],
+                               "energy_j": sum(event["energy_j"] for event in events),
+                               "delay_s": sum(event["delay_s"] for event in events)})
+        self.recovery.setdefault("reason", reason)
+
+    def halve_rate(self) -> str:
+        """Train the rest of the run at half the rate; what was changed, in words."""
+        before = self.job.learner.server_rate if self.job.learner.server.adaptive else self.job.learning_rate
+        self.recovery["rate_factor"] = self.recovery.get("rate_factor", 1.0) / 2
+        self._scale_rate(0.5)
+        return f"the rate was halved from {before:g} to {before / 2:g}"
+
+    def _scale_rate(self, factor: float) -> None:
+        """Scale the rate that decides how far a round moves the model."""
+        job = self.job
+        if job.learner.server.adaptive:
+            self.job = replace(job, server={**job.server, "rate": factor * job.learner.server_rate})
+        else:
+            self.job = replace(job, learning_rate=factor * job.learning_rate)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        return {"ledger": self.ledger.state(), "progress": asdict(self.progress), "uncounted": self.uncounted,
+                "recovery": self.recovery}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        self.ledger.load(state["ledger"])
+        self.progress = Progress(**state.get("progress", {}))  # a checkpoint of 0.1 has none, and none of the others
+        self.uncounted, self.recovery = state.get("uncounted", []), state.get("recovery", {})
+        if "rate_factor" in self.recovery:
+            self._scale_rate(self.recovery["rate_factor"])
 
     def judge(self, event: Event, all_rejected: bool) -> None:
         """Let the rules for stopping see a round that was evaluated; ``all_rejected``: none of its updates counted."""
         learner = self.job.learner
         rate, key = ((learner.server_rate, "scenario.learning.server.rate") if learner.server.adaptive else
                      (learner.rate, "scenario.learning.rate"))
-        self.progress.judge(self._rules, self.divergence, event, all_rejected=all_rejected, rate=rate, key=key)
+        written = rate / self.recovery.get("rate_factor", 1.0)  # what the experiment has, to which the advice refers
+        self.progress.judge(self._rules, self.divergence, event, all_rejected=all_rejected, rate=written, key=key)
 
     def reject(self, event: Event, clients: Sequence[int]) -> None:
         """Note the clients whose updates of a round were not accepted, if any."""

@@ -93,7 +93,12 @@ class Progress:
     ended: str = ""
     """Why the training ended early; "" while it continues."""
     diverged: bool = False
-    """Whether that is because it diverged."""
+    """Whether it ended because it diverged."""
+
+    @property
+    def not_finite(self) -> bool:
+        """Whether it ended because the loss was no longer finite."""
+        return self.diverged and not _finite(self.losses[-1])
 
     def judge(self, rules: StoppingRule, divergence: DivergenceRule | None, event: dict[str, Any], *,
               all_rejected: bool, rate: float, key: str) -> None:

@@ -58,6 +58,8 @@ class FittedForecast:
     """The part of the spread that lies between seeds of one plan; the rest is what the form misses."""
     covariance: tuple[tuple[float, ...], ...] = ()
     """Of the logarithms of the weights, in the order of :data:`fedgap.theory.forecast.WEIGHTS`; empty if unknown."""
+    other_learner: bool = False
+    """Whether the pilot's runs were trained by another kind of learner than the one whose plans are forecast."""
 
     def interval(self, error: float) -> tuple[float, float] | None:
         """The least and the largest error at the confidence, error·exp(∓z·spread); None where the spread is unknown.
@@ -108,8 +110,9 @@ class FittedForecast:
         return 1.0 - self.forecast.error(plan) * float(np.exp(NormalDist().inv_cdf(confidence) * deviation))
 
     def outside(self, plan: PlanFeatures) -> tuple[str, ...]:
-        """The features of a plan that lie outside of what the pilot has seen."""
-        return tuple(name for name in self.ranges if not self._inside(name, getattr(plan, name)))
+        """The features of a plan that lie outside of what the pilot has seen, and ``learner`` where that differs."""
+        features = tuple(name for name in self.ranges if not self._inside(name, getattr(plan, name)))
+        return (*features, "learner") if self.other_learner else features
 
     def seen(self, name: str, choices: Sequence[int]) -> tuple[int, ...]:
         """Those of several values of a feature that the pilot has seen; all of them where it has seen none."""

@@ -24,6 +24,7 @@ from fedgap.errors import FedgapError, InputError
 from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, SCHEMES, SELECTION
 from fedgap.web import documents
 from fedgap.web.api_models import (
+    BudgetRequest,
     PlanRequest,
     Refusal,
     RunName,
@@ -169,16 +170,34 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
         Closing the connection stops the solver.
         """
         document, _ = await asyncio.to_thread(_scenario, request)
-        job = {"document": document, "overrides": request.overrides, "scheme": request.scheme,
-               "objective": request.objective, "selection": request.selection}
+        return _streamed(solvers.events({
+            "document": document, "overrides": request.overrides, "scheme": request.scheme,
+            "objective": request.objective, "selection": request.selection}))
 
-        async def lines() -> AsyncIterator[bytes]:
-            async for event in solvers.events(job):
-                yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
-        # Compressed, the first lines would wait in the compressor.
-        headers = {"content-encoding": "identity", "cache-control": "no-store"}
-        return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
+    @app.post("/api/budget", response_class=StreamingResponse, responses={
+        200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}})
+    async def budget(request: BudgetRequest) -> StreamingResponse:
+        """The least joules and seconds for an accuracy: JSON objects, one per line, with a ``stage``: budget (the
+        answers), budget_point (of the frontier, one by one), failed.
+
+        Closing the connection stops the search.
+        """
+        document, _ = await asyncio.to_thread(_scenario, request)
+        return _streamed(solvers.alone("budget", {
+            "document": document, "overrides": request.overrides, "accuracy": request.accuracy,
+            "confidence": request.confidence}))
+
+
+def _streamed(events: AsyncIterator[dict[str, Any]]) -> StreamingResponse:
+    """Events as JSON objects, one per line."""
+    async def lines() -> AsyncIterator[bytes]:
+        async for event in events:
+            yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+    # Compressed, the first lines would wait in the compressor.
+    headers = {"content-encoding": "identity", "cache-control": "no-store"}
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
 
 
 def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:

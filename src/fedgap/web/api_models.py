@@ -60,6 +60,15 @@ class PlanRequest(ScenarioSource):
     """A rule that selects the clients."""
 
 
+class BudgetRequest(ScenarioSource):
+    """A target accuracy, whose least budgets are asked for."""
+
+    accuracy: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    """On the test set, a share of one."""
+    confidence: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    """The probability with which a run is to reach it."""
+
+
 class UploadRequest(ScenarioSource):
     """A file that a person chose."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedgap.analysis import CostReport, SegmentCost, mean_pruning_ratio
+from fedgap.analysis import AccuracyBudget, CostReport, SegmentCost, mean_pruning_ratio
 from fedgap.planning import Plan
+from fedgap.planning.budget_search import TargetPlan
 from fedgap.planning.problem import Problem
 
 _BY_CLIENT = ("compute_s", "upload_s", "download_s", "compute_j", "upload_j")
@@ -29,6 +30,22 @@ def brief(plan: Plan) -> dict[str, Any]:
     answer["mean_pruning_ratio"] = mean_pruning_ratio(plan)
     del answer["segments"], answer["trace"]
     return answer
+
+
+def target_view(answer: AccuracyBudget) -> dict[str, Any]:
+    """The budgets for a target accuracy, with what the page shows of their plans."""
+    return {
+        "accuracy": answer.accuracy, "confidence": answer.confidence, "sentence": answer.sentence,
+        "warnings": answer.warnings, "origin": answer.origin,
+        "budget": {"energy_j": answer.budget.energy_j, "delay_s": answer.budget.delay_s},
+        "answers": {key: None if one is None else point_view(one.point) | {"interval": one.interval}
+                    for key, one in answer.answers.items()},
+    }
+
+
+def point_view(one: TargetPlan) -> dict[str, Any]:
+    """A pair of budgets that suffices."""
+    return {"energy_j": one.energy_j, "delay_s": one.delay_s, "surely": one.surely, "plan": brief(one.plan)}
 
 
 def _cost(cost: SegmentCost) -> dict[str, Any]:

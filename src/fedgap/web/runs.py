@@ -33,7 +33,8 @@ _SEPARATOR = "~"
 _DEEPEST = 3
 _MARK = "studio.json"
 _LOG = "studio.log"
-KEPT = ("round", "clients", "energy_total_j", "delay_total_s", "train_loss", "test_loss", "test_accuracy")
+KEPT = ("round", "clients", "energy_total_j", "delay_total_s", "train_loss", "test_loss", "test_accuracy",
+        "validation_accuracy", "forecast")
 """What the page draws of a round."""
 
 
@@ -113,6 +114,7 @@ class Runs:
             "delay_budget_s": _inner(scenario, "budget", "delay_s"),
             "train_loss": last.get("train_loss"), "test_loss": evaluated.get("test_loss"),
             "test_accuracy": evaluated.get("test_accuracy"), "theta": plan.get("theta"),
+            "forecast": plan.get("forecast"),
             "best_test_accuracy": summary.get("best_test_accuracy"),
             "clients": [client.get("name") or f"client {n}" for n, client in enumerate(scenario.get("clients") or [])],
         }  # fmt: skip

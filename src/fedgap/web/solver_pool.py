@@ -122,17 +122,36 @@ class Solvers:
         Where something goes wrong, a stage ``failed`` says what.
         """
         for kind, process in (("quick", self.quick), ("slow", self.slow)):
-            stream = process.events({"kind": kind, **job})
+            stages = _stages(process, {"kind": kind, **job})
             try:
-                async for event in stream:
-                    problem = event.get("error") or event.get("cancelled")
-                    if problem:
-                        yield {"stage": "failed", "message": problem}
-                    elif "stage" in event:
-                        event.pop("id", None)
-                        yield event
-            except (OSError, EOFError, RuntimeError) as error:
-                yield {"stage": "failed", "message": str(error)}
+                async for event in stages:
+                    yield event
             finally:
-                await stream.aclose()  # type: ignore[attr-defined]
+                await stages.aclose()  # type: ignore[attr-defined]
         yield {"stage": "done"}
+
+    async def alone(self, kind: str, job: Event) -> AsyncIterator[Event]:
+        """A job that nobody waits for while a slider moves."""
+        stages = _stages(self.slow, {"kind": kind, **job})
+        try:
+            async for event in stages:
+                yield event
+        finally:
+            await stages.aclose()  # type: ignore[attr-defined]
+
+
+async def _stages(process: SolverProcess, job: Event) -> AsyncIterator[Event]:
+    """A job's stages; what goes wrong is a stage ``failed``."""
+    stream = process.events(job)
+    try:
+        async for event in stream:
+            problem = event.get("error") or event.get("cancelled")
+            if problem:
+                yield {"stage": "failed", "message": problem}
+            elif "stage" in event:
+                event.pop("id", None)
+                yield event
+    except (OSError, EOFError, RuntimeError) as error:
+        yield {"stage": "failed", "message": str(error)}
+    finally:
+        await stream.aclose()  # type: ignore[attr-defined]

@@ -19,9 +19,11 @@ from functools import lru_cache
 from typing import Any
 
 from fedgap.analysis import BudgetGrid, budget_factors, frontier_points
+from fedgap.analysis.accuracy_budget import least_budgets, target_frontier
 from fedgap.config import Scenario
 from fedgap.errors import FedgapError
 from fedgap.planning import PAPER_SCHEMES, Plan, Scheme, plan
+from fedgap.planning.budget_search import BudgetSearch
 from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
@@ -29,7 +31,7 @@ from fedgap.planning.single_selection import best_single_selection
 from fedgap.planning.solve import infeasible, scheme_of
 from fedgap.planning.task import Task
 from fedgap.web.documents import open_scenario
-from fedgap.web.plan_view import brief, drawn
+from fedgap.web.plan_view import brief, drawn, point_view, target_view
 
 FACTORS = budget_factors(7, least=0.5)
 """The frontier's grid, as multiples of the budgets in the document; it stays while the sliders move."""
@@ -78,7 +80,15 @@ def slow(job: Event) -> Iterator[Event]:
                "theta": row["theta"], "status": row["status"]}
 
 
-KINDS: dict[str, Callable[[Event], Iterator[Event]]] = {"quick": quick, "slow": slow}
+def budgets(job: Event) -> Iterator[Event]:
+    """The least budgets for a target accuracy, then the frontier point by point."""
+    search = BudgetSearch(open_scenario(job["document"], job["overrides"]), job["accuracy"], job["confidence"])
+    yield {"stage": "budget", **target_view(least_budgets(search))}
+    for point in target_frontier(search):
+        yield {"stage": "budget_point", **point_view(point)}
+
+
+KINDS: dict[str, Callable[[Event], Iterator[Event]]] = {"quick": quick, "slow": slow, "budget": budgets}
 
 
 class SolverWorker:

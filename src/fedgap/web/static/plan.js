@@ -3,6 +3,7 @@ import { $, el, fill, flag } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
 import { NAMES, PRESETS, SCHEMES, address, asCommand, asPython, ask, change, question, restore, source, state, usePreset } from "./scenario.js";
 import * as board from "./board.js";
+import * as budget from "./budget.js";
 import * as fleet from "./fleet.js";
 
 export { address };
@@ -47,6 +48,13 @@ export async function prepare() {
   $("copy-command").addEventListener("click", () => copy(asCommand()));
   $("copy-python").addEventListener("click", () => copy(asPython()));
   board.prepare((scheme) => { ask({ scheme }); $("scheme").value = scheme; solve(); });
+  budget.prepare((changes) => {
+    for (const [key, value] of Object.entries(changes)) change(key, value);
+    ask({ scheme: "forecast", objective: null, selection: null });
+    $("scheme").value = "forecast";
+    FIELDS.forEach(show);
+    solve();
+  });
   fleet.prepare({ changed: () => solve(true), replaced: () => load(), resolved: showLearner });
 }
 
@@ -120,7 +128,7 @@ export async function enter(query, entered) {
 }
 
 export function leave() { current?.abort(); waiting = false; }
-export const redraw = () => { board.redraw(); };
+export const redraw = () => { board.redraw(); budget.redraw(); };
 
 async function load(trouble = "") {
   try {
@@ -142,6 +150,7 @@ async function load(trouble = "") {
 
 // The newest change wins, but a draft on its way is let through, so that the charts follow a slider that keeps moving.
 function solve(alsoFleet = false) {
+  budget.stale();
   history.replaceState(null, "", address());
   if (alsoFleet) fleet.refresh(problem);
   if (current && !current.drafted) { waiting = true; return; }

@@ -175,6 +175,7 @@ function drawAll() {
     { xaxis: across, yaxis: axis("loss", { rangemode: "tozero" }), showlegend: true, margin }, `Mini-batch loss ${number(last?.train_loss)} and test loss ${number(newest?.test_loss)} after ${rounds.length} rounds.`);
   draw($("chart-accuracy"), [line(xt, tested.map((one) => 100 * one.test_accuracy), "accuracy", orange, { mode: "lines+markers" })],
     { xaxis: across, yaxis: axis("%", { range: [0, 100] }), margin }, `Accuracy ${percent(newest?.test_accuracy)} after ${rounds.length} rounds.`);
+  drawForecast(tested, xt, line, across, margin);
   budget("chart-joules", "energy_total_j", info.energy_budget_j, "J");
   budget("chart-seconds", "delay_total_s", info.delay_budget_s, "s");
   const times = info.clients.map(() => 0);
@@ -190,4 +191,31 @@ function drawAll() {
     if (most) traces.push(line([0, info.rounds_planned ?? Math.max(1, rounds.length)], [most, most], "budget", tone("bad"), { line: { color: tone("bad"), width: 2, dash: "dash" } }));
     draw($(id), traces, { xaxis: across, yaxis: axis(unit, { rangemode: "tozero" }), showlegend: true, margin }, `${number(used.at(-1) ?? 0)} ${unit} used of ${number(most)} ${unit}.`);
   }
+}
+
+// The forecast that was planned with, what the run has shown, and the forecast corrected by its validation samples.
+function drawForecast(tested, xt, line, across, margin) {
+  const [blue, orange, green] = colours(), planned = info.forecast, held = tested.filter((one) => one.validation_accuracy != null), right = held.filter((one) => one.forecast);
+  const at = (rows) => rows.map((one) => one.round + 1), last = right.at(-1)?.forecast, end = info.rounds_planned ?? Math.max(1, rounds.length);
+  $("chart-forecast").parentElement.hidden = !planned && !right.length;
+  if ($("chart-forecast").parentElement.hidden) return;
+  const band = (xs, low, high, colour) => [line(xs, low, "", colour, { line: { width: 0 }, hoverinfo: "skip", showlegend: false }),
+    line(xs, high, "", colour, { line: { width: 0 }, fill: "tonexty", fillcolor: `${colour}33`, hoverinfo: "skip", showlegend: false })];
+  const level = (value) => [100 * value, 100 * value], percents = (rows, key) => rows.map((one) => 100 * one.forecast[key]);
+  const traces = [];
+  if (planned) {
+    if (planned.low !== null) traces.push(...band([0, end], level(planned.low), level(planned.high), blue));
+    traces.push(line([0, end], level(planned.accuracy), "planned", blue, { line: { color: blue, width: 2, dash: "dash" } }));
+  }
+  if (right.length) {
+    traces.push(...band(at(right), percents(right, "low"), percents(right, "high"), green));
+    traces.push(line(at(right), percents(right, "accuracy"), "corrected", green, { mode: "lines+markers", marker: { size: 5 } }));
+  }
+  traces.push(line(xt, tested.map((one) => 100 * one.test_accuracy), "test set", orange, { mode: "lines+markers", marker: { size: 5 } }));
+  if (held.length) traces.push(line(at(held), held.map((one) => 100 * one.validation_accuracy), "validation", tone("soft"), { mode: "markers", marker: { size: 5, symbol: "x" } }));
+  const lows = [planned?.low ?? planned?.accuracy, ...right.map((one) => one.forecast.low)].filter((value) => value != null), bottom = Math.max(0, 100 * Math.min(...lows) - 12);
+  draw($("chart-forecast"), traces, { xaxis: across, yaxis: axis("%", { range: [bottom, 100.5] }), showlegend: true, margin: { ...margin, t: 44 } },
+    `${planned ? `Planned: ${percent(planned.accuracy, 2)}. ` : ""}${last ? `Corrected by what the run has shown: ${percent(last.accuracy, 2)}, between ${percent(last.low, 2)} and ${percent(last.high, 2)}. ` : ""}Measured: ${percent(tested.at(-1)?.test_accuracy, 2)}.`);
+  const sure = planned?.confidence ?? last?.confidence;
+  $("forecast-note").textContent = (sure ? `Shaded: where the accuracy lies with ${percent(sure, 0)} confidence. ` : "") + (planned ? `Forecast: ${planned.origin}. ` : "") + (right.length ? "" : "Without validation samples (data.validation) and a forecast in the scenario it is not corrected during the run.");
 }

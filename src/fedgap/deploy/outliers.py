@@ -1,0 +1,59 @@
+"""Which clients' updates are far longer than the others': a sign of a broken or hostile node."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from statistics import median_low
+
+TOO_LONG = 5.0
+"""An update of so many times the usual length is an outlier; among honest clients that is rare, and rarer twice."""
+MEMORY = 20
+"""Rounds whose median length is remembered, for rounds with too few clients to compare."""
+LEAST_COMPARED = 3
+"""Of fewer clients in a round nobody can say which one is wrong."""
+ROUNDS_TO_NAME = 2
+"""A client is named when its update was too long in so many of its last three rounds."""
+BLATANT_FACTOR = 100.0
+"""So many times the usual length is named at once."""
+QUIET_ROUNDS = 20
+"""A client that was named is not named again for so many of its rounds."""
+
+
+@dataclass
+class Outliers:
+    """Compares the lengths of the clients' updates, round by round."""
+
+    _medians: deque[float] = field(default_factory=lambda: deque(maxlen=MEMORY))
+    _recent: dict[int, deque[bool]] = field(default_factory=dict)
+    _quiet: dict[int, int] = field(default_factory=dict)
+
+    def usual(self, norms: Mapping[int, float]) -> float:
+        """The length to compare with: this round's median, that of earlier rounds where few delivered, 0 if unknown."""
+        if len(norms) >= LEAST_COMPARED:
+            return median_low(norms.values())
+        return median_low(self._medians) if self._medians else 0.0
+
+    def suspects(self, norms: Mapping[int, float]) -> list[int]:
+        """The clients whose update of this round is too long, by number."""
+        limit = TOO_LONG * self.usual(norms)
+        return sorted(n for n, norm in norms.items() if 0.0 < limit < norm)
+
+    def see(self, norms: Mapping[int, float]) -> dict[int, str]:
+        """Take in a counted round; the clients to name now, with what to say of each."""
+        usual, suspects = self.usual(norms), self.suspects(norms)
+        named = {}
+        for client, norm in norms.items():
+            recent = self._recent.setdefault(client, deque(maxlen=3))
+            recent.append(client in suspects)
+            self._quiet[client] = self._quiet.get(client, 0) - 1
+            blatant = norm > BLATANT_FACTOR * usual
+            if recent[-1] and (blatant or sum(recent) >= ROUNDS_TO_NAME) and self._quiet[client] < 0:
+                self._quiet[client] = QUIET_ROUNDS
+                named[client] = (f"is an outlier: its update is {norm / usual:.3g} times as long as is usual "
+                                 f"({norm:.3g} against {usual:.3g})")
+        honest = [norm for client, norm in norms.items() if client not in suspects]
+        if len(honest) >= LEAST_COMPARED - 1:
+            self._medians.append(median_low(honest))
+        return named
