@@ -137,7 +137,7 @@ def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
 
 
 def compared_panels(figure: str) -> str:
-    """The panels of a figure of learners: plans (means over seeds), accuracy, and what the reference gains, in points."""
+    """The panels of a figure of learners: plans (means over seeds), accuracy, and what the reference gains."""
     results = data(f"experiments/{figure}/results.json")
     differences = {(c["baseline"], c["value"]): c for c in results["comparisons"]}
     lines = ["| | σ | local steps | rounds | clients | pruned | forecast, % | accuracy, % | "

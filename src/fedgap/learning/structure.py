@@ -12,13 +12,8 @@ one by one in a fixed order of layers: the j-th unit of a layer of C units goes 
 that all layers lose the same share, rounded up to whole units, and each keeps at least one. (Rounded up, the few wide
 units of the first layers, which compute most, go before they are overdue, and operations fall about as bits do.)
 Importance says which unit of the layer goes: the one with the least sum of its weights' scores. So the possible sizes
-<<<<<<< HEAD
-of the model, its bits and its FLOPs are known before training; a client takes the largest size of at most
-round((1 − λ)·M) weights.
-=======
 of the model, its bits and its
 FLOPs are known before training; a client takes the largest size of at most round((1 − λ)·M) weights.
->>>>>>> main
 
 A weight goes with the first of its units (its output's or its input's), and its rank is the number of weights that stay
 longer. So whoever keeps k weights keeps those of rank below k, as with single weights (:mod:`fedgap.learning.masks`):
