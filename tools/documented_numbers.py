@@ -136,6 +136,27 @@ def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
     return f"{(min if end == 'least' else max)(values):{form}}"
 
 
+def compared_panels(figure: str) -> str:
+    """The panels of a figure of learners: plans (means over seeds), accuracy, and what the reference gains."""
+    results = data(f"experiments/{figure}/results.json")
+    differences = {(c["baseline"], c["value"]): c for c in results["comparisons"]}
+    lines = ["| | σ | local steps | rounds | clients | pruned | forecast, % | accuracy, % | "
+             "the first plan minus this, points | p (Holm) |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for panel in results["panels"]:
+        for sigma in dict.fromkeys(row["value"] for row in panel["rows"]):
+            rows = [row for row in panel["rows"] if row["value"] == sigma and row["accuracy"] is not None]
+            forms = {"local_steps": "{:.0f}", "rounds": "{:.0f}", "clients": "{:.0f}", "pruning_ratio": "{:.0%}"}
+            facts = [form.format(sum(row[key] for row in rows) / len(rows)) for key, form in forms.items()]
+            foretold, reached = (interval([100.0 * row[key] for row in rows]) for key in ("forecast", "accuracy"))
+            c = differences.get((panel["title"], sigma))
+            against = ["", ""] if c is None else [
+                f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f}".replace("-", "−"), f"{c['p_holm']:.1g}"]
+            cells = [panel["title"], f"{sigma:g}", *facts, f"{foretold.mean:.2f}",
+                     f"{reached.mean:.2f} ± {reached.half:.2f}", *against]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
 def statement(sigma: str, what: str) -> str:
     """The median over Fig. 3's clients and seeds: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
     rows = [row for row in data("experiments/fig3/results.json")["rows"] if row["sigma"] == float(sigma)]
@@ -199,7 +220,7 @@ def targets(what: str, cell: str = "") -> str:
 
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
-    learner, learner_gain, learner_share, forecast_table, forecast_end,
+    learner, learner_gain, learner_share, compared_panels, forecast_table, forecast_end,
     guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained,
     targets)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}

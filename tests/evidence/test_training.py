@@ -71,9 +71,10 @@ def test_stacked_runs_equal_runs_of_their_own(job: Job, data: Dataset) -> None:
 def test_a_run_that_ends_early_says_why(job: Job, data: Dataset) -> None:
     """Six rounds, evaluated after the third and the sixth."""
     for changed, says in (
-        (replace(job, learning_rate=1e6), "run a: its training ended early, before round 3 of 6: training diverged: "),
+        (replace(job, learning_rate=1e6),
+         "proposed, seed 0: its training ended early, before round 3 of 6: training diverged: "),
         (replace(job, energy_budget_j=0.5 * job.energy_budget_j),
-         "run a: its plan does not keep the budgets, before round 3 of 6: "),
+         "proposed, seed 0: its plan does not keep the budgets, before round 3 of 6: "),
     ):
         with pytest.raises(FedgapError, match=f"^{says}"):
             list(train({"a": changed}, data))

@@ -174,6 +174,14 @@ def test_rounds_and_local_steps_are_as_good_as_those_of_a_full_grid():
     assert Problem.of(scenario).with_rounds(answer.rounds).violation(answer.segments) < 1e-9
 
 
+def test_a_number_of_rounds_that_is_never_reached_does_not_matter():
+    answers = [plan(city(5, "learning.local_steps=1", *OWN_WEIGHTS, f"rounds={most}"), scheme="forecast")
+               for most in (150, 190, 240)]
+    assert max(answer.rounds for answer in answers) < 150
+    errors = [answer.forecast.error for answer in answers]
+    assert max(errors) <= min(errors) * 1.004
+
+
 def test_a_plan_says_what_it_forecasts_and_what_is_certified():
     answer = plan(city(5, "learning.local_steps=auto", "learning.upload_bits=auto", *OWN_WEIGHTS,
                        "forecast.ranges.rounds=[1, 2]", "forecast.spread=0.1", "forecast.origin=a pilot"),

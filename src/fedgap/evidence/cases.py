@@ -24,8 +24,9 @@ from fedgap.planning import Plan
 from fedgap.planning import plan as make_plan
 from fedgap.planning.diagnosis import most_rounds
 from fedgap.planning.problem import Problem
+from fedgap.planning.schemes import Scheme
+from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
-from fedgap.registry import SCHEMES
 from fedgap.running.job import Job
 from fedgap.running.prepare import Divided, divide, prepare
 from fedgap.running.worker_pool import all_in_processes
@@ -73,7 +74,9 @@ class Planned:
                 "scenario": self.scenario.hash(), "rounds": plan.rounds, "rounds_asked": self.rounds_asked,
                 "theta": float(f"{plan.theta:.6g}") if np.isfinite(plan.theta) else None,
                 "clients": round(clients, 3), "pruning_ratio": round(mean_pruning_ratio(plan) or 0.0, 4),
-                "energy_j": round(plan.energy_j, 3), "delay_s": round(plan.delay_s, 3)}
+                "energy_j": round(plan.energy_j, 3), "delay_s": round(plan.delay_s, 3),
+                **({} if plan.forecast is None else {"local_steps": plan.local_steps,
+                                                     "forecast": round(plan.forecast.accuracy, 5)})}
 
 
 @cache
@@ -99,14 +102,15 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
     scheme is no exception.
     """
     experiment, divided = _divided(case, dataset)
-    plan, asked = _plan(divided[2], case.scheme, plans), divided[2].rounds
+    scheme = scheme_of(case.scheme, experiment.objective)
+    plan, asked = _plan(divided[2], scheme, plans), divided[2].rounds
     if not plan.feasible:
-        most = _most_rounds(divided[2], case.scheme, plans)
+        most = _most_rounds(divided[2], scheme, plans)
         if most == 0:
             return Planned(case, divided[2], plan, None, "", asked)
         experiment = experiment.with_overrides([f"rounds={most}"])
         divided = divide(experiment, dataset)
-        plan = _plan(divided[2], case.scheme, plans)
+        plan = _plan(divided[2], scheme, plans)
         if not plan.feasible:
             raise InfeasibleError(f"{case.scheme}: {plan.reason}")
         plan = replace(plan, theta=np.inf)
@@ -137,8 +141,8 @@ def _shared(job: Job) -> Job:
     return replace(job, indices=_PARTITIONS.setdefault(job.indices.tobytes()[:4096] + job.sizes.tobytes(), job.indices))
 
 
-def _plan(scenario: Scenario, scheme: str, plans: Path) -> Plan:
-    path = plans / f"{scenario.hash()}-{scheme}.json"
+def _plan(scenario: Scenario, scheme: Scheme, plans: Path) -> Plan:
+    path = plans / f"{scenario.hash()}-{scheme.name}.json"
     if path.is_file():
         return Plan.load(path)
     plan = make_plan(scenario, scheme=scheme)
@@ -147,10 +151,10 @@ def _plan(scenario: Scenario, scheme: str, plans: Path) -> Plan:
     return plan
 
 
-def _most_rounds(scenario: Scenario, scheme: str, plans: Path) -> int:
-    path = plans / f"{scenario.hash()}-{scheme}.rounds"
+def _most_rounds(scenario: Scenario, scheme: Scheme, plans: Path) -> int:
+    path = plans / f"{scenario.hash()}-{scheme.name}.rounds"
     if not path.is_file():
-        write_text(path, str(most_rounds(Task.of(Problem.of(scenario), SCHEMES.load(scheme)))))
+        write_text(path, str(most_rounds(Task.of(Problem.of(scenario), scheme))))
     return int(path.read_text(encoding="utf-8"))
 
 

@@ -20,7 +20,7 @@ FOLDER = _IN_THE_WHEEL if _IN_THE_WHEEL.is_dir() else Path(__file__).parents[3] 
 """One folder per figure with its definition and results: ``experiments`` in a clone, copied into the wheel by
 ``setup.py``."""
 FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured",
-           "learner", "forecast")
+           "learner", "forecast", "forecast_city")
 """What ``fedgap reproduce`` can make."""
 PRESETS = ("quick", "paper")
 KINDS = ("partitions", "loss", "accuracy", "learners", "forecast")
@@ -47,6 +47,8 @@ class Panel:
     """Empty if the results exist; otherwise what is missing, in words."""
     turn: int = 0
     """Order in which its runs are trained on another machine: lower first."""
+    reference: str = ""
+    """In a figure of learners, the title of the panel that is compared with this one, seed by seed."""
 
     def points(self) -> Iterator[tuple[float, tuple[str, ...]]]:
         """Yield every varied value (a budget in its unit, σ, or rounds) with the overrides that set it."""

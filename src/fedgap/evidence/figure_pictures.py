@@ -79,8 +79,9 @@ def _draw_learners(results: Mapping[str, Any], path: Path) -> None:
         ax.grid(axis="x", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
+    present = {row["value"] for panel in results["panels"] for row in panel.get("rows", [])}
     handles = [axes[0].plot([], [], color=colour, marker=mark, linestyle="", label=f"σ = {sigma:g}")[0]
-               for sigma, (colour, mark) in SIGMA_STYLES.items()]
+               for sigma, (colour, mark) in SIGMA_STYLES.items() if sigma in present]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9,
                   title="means over seeds with 95 % intervals", title_fontsize=9)
     save_figure(figure, path)

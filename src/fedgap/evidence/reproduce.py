@@ -15,7 +15,7 @@ from fedgap.evidence.cases import Case, Planned, cases, make_plans, plan_case
 from fedgap.evidence.definition import Figure, Panel, load_figure
 from fedgap.evidence.figure_pictures import draw_figure
 from fedgap.evidence.forecast_runs import forecast_results
-from fedgap.evidence.results import panel_results, provenance
+from fedgap.evidence.results import compare_panels, panel_results, provenance
 from fedgap.evidence.training import Record
 from fedgap.evidence.training_workers import train_all
 from fedgap.evidence.workshop import Workshop
@@ -108,8 +108,10 @@ def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Wor
         if reasons:
             panels[-1]["without_plan"] = {"cases": len(reasons), "reasons": sorted(set(reasons))[:5]}
         keys += [run.key for run in trained if run.key]
+    across = compare_panels(figure.panels[shop.preset], panels)
     return {"figure": figure.name, "title": figure.title, "kind": figure.kind, "xlabel": figure.xlabel,
-            "preset": shop.preset, "panels": panels, "provenance": provenance(keys, shop.store)}
+            "preset": shop.preset, "panels": panels, **({"comparisons": across} if across else {}),
+            "provenance": provenance(keys, shop.store)}
 
 
 def write(results: dict[str, Any], path: Path) -> None:

@@ -24,7 +24,8 @@ def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
         return [sheet]
     if results["kind"] == "forecast":
         return _forecast(head, results)
-    return [_comparison(head, results, panel) for panel in results["panels"]]
+    tables = [_comparison(head, results, panel) for panel in results["panels"]]
+    return [*tables, _against_references(head, results)] if "comparisons" in results else tables
 
 
 def _forecast(head: str, results: dict[str, Any]) -> list[Sheet | str]:
@@ -65,6 +66,15 @@ def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sh
         difference = "" if c is None else f"{_pair(c['difference'], c['half'], form, scale)}: {c['verdict']}"
         sheet.add_row(mode, f"{value:g}", scheme, "none fits" if mean is None else _pair(mean.mean, mean.half, form),
                       difference)
+    return sheet
+
+
+def _against_references(head: str, results: dict[str, Any]) -> Sheet:
+    sheet = Sheet(f"{head}. Accuracy of the reference minus this, points (paired over seeds, Holm)", "reference",
+                  "this", "value", "difference", left=("reference", "this"))
+    for c in results["comparisons"]:
+        sheet.add_row(c["reference"], c["baseline"], f"{c['value']:g}",
+                      f"{_pair(c['difference'], c['half'], '{:.2f}', 100.0)}: {c['verdict']}")
     return sheet
 
 

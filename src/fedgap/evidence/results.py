@@ -88,6 +88,19 @@ def compare(rows: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, A
     return result
 
 
+def compare_panels(panels: Sequence[Panel], results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Compare reference minus panel at every value; Holm's correction covers the figure's comparisons."""
+    rows = {result["title"]: result.get("rows", []) for result in results}
+    places, family = [], []
+    for panel in panels:
+        for value in dict.fromkeys(row["value"] for row in rows[panel.title] if panel.reference):
+            ours, theirs = (by_seed(rows[title], "accuracy", value=value) for title in (panel.reference, panel.title))
+            if ours.keys() & theirs.keys():
+                places.append({"reference": panel.reference, "baseline": panel.title, "value": value})
+                family.append(paired(ours, theirs))
+    return [place | written(c) for place, c in zip(places, holm(family), strict=True)]
+
+
 def written(comparison: PairedComparison) -> dict[str, Any]:
     """Return a comparison as plain numbers."""
     difference = comparison.difference

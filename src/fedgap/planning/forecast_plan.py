@@ -17,15 +17,14 @@ from fedgap.planning.objectives.forecast_tangent import ForecastTangent, plan_fe
 from fedgap.planning.plan import Segment
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
+from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 from fedgap.theory.forecast import PlanFeatures
 
 _TANGENTS = 6
 """Tangents at most; two or three are usual."""
 _ENOUGH, _ENOUGH_OF_MANY = 8e-4, 6e-3
 """Share of the error that is not worth closing: far below what a forecast can tell. The first one suffices to be called
-optimal; in a large fleet it would take most of the time."""
-_MANY = 64
-"""Clients from which on a fleet is large."""
+optimal; in a fleet whose selections cannot be enumerated it would take most of the time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +56,7 @@ def solve_forecast(
     """
     best, bound = None, -np.inf
     low, high = -np.inf, np.inf
-    share = _ENOUGH if task.problem.size < _MANY else _ENOUGH_OF_MANY
+    share = _ENOUGH if task.problem.size <= ENUMERATED_CLIENTS else _ENOUGH_OF_MANY
     assert isinstance(task.objective, ForecastTangent)
     for _ in range(_TANGENTS):
         objective = replace(task.objective, slowed=slowed)
