@@ -20,7 +20,7 @@ MOST_LINES = 30
 ADDED = {
     "schemes": {"loud", "loud_and_near"}, "objectives": {"many_clients"}, "selection": {"nearest_third"},
     "fleets": {"two_rings"}, "aggregators": {"trimmed_mean"}, "importance": {"steady"},
-    "models": {"softmax_regression"}, "data": {"stripes"},
+    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": set(),
 }
 SCENARIO = """\
 rounds: 8

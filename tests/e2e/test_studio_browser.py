@@ -172,7 +172,7 @@ def test_advice_does_not_wait_for_the_solver(page: Page) -> None:
         }).observe(document.getElementById('plan-stage'), { childList: true });""")
     page.fill("[data-key='budget.energy_j']", "200")
     page.keyboard.press("Enter")
-    expect(page.locator("#advice")).to_contain_text(re.compile(r"needs 340\.3 J"))
+    expect(page.locator("#advice")).to_contain_text(re.compile(r"needs 400\.9 J"))
     pending = [row for row in page.evaluate("seen") if row[0] == "does not fit; last word pending"]
     assert pending  # before the solver has given up
     assert all(charts > 0 for *_, charts in pending)  # the last plan, dimmed, and no empty chart
@@ -445,8 +445,8 @@ def test_the_learner_is_chosen_for_plan_and_run_and_the_run_names_it(page: Page,
     expect(steps).to_have_value("1")
     assert learner(page) == ["1", "32", "sgd", "as_is"]
     page.select_option("#mode", "practical")  # the mode's learner is shown
-    expect(steps).to_have_value("8")
-    assert learner(page) == ["8", "32", "momentum", "balanced"]
+    expect(steps).to_have_value("auto")
+    assert learner(page) == ["auto", "32", "momentum", "balanced"]
     steps.fill("0")
     steps.press("Tab")
     expect(page.locator("[data-error='learning.local_steps']")).to_contain_text("must be at least 1")

@@ -45,6 +45,8 @@ def mlp_run(tmp_path_factory):
 NORMALISED = """
 from torch import nn
 
+__fedgap__ = ["make"]
+
 def make(classes):
     return nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.BatchNorm2d(4, momentum=0.3), nn.ReLU(),
                          nn.Conv2d(4, 8, 3, stride=2), nn.BatchNorm2d(8, momentum=0.3), nn.ReLU(), nn.Flatten(),

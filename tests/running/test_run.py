@@ -352,7 +352,7 @@ def test_frozen_parameters_are_shipped_too(small, tmp_path, monkeypatch):
 
 
 MODELS = """
-__fedgap__ = ["few", "narrow", "empty", "drops", "missing"]
+__fedgap__ = ["few", "narrow", "empty", "drops", "missing", "single"]
 from torch import nn
 
 def few():

@@ -111,7 +111,9 @@ def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
     """The model's sizes, where the scenario leaves any of them out; with channels also what pruning them saves."""
     sizes: dict[str, Any] = model_sizes(experiment, dataset) if experiment.leaves_sizes_out else {}
     if experiment.pruning.structure == "channels":
-        sizes["cost_curve"] = channel_costs(experiment, dataset)
+        curve = channel_costs(experiment, dataset)
+        if experiment.step_limits[1] <= curve["ratio"][-1]:  # otherwise the check of the model says what is wrong
+            sizes["cost_curve"] = curve
     return sizes
 
 
