@@ -18,7 +18,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import cycle
 from pathlib import Path
 
@@ -248,6 +248,16 @@ def recorded(engine: Engine) -> Callable[[], object]:
     return recording._graph.replay
 
 
+def save(results: Mapping[str, object], out: Path | None, name: str) -> None:
+    """Write the results to ``out``, where it is given, and under ``name`` into the folder $OUT, where that is set."""
+    outs = [out] if out else []
+    if "OUT" in os.environ:
+        outs.append(Path(os.environ["OUT"]) / name)
+    for path in outs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(results, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path)
@@ -257,14 +267,10 @@ def main() -> None:
     began = time.time()
     results: dict[str, object] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__,
                                   "cudnn": torch.backends.cudnn.version(), "clients": CLIENTS, "batch": BATCH}
-    outs = [arguments.out] if arguments.out else []
-    if "OUT" in os.environ:
-        outs.append(Path(os.environ["OUT"]) / "engine_gpu.json")
 
     def keep(name: str, value: object) -> None:
         results[name] = value
-        for path in outs:
-            path.write_text(json.dumps(results, indent=1) + "\n")
+        save(results, arguments.out, "engine_gpu.json")
         print(f"[{time.time() - began:5.0f} s] {name}", flush=True)
 
     keep("ceilings", ceilings())

@@ -11,8 +11,6 @@ rounds of one gradient, τ = 16 of LeNet-5 in TF32 takes at most 3 ms. With $OUT
 """
 
 import argparse
-import json
-import os
 import statistics
 import sys
 import time
@@ -25,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from engine_gpu import by_turns
+from engine_gpu import by_turns, save
 from fedgap.learning import reference
 from fedgap.learning.contract import LocalTraining, RoundInput
 from fedgap.learning.engine import Engine
@@ -145,12 +143,7 @@ def main() -> None:
         ("resnet44", "bfloat16", 4, 1), ("resnet44", "bfloat16", 8, 1), ("resnet44", "tf32", 8, 1),
         ("resnet44", "bfloat16", 8, 6))]
     results["seconds"] = time.time() - began
-    outs = [arguments.out] if arguments.out else []
-    if "OUT" in os.environ:
-        outs.append(Path(os.environ["OUT"]) / "local_steps_gpu.json")
-    for path in outs:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(results, indent=1) + "\n")
+    save(results, arguments.out, "local_steps_gpu.json")
 
 
 if __name__ == "__main__":

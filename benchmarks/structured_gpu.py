@@ -11,8 +11,6 @@ takes at most 0.85 of the unpruned one. With $OUT set, the results go there as w
 """
 
 import argparse
-import json
-import os
 import statistics
 import sys
 import time
@@ -25,6 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from engine_gpu import by_turns, save
 from fedgap.learning import reference
 from fedgap.learning.contract import LocalTraining, RoundInput
 from fedgap.learning.engine import Engine
@@ -87,25 +86,6 @@ def correctness() -> list[dict[str, Any]]:
     return rows
 
 
-def milliseconds_by_turns(functions: Sequence[Callable[[], object]], calls: int, repeats: int = 9) -> list[list[float]]:
-    """Milliseconds a call, one number for each block of ``calls`` calls; the functions take turns."""
-    for function in functions:
-        for _ in range(4):
-            function()
-    torch.cuda.synchronize()
-    blocks: list[list[float]] = [[] for _ in functions]
-    for _ in range(repeats):
-        for function, own in zip(functions, blocks, strict=True):
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            for _ in range(calls):
-                function()
-            stop.record()
-            torch.cuda.synchronize()
-            own.append(start.elapsed_time(stop) / calls)
-    return blocks
-
-
 def timings(name: str, precision: str, steps: int) -> list[dict[str, Any]]:
     """Rounds at several ratios against the unpruned one."""
     kinds: dict[str, tuple[str, Sequence[float]]] = {
@@ -118,7 +98,7 @@ def timings(name: str, precision: str, steps: int) -> list[dict[str, Any]]:
         module, rounds = case(name, structure, ratios, steps=steps)
         functions.append(whole_round(Engine(module, device="cuda", precision=precision), rounds, local, rates,
                                      ranked=kind != "unpruned"))
-    blocks = milliseconds_by_turns(functions, 5 if name.startswith("resnet") else 20)
+    blocks = by_turns(functions, 5 if name.startswith("resnet") else 20, repeats=9, warm=4)
     rows = []
     for kind, own in zip(kinds, blocks, strict=True):
         share = statistics.median(one / whole for one, whole in zip(own, blocks[0], strict=True))
@@ -170,12 +150,7 @@ def main() -> None:
                                             ("resnet44", "bfloat16", 4), ("lenet5", "tf32", 1), ("lenet5", "tf32", 8))
                           for row in timings(*which)]
     results["seconds"] = time.time() - began
-    outs = [arguments.out] if arguments.out else []
-    if "OUT" in os.environ:
-        outs.append(Path(os.environ["OUT"]) / "structured_gpu.json")
-    for path in outs:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(results, indent=1) + "\n")
+    save(results, arguments.out, "structured_gpu.json")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
 from fedgap.errors import InputError
 from fedgap.planning.policies.policy import Decision
@@ -14,7 +15,7 @@ from fedgap.running.prepare import prepare
 from fedgap.running.run import open_data
 from fedgap.running.sweep import sweep
 from fedgap.running.train_and_resume import resume, train
-from tests.running.test_run import results
+from tests.running.test_run import planned, results
 from tests.running.test_run_folder import PAGE
 
 __fedgap__ = ["Waiting"]
@@ -104,3 +105,14 @@ def test_accuracy_counts_classes_by_the_present_target(small, tmp_path):
     answers = run.trained.module(dataset.test_x).argmax(1)
     assert last["target"] == pytest.approx([1.0] + [0.0] * 9)
     assert last["test_accuracy"] == pytest.approx(float((answers[zeros] == 0).float().mean()))
+
+
+def test_a_dynamic_run_is_charged_by_the_cost_curve_at_its_own_ratios(small, tmp_path):
+    experiment = small(*DYNAMIC, "policy=static", "pruning.structure=channels", "budget.energy_j=1e6",
+                       "budget.delay_s=1e6")
+    run = train(experiment, tmp_path / "run", plan=planned(experiment, (1, range(10), 0.0), (7, range(10), 0.4)))
+    curve = Scenario.load(run.folder / "scenario.yaml").fleet().cost_curve
+    assert run.history[-1]["pruning_ratio"][0] == 0.4
+    for event in run.history:
+        share = curve.share_at(np.array(event["pruning_ratio"])).sum()
+        assert event["uploaded_bits"] == pytest.approx(share * run.job.gradient_bits[0])

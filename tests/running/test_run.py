@@ -229,17 +229,22 @@ def test_a_job_survives_saving_and_needs_no_configuration_to_run(small, tmp_path
     assert results(tmp_path / "there") == results(tmp_path / "here")
 
 
+def interrupt_after(number):
+    """Presses Ctrl-C after the round of this number."""
+
+    def interrupt(position, job, events):
+        if events[-1]["round"] == number:
+            signal.raise_signal(signal.SIGINT)
+
+    return interrupt
+
+
 def test_interrupting_leaves_everything_on_disk_and_resuming_ends_bit_identically(small, tmp_path):
     experiment = small("rounds=11", "checkpoint_every=100")
     plan = planned(experiment, (1, range(10), 0.0), (10, range(6), 0.4))
     whole = train(experiment, tmp_path / "whole", plan=plan)
-
-    def interrupt(position, job, events):
-        if events[-1]["round"] == 4:
-            signal.raise_signal(signal.SIGINT)
-
     with pytest.raises(KeyboardInterrupt):
-        train(experiment, tmp_path / "cut", plan=plan, on_events=interrupt)
+        train(experiment, tmp_path / "cut", plan=plan, on_events=interrupt_after(4))
     cut = Run(tmp_path / "cut")
     assert len(cut.history) == 5
     assert not cut.finished
@@ -258,13 +263,8 @@ def test_with_channels_a_run_resumes_bit_identically(small, tmp_path, engine):
                        "pruning.accounting=measured")
     plan = planned(experiment, (1, range(10), 0.0), (6, range(4), [0.3, 0.3, 0.45, 0.5] + 6 * [0.0]))
     whole = train(experiment, tmp_path / "whole", plan=plan)
-
-    def interrupt(position, job, events):
-        if events[-1]["round"] == 3:
-            signal.raise_signal(signal.SIGINT)
-
     with pytest.raises(KeyboardInterrupt):
-        train(experiment, tmp_path / "cut", plan=plan, on_events=interrupt)
+        train(experiment, tmp_path / "cut", plan=plan, on_events=interrupt_after(3))
     assert results(resume(tmp_path / "cut").folder) == results(whole.folder)
     # 784 - 64 - 10 with h of 64 neurons has 795·h + 10 weights; λ = 0.3 leaves 44 and λ = 0.5 leaves 31.
     assert whole.summary["kept_weights"] == 795 * 44 + 10

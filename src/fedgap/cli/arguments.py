@@ -20,9 +20,10 @@ ScenarioFile = Annotated[
     str,
     typer.Argument(metavar="SCENARIO", help="A scenario's file, or a preset: paper-mnist, paper-cifar10, city."),
 ]
-ExperimentFile = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.")
-]
+_EXPERIMENT = "An experiment's file, or a preset: embedded, mnist, cifar10."
+ExperimentFile = Annotated[str, typer.Argument(metavar="EXPERIMENT", help=_EXPERIMENT)]
+OptionalExperimentFile = Annotated[str | None, typer.Argument(metavar="EXPERIMENT", help=_EXPERIMENT,
+                                                              show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(

@@ -7,18 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fedgap.cli.arguments import Overrides
+from fedgap.cli.arguments import OptionalExperimentFile, Overrides
 from fedgap.cli.extras import require
 from fedgap.cli.terminal import downloads, show, steps
 from fedgap.errors import InputError
 
 
 def calibrate(
-    experiment: Annotated[
-        str | None,
-        typer.Argument(metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.",
-                       show_default=False),
-    ] = None,
+    experiment: OptionalExperimentFile = None,
     overrides: Overrides = None,
     *,
     out: Annotated[Path, typer.Option(metavar="SCENARIO", help="Where to write the scenario.")],

@@ -9,18 +9,14 @@ from typing import Annotated
 
 import typer
 
-from fedgap.cli.arguments import AsJson, Overrides
+from fedgap.cli.arguments import AsJson, OptionalExperimentFile, Overrides
 from fedgap.cli.extras import require
 from fedgap.cli.terminal import show
 from fedgap.errors import InputError
 
 
 def profile(
-    experiment: Annotated[
-        str | None,
-        typer.Argument(metavar="EXPERIMENT", help="An experiment's file, or a preset: embedded, mnist, cifar10.",
-                       show_default=False),
-    ] = None,
+    experiment: OptionalExperimentFile = None,
     overrides: Overrides = None,
     out: Annotated[
         Path | None,

@@ -135,6 +135,11 @@ class Job:
         return len(self.schedule)
 
     @property
+    def kept_share(self) -> Floats:
+        """What is left of the full model's cost at each λ, (G, N): by the scenario's cost curve, or 1 − λ."""
+        return self.cost_share if self.cost_share.size else 1.0 - self.ratio
+
+    @property
     def offsets(self) -> NDArray[np.int64]:
         """Where each client's samples begin in ``indices``, (N,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])

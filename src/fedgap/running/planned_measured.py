@@ -78,7 +78,7 @@ def planned_and_measured(folder: Path) -> PlannedMeasured:
     rounds, planned_s, measured_s, planned_bytes, measured_bytes = np.zeros((5, size))
     if not any("client_measured_s" in event for event in history):
         raise InputError(f"{folder}: was simulated; only a deployment (fedgap deploy) measures its nodes")
-    share = job.cost_share if job.cost_share.size else 1.0 - job.ratio
+    share = job.kept_share
     for event in history:
         segment = int(job.schedule[event["round"]])
         for n, seconds, sent in zip(event["clients"], event["client_measured_s"], event["client_uploaded_bytes"],

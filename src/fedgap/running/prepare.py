@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fedgap.learning.models import build
 from fedgap.learning.partition import Partition, partition
 from fedgap.learning.sizes import flops_per_sample, gradient_bits
 from fedgap.learning.structure import Channels, cost_curve, structure_of
-from fedgap.planning import Plan, Segment, rescore
+from fedgap.planning import Plan, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.cost_curve_fit import convex_upper_fit
 from fedgap.planning.objectives.forecast_tangent import plan_features
@@ -33,7 +33,6 @@ from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.round_arrays import round_arrays
 from fedgap.running.weights import load_weights
 from fedgap.streams import stream_seed
-from fedgap.system import Fleet
 from fedgap.theory.generalization import smoothed
 
 Progress = Callable[[str, int, int], None]
@@ -219,7 +218,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         local_steps=steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
         label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=problem.upload_bits,
-        **_physical(fleet, segments),
+        idle_power_w=fleet.idle_power_w if fleet.idle_power_w.any() else np.zeros(0),
         weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
@@ -228,16 +227,6 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     if scenario.forecast is None or readings["mode"] != "practical":  # forecasts are fitted to that mode's learner
         return job
     return with_forecast(job, plan_features(problem, segments), scenario.fitted_forecast())
-
-
-def _physical(fleet: Fleet, segments: Sequence[Segment]) -> dict[str, np.ndarray]:
-    """Idle powers and a cost curve's shares, for the job of a scenario that has them."""
-    found = {}
-    if fleet.idle_power_w.any():
-        found["idle_power_w"] = fleet.idle_power_w
-    if fleet.cost_curve is not None:
-        found["cost_share"] = np.stack([fleet.cost_share(segment.pruning_ratio) for segment in segments])
-    return found
 
 
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:

@@ -27,8 +27,10 @@ def round_arrays(problem: Problem, segments: Sequence[Segment]) -> dict[str, Any
     unpruned = np.zeros(fleet.size)
     powers = [np.where(s.selected, s.power_w, fleet.max_power_w) for s in segments]
     download_s = cost.download_delay(fleet)
+    curve = {} if fleet.cost_curve is None else {
+        "cost_share": rows([fleet.cost_share(segment.pruning_ratio) for segment in segments])}
     return {
-        "selected": rows([s.selected for s in segments]),
+        **curve, "selected": rows([s.selected for s in segments]),
         "ratio": rows([np.where(s.selected, s.pruning_ratio, 0.0) for s in segments]),
         "compute_s": rows([c.compute_s for c in costs]), "upload_s": rows([c.upload_s for c in costs]),
         "compute_j": rows([c.compute_j for c in costs]), "upload_j": rows([c.upload_j for c in costs]),

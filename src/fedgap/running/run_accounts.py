@@ -75,8 +75,7 @@ class RunAccounts:
             self.work = [job.work(g, self.bits[g], 32.0 * size) for g in segments]
             self.broadcast_j = job.broadcast_j(32.0 * size)
         else:
-            share = job.cost_share if job.cost_share.size else 1.0 - job.ratio
-            self.bits = share * job.gradient_bits * (bits_per_value(job.upload_bits) / 32.0)
+            self.bits = job.kept_share * job.gradient_bits * (bits_per_value(job.upload_bits) / 32.0)
             self.work = [job.work(g) for g in segments]
             self.broadcast_j = job.broadcast_j()
         self.planned = [(work.energy_j + self.broadcast_j, work.delay_s) for work in self.work]

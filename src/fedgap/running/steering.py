@@ -156,8 +156,8 @@ class Steering:
         segments = [Segment.from_dict(entry["segment"]) for entry in self.decided[:rounds]]
         jobs = [self.round_job(number) for number in range(rounds)]
         stacked: dict[str, Any] = {key: np.concatenate([getattr(job, key) for job in jobs]) for key in (
-            "selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit", "upload_j_bit",
-            "statement")}
+            "cost_share", "selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit",
+            "upload_j_bit", "statement")}
         return replace(self.job, schedule=np.arange(len(segments)), **stacked)
 
     # --- coming and going -------------------------------------------------------------------------------------------
