@@ -19,9 +19,9 @@ from fedgap.system.channel import slower_link_gain
 
 FIRST = 5
 """What is usual for a client is the median of its first measurements, so many at most."""
-WEIGHT = 0.5
-"""Of a new measurement in the smoothed logarithm of the slowness: one that is 16 times slower counts 4 times."""
-FADES = 0.9
+WEIGHT = 0.7
+"""Of a new measurement in the smoothed logarithm of the slowness: one that is 10 times slower counts 5 times."""
+FADES = 0.8
 """What remains of that logarithm after a round in which the client was not measured, so that it is tried again."""
 NOTICED = 1.5
 """A client that is less than so many times slower than usual counts as unchanged."""

@@ -134,6 +134,8 @@ class Session:
             del self.profiles[node]
         profiles = [self.profiles[node] for node in order]
         ready = plan_for(self.experiment, profiles, self.dataset)
+        if ready.scenario.world is not None and (drawn := ready.scenario.world.channels_and_clients):
+            raise InputError(f"scenario.world.{drawn[0]}: a deployment measures its world; leave it out")
         write_run(ready, self.folder)
         for profile, counted in zip(profiles, ready.job.label_counts.sum(axis=1), strict=True):
             if (claimed := sum(profile.label_counts)) > counted:

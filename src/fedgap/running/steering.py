@@ -29,6 +29,7 @@ from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.ledger import Ledger
 from fedgap.running.round_arrays import round_arrays
+from fedgap.running.trace_changes import clients_changes
 from fedgap.system.trace import Trace
 from fedgap.theory.generalization import smoothed
 
@@ -143,7 +144,8 @@ class Steering:
             event["idle_s"] = self._idle * self.world.start.step_s
             self._idle = 0
         if decision.reason:
-            event["planned_again"] = decision.reason
+            news = clients_changes(self.world.trace, self.row, self.job.names)
+            event["planned_again"] = "; ".join([decision.reason, *news])
         if decision.forecast_error is not None:
             event["forecast_accuracy"] = 1.0 - decision.forecast_error
         if decision.notes:
