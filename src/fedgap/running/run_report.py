@@ -29,7 +29,7 @@ def run_report(folder: Path, summary: dict[str, Any], job: Job, history: Sequenc
 
     row("rounds", f"{summary['rounds']} of {summary['rounds_planned']}: {summary['ended']}")
     if job.policy:
-        row("policy", f"{job.policy['name']}, planned again {_times(len(_changes(history)))}")
+        row("policy", f"{job.policy['name']}, {_times(len(_changes(history)))}")
     row("test accuracy", summary["test_accuracy"], "{:.2%}")
     row("test loss", summary["test_loss"], "{:.4f}")
     row("mini-batch loss", summary["train_loss"], "{:.4f}")
@@ -58,7 +58,7 @@ def _changes(history: Sequence[Event]) -> list[Event]:
 
 
 def _times(count: int) -> str:
-    return {0: "never", 1: "once"}.get(count, f"{count} times")
+    return {0: "never planned again", 1: "planned again once"}.get(count, f"planned again {count} times")
 
 
 def _remarks(summary: dict[str, Any], job: Job) -> list[str]:
