@@ -1,4 +1,4 @@
-"""Policies in a deployment: they see what was measured, plan around nodes that became slow or left, and keep budgets."""
+"""Policies in a deployment: they see what was measured, and plan around nodes that became slow or left."""
 
 import json
 

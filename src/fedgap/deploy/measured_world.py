@@ -1,8 +1,9 @@
-"""The world of a deployment, measured: how much slower than usual each client's link and processor are, and who is there.
+"""The world of a deployment, measured: who is there, and how much slower than usual their links and processors are.
 
-The model keeps its joules and seconds; a measurement says by which factor a client has become slower than it usually is.
-A link that is d times slower has the gain at which the client's highest power gives 1/d of its rate; a processor that is
-d times slower has 1/d of its highest clock. A client that is as fast as usual, or faster, has its nominal figures.
+The model keeps its joules and seconds; a measurement says by which factor a client has become slower than it usually
+is. A link that is d times slower has the gain at which the client's highest power gives 1/d of its rate; a processor
+that is d times slower has 1/d of its highest clock. A client that is as fast as usual, or faster, has its nominal
+figures.
 """
 
 from __future__ import annotations

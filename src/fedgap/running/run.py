@@ -286,7 +286,8 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
         "energy_left_j": job.energy_budget_j - ledger.energy_j, "delay_left_s": job.delay_budget_s - ledger.delay_s,
         "accounting": job.accounting, "uploaded_bits": ledger.uploaded_bits,
         "kept_weights": int(torch.count_nonzero(rounds.kept(row))), "weights": layout.size,
-        "clients": ledger.by_client(), **_policy_summary(job, history), **job.extra.get("summary", {}), "wall_s": round(wall_s, 3)}
+        "clients": ledger.by_client(), **_policy_summary(job, history), **job.extra.get("summary", {}),
+        "wall_s": round(wall_s, 3)}
     if account.recovery:
         summary["taken_back"] = account.recovery
     if account.progress.diverged:

@@ -41,7 +41,8 @@ def run_report(folder: Path, summary: dict[str, Any], job: Job, history: Sequenc
         count = sum(client[key] for client in summary["clients"])
         if count:
             row(f"{key} uploads", count)
-    return [table, *plan_changes(history), *_remarks(summary, job), f"Everything is in {folder}; the model is {folder / 'model.safetensors'}."]
+    return [table, *plan_changes(history), *_remarks(summary, job),
+            f"Everything is in {folder}; the model is {folder / 'model.safetensors'}."]
 
 
 def plan_changes(history: Sequence[Event]) -> list[str]:

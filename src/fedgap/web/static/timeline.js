@@ -17,8 +17,8 @@ export function drawTimeline(info, rounds) {
   page.margin = { l: Math.max(34, 10 + 6.4 * longest), r: 10, t: 8, b: 36 };
   page.across = axis("round", { range: [0.5, last + 0.5] });
   drawPart(page);
-  drawCells(page, "gain", "channels", (gain) => 10 * Math.log10(gain), "dB", { zmin: WEAK_DB, zmid: 0, zmax: -WEAK_DB });
-  drawCells(page, "speed", "clocks", (speed) => 100 * speed, "%", { zmin: 0, zmid: 100, zmax: 200 });
+  drawCells(page, "gain", "channels", (gain) => 10 * Math.log10(gain), "dB", [WEAK_DB, 0, -WEAK_DB]);
+  drawCells(page, "speed", "clocks", (speed) => 100 * speed, "%", [0, 100, Math.max(100, ...shown.flatMap((one) => (one.speed ?? []).map((speed) => 100 * speed)))]);
   drawLeft(page);
   drawQueues(page);
   listChanges(shown);
@@ -58,17 +58,17 @@ function drawPart(page) {
     `Who took part in each of ${shown.length} rounds: ${names.map((name, n) => `${name} ${states.filter((column) => column[n] >= PART).length}`).join(", ")}.`);
 }
 
-// One coloured cell for each client and round; clients that are away have none.
-function drawCells(page, key, id, value, unit, range) {
+// One coloured cell for each client and round; clients that are away have none. The middle of the range has no colour.
+function drawCells(page, key, id, value, unit, [low, middle, high]) {
   const { shown, names, x, margin, across } = page, element = $(`chart-${id}`);
   element.parentElement.hidden = !shown.some((one) => one[key]);
   if (element.parentElement.hidden) return;
   const there = shown.map((one) => new Set(one.available));
   const z = names.map((_, n) => shown.map((one, t) => (there[t].has(n) ? value(one[key]?.[n] ?? 1) : null)));
-  const [blue, orange] = colours(), rows = clientRows(page, element, 36 + 34);
-  draw(element, [{ type: "heatmap", x, y: names.map((_, n) => n), z, ...range, colorscale: [[0, orange], [0.5, tone("rest")], [1, blue]], hoverongaps: false,
+  const [blue, orange] = colours(), rows = clientRows(page, element, 36 + 34), scale = [[0, orange], [(middle - low) / (high - low), tone("rest")], ...(high > middle ? [[1, blue]] : [])];
+  draw(element, [{ type: "heatmap", x, y: names.map((_, n) => n), z, zmin: low, zmax: high, colorscale: scale, hoverongaps: false,
     text: names.map((name) => x.map(() => plain(name))), hovertemplate: `round %{x}, %{text}: %{z:.3~g} ${unit}<extra></extra>`, ygap: names.length > 80 ? 0 : 1,
-    colorbar: { orientation: "h", x: 1, xanchor: "right", y: 1, yanchor: "bottom", ypad: 2, len: page.narrow ? 0.8 : 0.4, thickness: 7, outlinewidth: 0, ticksuffix: ` ${unit}`, nticks: 5, tickfont: { size: 10.5 } } }],
+    colorbar: { orientation: "h", x: 1, xanchor: "right", y: 1, yanchor: "bottom", ypad: 2, len: 0.8, thickness: 7, outlinewidth: 0, ticksuffix: ` ${unit}`, nticks: 5, tickfont: { size: 10.5 } } }],
     { xaxis: across, yaxis: rows, margin: { ...margin, t: 34 } }, `${id === "channels" ? "Channel gains" : "Highest clocks"} of ${names.length} clients in ${shown.length} rounds, relative to the scenario's, in ${unit}.`);
 }
 
