@@ -10,6 +10,7 @@ from fedgap.config.trace_csv import read_trace
 from fedgap.deploy.measured_world import FADES, MeasuredWorld, Slowness
 from fedgap.deploy.transport import Quorum
 from fedgap.errors import InputError
+from fedgap.running.planned_measured import planned_and_measured
 from fedgap.running.train_and_resume import train
 from fedgap.system.channel import slower_link_gain, uplink_rate
 from tests.deploy.direct import FIRST, news
@@ -64,6 +65,11 @@ def test_a_node_that_became_slow_and_one_that_left_are_planned_around_in_the_nex
     assert not any("dropped" in event or "late" in event for event in run.history)
     assert run.summary["energy_j"] <= 12.0 * (1 + 1e-6)
     assert run.summary["delay_s"] <= 18.0 * (1 + 1e-6)
+    # What was planned, of the rounds that were decided, stands beside what was measured.
+    for n, row in enumerate(planned_and_measured(run.folder).to_dict()["nodes"]):
+        asked = [event["round"] for event in run.history if n in event["clients"]]
+        assert row["rounds"] == len(asked)
+        assert row["measured_s"] == pytest.approx(sum(2.0 if n == 1 and number >= 4 else 0.2 for number in asked))
     # The recorded world drives a simulated run to the same rounds and the same model.
     trace = read_trace("trace.csv", run.folder, run.job.names)
     assert trace.rounds == len(run.history)
@@ -169,7 +175,7 @@ def test_slowness_is_smoothed_faded_and_relative_to_what_is_usual():
     assert gauge.present().tolist() == pytest.approx([10 ** 0.7, 1.0])
     assert gauge.present().tolist() == pytest.approx([10 ** (0.7 * FADES), 1.0])  # not measured
     gauge.see(0, 1.0, 10.0)
-    assert gauge.present().tolist() == [1.0, 1.0]  # 10 ** (0.3 · 0.56) = 1.47 is not noticed
+    assert gauge.present().tolist() == [1.0, 1.0]  # 10 ** (0.3 · 0.63) = 1.55 is not noticed
     for seconds, amount in ((0.001, 1.0), (0.09, 1.0), (0.4, 8.0)):
         gauge.see(1, seconds, amount)  # below what is told apart, and longer for more work
     assert gauge.present()[1] == 1.0

@@ -22,9 +22,9 @@ FIRST = 5
 """What is usual for a client is the median of its first measurements, so many at most."""
 WEIGHT = 0.7
 """Of a new measurement in the smoothed logarithm of the slowness: one that is 10 times slower counts 5 times."""
-FADES = 0.8
+FADES = 0.9
 """What remains of that logarithm after a round in which the client was not measured, so that it is tried again."""
-NOTICED = 1.5
+NOTICED = 2.0
 """A client that is less than so many times slower than usual counts as unchanged."""
 LINK_POLLS, PROCESSOR_POLLS = 5, 1
 """Times below so many looks for answers are not told apart: messages wait for the nodes' and the server's looks."""
