@@ -33,7 +33,8 @@ class RunFailedError(FedgapError):
 
 
 EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "pooch": "train", "mlxtend": "train", "fastapi": "web",
-                    "uvicorn": "web", "plotly": "web", "flwr": "deploy", "cryptography": "deploy", "ray": "ray"}
+                    "uvicorn": "web", "plotly": "web", "flwr": "deploy", "cryptography": "deploy", "ray": "ray",
+                    "tensorboard": "tensorboard"}
 """Packages that ``pip install fedgap`` leaves out, and the extra that brings each."""
 
 

@@ -25,7 +25,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from fedgap.errors import FedgapError, InputError, did_you_mean
+from fedgap.errors import FedgapError, InputError, did_you_mean, missing_extra
 
 OFFERED = "__fedgap__"
 """A module's list of the names that files may use."""
@@ -57,6 +57,8 @@ def import_object(reference: str, key: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # whatever a user's module raises when it is imported
+        if extra := missing_extra(error):
+            raise InputError(f"{key}: {extra}") from None
         raise InputError(f"{key}: {reference} cannot be imported ({type(error).__name__}: {error}); "
                          "is it installed, or in this folder?") from error
 
@@ -238,3 +240,6 @@ POLICIES = Registry("policies", "policy", {
 })
 """Who decides the rounds of a run in a changing world: functions from a
 :class:`fedgap.planning.policies.policy.PolicyStart` to a :class:`fedgap.planning.policies.policy.Policy`."""
+
+TRACKERS = Registry("trackers", "tracker", {"tensorboard": "fedgap.running.tensorboard_tracker:TensorBoard"})
+"""Logs beside a run's own: functions from a :class:`fedgap.Run` to a :class:`fedgap.running.tracker.Tracker`."""

@@ -32,6 +32,7 @@ from fedgap.running.loop import Rounds
 from fedgap.running.prepare import data_arguments
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
+from fedgap.running.tracker import RunTrackers
 from fedgap.running.train_and_resume import write_run
 
 
@@ -79,6 +80,7 @@ class Session:
         account = rounds.accounts[0]
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
         write_versions([self.folder], rounds)
+        trackers = RunTrackers(run)
 
         def save() -> None:
             tensors, numbers = rounds.state(0)
@@ -98,6 +100,7 @@ class Session:
                 continue
             ((event,),) = rounds.drain()
             log.write([event])
+            trackers.log([event])
             save()
             if self._on_event is not None:
                 self._on_event(job, event)
@@ -107,6 +110,7 @@ class Session:
         log.close()
         self._check_end(account, rounds.round)
         finish(run, rounds, 0, time.monotonic() - began)
+        trackers.close(run.summary)
         return run
 
     def _plan(self) -> None:

@@ -61,7 +61,7 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
 
 
 _WRITTEN = ("config.yaml", "scenario.yaml", "plan.json", "trace.csv", "rounds.jsonl", "summary.json", "versions.json",
-            "model.safetensors", "model_card.md", "job", "checkpoint")
+            "model.safetensors", "model_card.md", "job", "checkpoint", "tensorboard")
 
 
 def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
