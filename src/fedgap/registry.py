@@ -36,7 +36,12 @@ processes must know them, too."""
 
 def allow(*references: str) -> None:
     """Let files use ``package.module:NAME``, although its module does not offer it; for this process and those that it
-    starts."""
+    starts.
+
+    >>> fedgap.allow("torch.nn:Identity")
+    >>> fedgap.Experiment.load("embedded", ["model.name=torch.nn:Identity"]).model.name
+    'torch.nn:Identity'
+    """
     for reference in references:
         if ":" not in reference or len(reference.split()) != 1:
             raise InputError(f"--allow: must have the form package.module:NAME; got {reference!r}")
@@ -137,7 +142,15 @@ def call_extension(key: str, name: str, function: Callable[..., Any], /, *argume
 
 @dataclass(frozen=True)
 class Registry:
-    """The known things of one kind, such as the schemes."""
+    """The known things of one kind, such as the schemes.
+
+    >>> from fedgap.registry import SELECTION
+    >>> SELECTION.group, "fastest_half" in SELECTION.names()
+    ('fedgap.selection', True)
+    >>> rule = SELECTION.load("fastest_half")
+    >>> int(rule(fedgap.Scenario.load("paper-mnist")).sum())
+    5
+    """
 
     kind: str
     """The last part of the entry-point group ``fedgap.KIND``."""

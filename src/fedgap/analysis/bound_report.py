@@ -165,6 +165,12 @@ class BoundReport(Printable):
 def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
     """The bound θ of a plan in every reading, and each client's φ: ``print(fedgap.bound(scenario, plan))``.
 
+    >>> scenario = fedgap.Scenario.load("paper-mnist")
+    >>> plan = fedgap.plan(scenario)
+    >>> report = fedgap.bound(scenario, plan)
+    >>> len(report.statements), abs(report.reading().terms.theta / plan.theta - 1) < 1e-9
+    (10, True)
+
     :param plan: without one, everybody takes part in every round, pruned to the most (Algorithm 1's start).
     """
     fleet = scenario.fleet()

@@ -50,7 +50,11 @@ Trackers = Annotated[tuple[Annotated[str, Named(TRACKERS)], ...],
 class Experiment(Document):
     """All that training needs beside the plan: scenario, data, model, readings, engine.
 
-    ``Experiment.load("embedded", ["seed=1", "scenario.budget.delay_s=120"])`` reads a preset or a file.
+    >>> experiment = fedgap.Experiment.load("embedded", ["seed=1", "scenario.budget.delay_s=120"])
+    >>> experiment.data.name, experiment.size, experiment.seed
+    ('embedded', 10, 1)
+
+    The first argument is a preset or a file; the others change keys.
 
     Each reading is what the experiment's key says; otherwise what the experiment's mode says; otherwise what the
     scenario's key says; otherwise what the scenario's mode says; otherwise ``repaired``.

@@ -51,7 +51,14 @@ DEPLOY_COMMAND = Path("deployment") / "command.txt"
 
 @dataclass(frozen=True)
 class Run(Printable):
-    """A run's folder, read when asked for: ``Run("runs/first").history``; ``print`` shows what came out."""
+    """A run's folder, read when asked for; ``print`` shows what came out.
+
+    >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> made = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/read")
+    >>> run = fedgap.Run("runs/read")
+    >>> run.finished, run.summary["rounds"], [event["round"] for event in run.history]
+    (True, 3, [0, 1, 2])
+    """
 
     folder: Path
 
