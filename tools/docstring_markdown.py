@@ -1,7 +1,7 @@
 """Griffe extension: docstrings as Markdown, for the API reference (``make docs``).
 
-Docstrings here are plain text with a few marks of reStructuredText. Roles such as ``:class:`fedgap.Run``` become code,
-examples (``>>>``) become code blocks, and the colon pair before an indented block becomes one colon.
+Docstrings here are plain text with a few marks of reStructuredText. References such as ``:class:`fedgap.Run``` become
+code, examples (``>>>``) become code blocks, and the colon pair before an indented block becomes one colon.
 """
 
 import re
@@ -30,4 +30,5 @@ def as_markdown(text: str) -> str:
     """
     text = ROLE.sub(r"`\1`", text)
     text = re.sub(r"::$", ":", text, flags=re.MULTILINE)
+    text = re.sub(r"([.;,]) +(?=:param )", r"\1\n", text)  # a parameter's description may begin amid a line
     return EXAMPLE.sub(lambda match: f"```pycon\n{match[0].strip()}\n```\n\n", text + "\n").strip()
