@@ -19,7 +19,7 @@ EXTENSION_POINTS = (
     "fedgap.learning.importance.ImportanceRule", "fedgap.learning.learner.Learner",
     "fedgap.planning.policies.policy.Decision", "fedgap.planning.policies.policy.Policy",
     "fedgap.planning.policies.policy.PolicyStart", "fedgap.planning.policies.policy.RoundView",
-    "fedgap.registry.Registry", "fedgap.running.tracker.Tracker", "fedgap.statistics.Interval",
+    "fedgap.registry.Registry", "fedgap.running.tracker.TrackedRun", "fedgap.running.tracker.Tracker", "fedgap.statistics.Interval",
     "fedgap.statistics.paired", "fedgap.statistics.holm",
 )
 """What people write or use beside the names of ``fedgap`` itself."""
@@ -37,9 +37,8 @@ def named(name: str):
 
 
 def example(name: str) -> doctest.DocTest:
-    thing = named(name)
-    return doctest.DocTestParser().get_doctest(
-        inspect.getdoc(thing) or "", {"fedgap": fedgap, "errors": fedgap.errors, "np": np, "Path": Path}, name, None, None)
+    known = {"fedgap": fedgap, "errors": fedgap.errors, "np": np, "Path": Path}
+    return doctest.DocTestParser().get_doctest(inspect.getdoc(named(name)) or "", known, name, None, None)
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

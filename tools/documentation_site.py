@@ -58,9 +58,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def linked_files(page: Path) -> Iterator[Path]:
     """The files of the repository that a page links to."""
     for match in LINK.finditer(CODE.sub("", page.read_text(encoding="utf-8"))):
-        if path := match[2].partition("#")[0]:
-            if not re.match(r"[a-z]+:", path):
-                yield Path(os.path.normpath(page.parent / path))
+        if (path := match[2].partition("#")[0]) and not re.match(r"[a-z]+:", path):
+            yield Path(os.path.normpath(page.parent / path))
 
 
 def site_path(path: Path) -> str:

@@ -1,7 +1,7 @@
 """Notebooks in Markdown: run them, and write their outputs again.
 
-A notebook is a page that GitHub and the documentation site show as it is, and that Jupyter opens with Jupytext. Its cells
-are the blocks of Python; what a cell prints stands in a block of ``text`` below it. A cell that begins with
+A notebook is a page that GitHub and the documentation site show as it is, and that Jupyter opens with Jupytext. Its
+cells are the blocks of Python; what a cell prints stands in a block of ``text`` below it. A cell that begins with
 ``%%writefile NAME`` is written into a file, as in Jupyter. Pictures that a cell draws and the page shows are kept in
 ``docs/images/tutorials``.
 

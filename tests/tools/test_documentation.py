@@ -56,7 +56,8 @@ def test_the_api_reference_shows_examples_as_code(built: Path) -> None:
 
 def test_pages_are_adapted_outside_of_code_only() -> None:
     page = ROOT / "docs" / "how-to" / "plan.md"
-    text = "A list:\n- <!-- n: x -->5<!-- / --> s, see [rounds](../../experiments/rounds/README.md#it)\n\n```\na\n- <!-- b -->\n```\n"
+    text = ("A list:\n- <!-- n: x -->5<!-- / --> s, see [rounds](../../experiments/rounds/README.md#it)\n\n"
+            "```\na\n- <!-- b -->\n```\n")
     assert site.outside_code(text, lambda plain: site.adapt(plain, page)) == (
         "A list:\n\n- 5 s, see [rounds](../repository/experiments/rounds/README.md#it)\n\n```\na\n- <!-- b -->\n```\n")
 

@@ -162,7 +162,7 @@ def budget(
     >>> print(answer.sentence)
     40 % with 90 % confidence takes ... J and ... s in the scenario's proportion.
 
-    With ``points``, ``fedgap.budget(scenario, 0.95).plot("frontier.png")`` draws the pairs of budgets that just suffice.
+    With ``points``, ``answer.plot("frontier.png")`` draws the pairs of budgets that just suffice.
 
     :param accuracy: the target on the test set, a share of one;
     :param confidence: the probability with which one run is to reach it;

@@ -114,8 +114,8 @@ class BoundReport(Printable):
         if self.planned:
             return []
         return ["This is the point at which Algorithm 1 starts, whatever it costs, and not a plan within the budgets, "
-                "whose θ is another one. For a plan's: fedgap plan SCENARIO --out plan.json, then fedgap bound SCENARIO "
-                "--plan plan.json."]
+                "whose θ is another one. For a plan's: fedgap plan SCENARIO --out plan.json, then fedgap bound "
+                "SCENARIO --plan plan.json."]
 
     def _readings_table(self) -> Sheet:
         table = Sheet(

@@ -60,9 +60,9 @@ def _plan(job: Job, summary: Mapping[str, Any]) -> str:
 
 
 def _costs(job: Job, summary: Mapping[str, Any]) -> str:
-    rows = [(name, *(f"{value:.4g}" for value in (spent, budget, remainder(budget, spent)))) for name, spent, budget in (
-        ("energy in J", summary["energy_j"], job.energy_budget_j),
-        ("delay in s", summary["delay_s"], job.delay_budget_s))]
+    rows = [(name, *(f"{value:.4g}" for value in (spent, budget, remainder(budget, spent))))
+            for name, spent, budget in (("energy in J", summary["energy_j"], job.energy_budget_j),
+                                        ("delay in s", summary["delay_s"], job.delay_budget_s))]
     return (f"{_table(('', 'spent', 'budget', 'left'), rows)}\n\n"
             "Joules and seconds are those of the system model with which the run was planned and charged, not of the "
             "computer that simulated it.")

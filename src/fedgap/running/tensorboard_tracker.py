@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from fedgap.running.events import Event
-
-if TYPE_CHECKING:
-    from fedgap.running.job import Job
-    from fedgap.running.run import Run
+from fedgap.running.job import Job
+from fedgap.running.tracker import TrackedRun
 
 FOLDER = "tensorboard"
 """In a run's folder."""
@@ -33,14 +31,14 @@ class TensorBoard:
     A resumed run writes its rounds so far into a new file that replaces the old one, so that no round is there twice.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         """Begin the event file with the hyperparameters, the plan's forecast and the rounds so far."""
         folder = run.folder / FOLDER
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
-        self._writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
-        for summary in hparams(hyperparameters(run.job), dict.fromkeys(RESULTS, 0.0)):  # type: ignore[no-untyped-call]
-            self._writer.file_writer.add_summary(summary)  # type: ignore[union-attr]
+        self._writer = SummaryWriter(str(folder))
+        for summary in hparams(hyperparameters(run.job), dict.fromkeys(RESULTS, 0.0)):
+            self._writer._get_file_writer().add_summary(summary)
         self._scalars(_forecast(run.job.extra.get("summary", {}).get("forecast"), "planned"), 0)
         self.log(run.history)
 
@@ -48,17 +46,17 @@ class TensorBoard:
         """Write the curves' next points."""
         for event in events:
             self._scalars(scalars(event), event["round"])
-        self._writer.flush()  # type: ignore[no-untyped-call]
+        self._writer.flush()
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
         """Write how the run ended and close the file."""
         if summary is not None:
-            self._writer.add_text("ended", str(summary["ended"]), summary["rounds"])  # type: ignore[no-untyped-call]
-        self._writer.close()  # type: ignore[no-untyped-call]
+            self._writer.add_text("ended", str(summary["ended"]), summary["rounds"])
+        self._writer.close()
 
     def _scalars(self, values: Iterator[tuple[str, float]], step: int) -> None:
         for tag, value in values:
-            self._writer.add_scalar(tag, value, step)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(tag, value, step)
 
 
 def scalars(event: Event) -> Iterator[tuple[str, float]]:

@@ -8,21 +8,42 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from fedgap.registry import TRACKERS, call_extension
 from fedgap.running.events import Event
+from fedgap.running.job import Job
 
-if TYPE_CHECKING:
-    from fedgap.running.run import Run
+
+class TrackedRun(Protocol):
+    """What a tracker sees of a :class:`fedgap.Run`.
+
+    >>> small = ["rounds=2", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> run = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/tracked")
+    >>> run.folder.name, run.job.scheme, [event["round"] for event in run.history]
+    ('tracked', 'proposed', [0, 1])
+    """
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps its files, and where a tracker may put its own."""
+
+    @property
+    def job(self) -> Job:
+        """All that the run was asked to do, as plain numbers."""
+
+    @property
+    def history(self) -> list[Event]:
+        """The rounds so far, one dictionary each, as in ``rounds.jsonl``."""
 
 
 class Tracker(Protocol):
     """Follows one run.
 
-    It is made by a call with the :class:`fedgap.Run`, which has the folder, the job and the plan. ``run.history`` holds
-    the rounds that were trained before, and a resumed run will train some again that are not in it: once made, the
-    tracker's log must have exactly the rounds of the history.
+    It is made by a call with a :class:`TrackedRun`. ``run.history`` holds the rounds that were trained before, and a
+    resumed run will train some again that are not in it: once made, the tracker's log must have exactly the rounds of
+    the history.
 
     >>> class Printer:
     ...     def __init__(self, run):
@@ -43,7 +64,7 @@ class Tracker(Protocol):
 class RunTrackers:
     """All trackers of one run. One that fails is left out from then on; the run continues."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         """Make the trackers that the run's job names; its ``rounds.jsonl`` has exactly the rounds so far."""
         self._trackers: dict[str, Tracker] = {}
         for name in run.job.trackers:
