@@ -19,7 +19,8 @@ EXTENSION_POINTS = (
     "fedgap.learning.importance.ImportanceRule", "fedgap.learning.learner.Learner",
     "fedgap.planning.policies.policy.Decision", "fedgap.planning.policies.policy.Policy",
     "fedgap.planning.policies.policy.PolicyStart", "fedgap.planning.policies.policy.RoundView",
-    "fedgap.registry.Registry", "fedgap.running.tracker.TrackedRun", "fedgap.running.tracker.Tracker", "fedgap.statistics.Interval",
+    "fedgap.registry.Registry", "fedgap.running.tracker.TrackedRun", "fedgap.running.tracker.Tracker",
+    "fedgap.statistics.Interval",
     "fedgap.statistics.paired", "fedgap.statistics.holm",
 )
 """What people write or use beside the names of ``fedgap`` itself."""
