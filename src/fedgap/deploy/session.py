@@ -35,6 +35,7 @@ from fedgap.running.prepare import data_arguments
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.steering import TRACE, Steering
+from fedgap.running.tracker import RunTrackers
 from fedgap.running.train_and_resume import write_run
 
 
@@ -85,6 +86,7 @@ class Session:
             steering.decide_again(rounds.round)  # what was decided before the server was killed is out of date
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
         write_versions([self.folder], rounds)
+        trackers = RunTrackers(run)
 
         def save() -> None:
             if steering is not None and steering.row:
@@ -113,6 +115,7 @@ class Session:
                 continue
             ((event,),) = rounds.drain()
             log.write([event])
+            trackers.log([event])
             save()
             if self._on_event is not None:
                 self._on_event(job, event)
@@ -122,6 +125,7 @@ class Session:
         log.close()
         self._check_end(account, rounds.round)
         finish(run, rounds, 0, time.monotonic() - began)
+        trackers.close(run.summary)
         return run
 
     def _plan(self) -> None:
