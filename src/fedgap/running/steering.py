@@ -19,7 +19,7 @@ from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
 from fedgap.errors import InputError
 from fedgap.planning.plan import Plan, Segment
-from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, make_policy
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients, make_policy
 from fedgap.planning.policy_simulation import ChangingWorld
 from fedgap.planning.solve import scheme_of
 from fedgap.registry import call_extension
@@ -27,6 +27,8 @@ from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.ledger import Ledger
 from fedgap.running.round_arrays import round_arrays
+from fedgap.running.ruled_steering import Ask, nobody_answers
+from fedgap.system import probe_cost
 from fedgap.theory.generalization import smoothed
 
 TRACE = "trace.csv"
@@ -46,6 +48,8 @@ class Steering:
         """The world's next row."""
         self.ended = ""
         """Why no further round follows; "" while rounds do."""
+        self.ask: Ask = nobody_answers
+        """How clients are asked for their loss."""
         self._losses, self._last_round = np.full(clients, np.nan), np.full(clients, -1.0)
 
     @classmethod
@@ -69,6 +73,15 @@ class Steering:
                 self.ended = "all rounds are done"
                 return
             view = self._view(ledger)
+            asked = asked_clients(self.policy, view)
+            if asked is not None:
+                cost = probe_cost(view.fleet, asked)
+                self.ended = ledger.affords(float(cost.energy_j), float(cost.delay_s))
+                if self.ended:
+                    return
+                probe = ledger.book_probe(cost.client_j, cost.client_s)
+                self._losses[asked] = self.ask(number, np.flatnonzero(asked).tolist())
+                view = self._view(ledger)
             decision = call_extension("policy", self.job.policy["name"], self.policy.decide, view)
             if not isinstance(decision, Decision):
                 raise InputError(f"policy: {self.job.policy['name']} must give a Decision; got {decision!r:.60}")
@@ -81,14 +94,14 @@ class Steering:
                     ledger.delay_s += self.world.start.step_s
                 self.row += 1
             else:
-                self._take(decision, decision.segment, view, idle)
+                self._take(decision, decision.segment, view, idle, {} if asked is None else probe)
 
-    def _take(self, decision: Decision, segment: Segment, view: RoundView, idle: int) -> None:
+    def _take(self, decision: Decision, segment: Segment, view: RoundView, idle: int, probe: dict[str, Any]) -> None:
         if (segment.selected & ~view.available).any():
             raise InputError(f"policy: {self.job.policy['name']} selects {_first(self.job, segment, view)}, which is "
                              "not available")
         event: dict[str, Any] = {"row": self.row, "available": np.flatnonzero(view.available).tolist(),
-                                 "energy_left_j": view.energy_j, "delay_left_s": view.delay_s}
+                                 "energy_left_j": view.energy_j, "delay_left_s": view.delay_s, **probe}
         if idle:
             event["idle_s"] = idle * self.world.start.step_s
         if decision.reason:
