@@ -280,6 +280,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 # --- no formula in the doors -----------------------------------------------------------------------------------------
 
 ARITHMETIC = {
+    "cli/compare_command.py:_train": "the number of steps of a progress bar",
     "cli/compare_command.py:frontier": "the number of steps of a progress bar",
     "cli/reproduce_command.py:_hand_over": "seconds shown as hours",
     "cli/sweep_command.py:report": "counts runs",

@@ -1,4 +1,4 @@
-"""Runs whose clients a published rule chooses: charged for probing, resumed bit by bit, and trained without a planner."""
+"""Runs whose clients a published rule chooses: charged for probing, resumed bit by bit, trained without a planner."""
 
 import json
 from dataclasses import replace

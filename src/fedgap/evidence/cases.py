@@ -132,7 +132,8 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
     return Planned(case, divided[2], plan, prepared, training_key(prepared), asked)
 
 
-def _ruled(case: Case, experiment: Experiment, divided: Divided, dataset: Dataset, plans: Path, *, job: bool) -> Planned:
+def _ruled(case: Case, experiment: Experiment, divided: Divided, dataset: Dataset, plans: Path, *,
+           job: bool) -> Planned:
     """Plan a case whose clients a published rule chooses."""
     scenario = divided[2]
     path = plans / f"{scenario.hash()}-{case.scheme}-{case.seed}.json"

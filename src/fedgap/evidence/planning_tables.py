@@ -12,7 +12,7 @@ def planning_tables(head: str, results: Mapping[str, Any]) -> list[Sheet | str]:
     """Rivals over the tight cells, then cell by cell where forecast is worst."""
     answer, panel = results["judged"], results["panels"][0]
     if not answer["cells"]:
-        return [f"{head}: no cell has runs of forecast yet; {panel['missing']} runs are missing."]
+        return [f"{head}: {panel['status'] or 'no cell has runs of forecast yet'}."]
     pooled = Sheet(f"{head}. Forecast minus rival over the tight cells, points (paired over seeds, Holm over rivals)",
                    "rival", "cells", "seeds", "difference", "verdict", "seconds to equal accuracy", "joules")
     for entry in answer["pooled"]:

@@ -34,8 +34,8 @@ def rival_of(row: Row) -> str:
 
 
 def judged(rows: Sequence[Row], runs: Runs) -> dict[str, Any]:
-    """The judgement of rows with ``cell``, ``value`` (the share), ``mode``, ``scheme``, ``seed``, ``accuracy``, ``run``,
-    ``rounds``, ``energy_j`` and ``delay_s``; ``runs``: the records by key."""
+    """The judgement of rows with ``cell``, ``value`` (the share), ``mode``, ``scheme``, ``seed``, ``accuracy``,
+    ``run``, ``rounds``, ``energy_j`` and ``delay_s``; ``runs``: the records by key."""
     cells: dict[tuple[str, float], dict[str, dict[int, Row]]] = {}
     for row in rows:
         if row["accuracy"] is not None:

@@ -133,7 +133,8 @@ def record(key: str, job: Job, evaluated: list[dict[str, Any]], machine: str, wa
     names = ["test_accuracy", "test_loss", "training_set_loss"]
     names += [name for name in ("validation_accuracy",) if evaluated and name in evaluated[0]]
     names += ["energy_total_j", "delay_total_s"] if job.policy else []
-    return {"key": key, "seed": job.seed, "rounds": evaluated[-1]["round"] + 1 if job.policy and evaluated else job.rounds, "round": [event["round"] + 1 for event in evaluated],
+    rounds = evaluated[-1]["round"] + 1 if job.policy and evaluated else job.rounds
+    return {"key": key, "seed": job.seed, "rounds": rounds, "round": [event["round"] + 1 for event in evaluated],
             **{name: column(name) for name in names},
             "machine": machine, "precision": job.precision, "torch": torch.__version__.split("+")[0],
             "python": platform.python_version(), "wall_s": float(f"{wall_s:.3g}")}

@@ -12,10 +12,10 @@ sampling probabilities q that minimise
 
     Σ_n q_n·t_n · ( α·Σ_n p_n²·G_n²/q_n + β ),
 
-t_n a client's seconds, p_n its share of the samples, G_n its gradients' norm, and β/α from two pilots again. Setting the
-derivative to zero gives q_n ∝ p_n·G_n/√(t_n + c) with one number c, which a line search finds.
+t_n a client's seconds, p_n its share of the samples, G_n its gradients' norm, and β/α from two pilots again. Setting
+the derivative to zero gives q_n ∝ p_n·G_n/√(t_n + c) with one number c, which a line search finds.
 
-Deviations: the pilots are read off the scenario's forecast, and G_n = 1, because nothing was trained before planning.
+Deviations: A₀/B₀ is read off the scenario's forecast, β/α = 1 and G_n = 1, because nothing was trained before planning.
 Clients are drawn without replacement and averaged like any others, not K times with replacement and reweighted by
 p_n/(K·q_n).
 """

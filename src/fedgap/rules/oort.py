@@ -2,12 +2,13 @@
 
 A client that took part before has the utility
 
-    [ (U_n − 0.999·min U)/(max U − 0.999·min U) + √(0.1·ln t / last_n) ] · (T/t_n)^α  where t_n > T, and without the last factor elsewhere,
+    [ (U_n − 0.999·min U)/(max U − 0.999·min U) + √(0.1·ln t / last_n) ] · min(1, T/t_n)^α
 
 with U_n = D̂_n·√(mean squared loss) its statistical utility, clipped at the 95th percentile, last_n the round in which
 it took part last, t_n its seconds and T the preferred seconds of a round. In round t a share ε of the k places goes to
 clients that never took part, drawn in proportion to their speed; ε falls from 0.9 by a factor 0.98 to 0.2. The other
-places are drawn in proportion to utility, from the clients with at least 95 % of the utility of the first that has no place.
+places are drawn in proportion to utility, from the clients with at least 95 % of the utility of the first one without
+a place.
 T is a percentile of the clients' seconds. The *pacer* raises it by 5 percentage points after every 20 rounds in which
 the utility of the exploited clients changed by at most a tenth, and lowers it where it changed more than fivefold.
 These are the formulas and constants of the authors' code (github.com/SymbioticLab/Oort).

@@ -4,8 +4,8 @@
 2. Ask them for the loss of the present model on their data.
 3. The k candidates with the highest loss take part; ties are broken at random.
 
-This is the paper's π_cpow-d: the loss is estimated on one mini-batch. The question and the answer are charged. The paper
-tries d from k to the whole fleet; here d = min(N, 2k).
+This is the paper's π_cpow-d: the loss is estimated on one mini-batch. The question and the answer are charged. The
+paper tries d from k to the whole fleet; here d = min(N, 2k).
 """
 
 import numpy as np

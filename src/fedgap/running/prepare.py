@@ -201,7 +201,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     policy, schedule = _policy(experiment, scenario), schedule_of(plan, scenario, experiment.interleave)
     if policy and scenario.world is None and (rule := policy["name"]) in RULES.names():
         if RULES.load(rule).uses_losses:
-            choices = RuleChoices.of(PolicyStart.of(scenario, plan, scheme_of(experiment.scheme), experiment.seed), rule)
+            start = PolicyStart.of(scenario, plan, scheme_of(experiment.scheme), experiment.seed)
+            choices = RuleChoices.of(start, rule)
             policy, segments = {"name": rule, "rule": choices.settings}, choices.segments
             schedule = np.minimum(np.arange(plan.rounds), 1)
         else:

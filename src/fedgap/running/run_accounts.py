@@ -48,7 +48,8 @@ class RoundOutline:
 class RunAccounts:
     """A run's job and ledger, and what a round of each segment is and costs."""
 
-    def __init__(self, job: Job, device: torch.device, structure: Structure, steering: Steering | RuledSteering | None = None) -> None:
+    def __init__(self, job: Job, device: torch.device, structure: Structure,
+                 steering: Steering | RuledSteering | None = None) -> None:
         """:param steering: decides the rounds, where the job has a policy."""
         self.ledger, self.progress, self._structure = Ledger(job), Progress(), structure
         self.steering = steering
