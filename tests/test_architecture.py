@@ -1,8 +1,8 @@
 """The dependency direction: each room of the house knows only the rooms before it, and needs only its own tools.
 
-    errors, streams, registry, files, statistics ─► report ─► system ─► theory ─► config ─► planning ─► analysis ─┐
-                                                 └─► learning ────────────────────────────────────────────────────┤
-                                                                                      evidence, deploy, doors ◄─ running
+    errors, streams, registry, files, statistics ─► report ─► system ─► theory ─► rules ─► config ─┐
+                                                 └─► learning ─────────────────────────┐           ▼
+                                          evidence, deploy, doors ◄─ running ◄─────────┴─ planning ─► analysis
 
 The doors are ``cli`` and ``web``: they read arguments, call the rooms before them and show the answer. They hold no
 formula.
