@@ -180,7 +180,8 @@ def test_definitions_load_and_have_a_readme(name: str) -> None:
 
 def test_verdicts_are_counted_by_part_of_the_paper_and_mode() -> None:
     made = {claims.Claim(where, "text", "figure", scheme_claims.saturates): [(repaired, ""), (printed, "")]
-            for where, repaired, printed in (("III-B", "holds", "does not hold"), ("V, Fig. 3", "holds", "holds in part"),
+            for where, repaired, printed in (("III-B", "holds", "does not hold"),
+                                             ("V, Fig. 3", "holds", "holds in part"),
                                              ("beyond", "undecided", "not measured"))}
     lines = claims.counted(made)
     assert lines[0] == "| the bound (Section III) | repaired | 1 | 1 | 0 | 0 | 0 | 0 |"

@@ -62,7 +62,8 @@ def regret(
 
     ``print(fedgap.regret(fedgap.Scenario.load("city", ["world.fading.doppler_hz=10"])))`` shows all policies.
 
-    :param policies: names; by default all that are registered, but for the published rules. :param seed: of the world and of policies that draw.
+    :param policies: names; by default all that are registered, but for the published rules.
+    :param seed: of the world and of policies that draw.
     :param known_plan: the plan of this scenario and scheme, where it was made before.
     """
     chosen = scheme_of(scheme)

@@ -29,8 +29,8 @@ def planning_results(figure: Figure, planned: Mapping[Case, Planned | str], shop
                 rows.append({"cell": panel.title} | _as_trained(answer, shop.store))
     keys = [row["run"] for row in rows if row["run"]]
     runs = {key: shop.store[key] for key in keys}
-    panels = [{"title": figure.title, "status": "" if rows else "not trained yet", "rows": rows, "missing": sum(missing.values()),
-               "missing_by_cell": missing, "without_plan": sorted(reasons)[:5]}]
+    panels = [{"title": figure.title, "status": "" if rows else "not trained yet", "rows": rows,
+               "missing": sum(missing.values()), "missing_by_cell": missing, "without_plan": sorted(reasons)[:5]}]
     return {"figure": figure.name, "title": figure.title, "kind": figure.kind, "xlabel": figure.xlabel,
             "preset": shop.preset, "panels": panels, "judged": judged(rows, runs),
             "provenance": provenance(keys, shop.store)}
