@@ -53,12 +53,12 @@ def _accuracies(by_seed: Mapping[int, Row]) -> dict[int, float]:
 def _cell(cell: str, share: float, of_cell: Mapping[str, Mapping[int, Row]]) -> dict[str, Any]:
     """The accuracies of one cell, and how forecast compares with each rival there."""
     ours = _accuracies(of_cell[OURS])
-    compared = []
+    compared: list[dict[str, Any]] = []
     for rival, by_seed in of_cell.items():
         theirs = _accuracies(by_seed)
         seeds = sorted(ours.keys() & theirs.keys())
         mean = interval(list(theirs.values()))
-        entry = {"rival": rival, "accuracy": _digits(mean.mean),
+        entry: dict[str, Any] = {"rival": rival, "accuracy": _digits(mean.mean),
                  "half": None if mean.half is None else _digits(mean.half), "seeds": mean.n}
         if rival != OURS and seeds:
             differences = [ours[seed] - theirs[seed] for seed in seeds]
