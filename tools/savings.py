@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from fedgap.evidence.equal_accuracy import AXES, Runs, ratios
+from fedgap.evidence.equal_accuracy import AXES, Runs, ratios, spent_at
 from fedgap.statistics import Interval
 
-__all__ = ["AXES", "Runs", "ratios", "written"]
+__all__ = ["AXES", "Runs", "ratios", "spent_at", "written"]
 
 
 def written(value: Interval) -> str:

@@ -68,7 +68,8 @@ def draw_accuracies(plans: Sequence[Plan], title: str) -> Figure:
     for row, answer in enumerate(known):
         forecast = answer.forecast
         assert forecast is not None
-        accuracy, low, high = (100.0 * value for value in (forecast.accuracy, forecast.low, forecast.high))
+        ends = (forecast.accuracy if end is None else end for end in (forecast.low, forecast.high))
+        accuracy, low, high = (100.0 * value for value in (forecast.accuracy, *ends))
         ax.errorbar(accuracy, row, xerr=[[max(accuracy - low, 0.0)], [max(high - accuracy, 0.0)]], fmt="o",
                     color="#0072B2", capsize=3)
     ax.set_yticks(range(len(known)), [f"{answer.scheme} ({answer.rounds} rounds)" for answer in known])

@@ -58,8 +58,8 @@ def _cell(cell: str, share: float, of_cell: Mapping[str, Mapping[int, Row]]) -> 
         theirs = _accuracies(by_seed)
         seeds = sorted(ours.keys() & theirs.keys())
         mean = interval(list(theirs.values()))
-        entry: dict[str, Any] = {"rival": rival, "accuracy": _digits(mean.mean),
-                 "half": None if mean.half is None else _digits(mean.half), "seeds": mean.n}
+        entry: dict[str, Any] = {"rival": rival, "accuracy": _digits(mean.mean), "seeds": mean.n,
+                                 "half": None if mean.half is None else _digits(mean.half)}
         if rival != OURS and seeds:
             differences = [ours[seed] - theirs[seed] for seed in seeds]
             difference, bound = interval(differences), lower_bound(differences)

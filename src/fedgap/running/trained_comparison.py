@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgap.config import Experiment
+from fedgap.analysis.plan_accuracy import with_forecast
+from fedgap.config import Experiment, Scenario
 from fedgap.errors import InputError
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
@@ -96,8 +97,9 @@ def train_and_compare(experiment: Experiment, schemes: Sequence[str], out: str |
         summary, name = trained.summary, run.values["scheme"]
         if summary.get("test_accuracy") is not None:
             accuracies[name][int(run.values["seed"])] = float(summary["test_accuracy"])
-        if isinstance(summary.get("forecast"), dict):
-            forecasts[name].append(float(summary["forecast"]["accuracy"]))
+        forecast = with_forecast(trained.plan, Scenario.load(run.folder / "scenario.yaml")).forecast
+        if forecast is not None:
+            forecasts[name].append(forecast.accuracy)
     known = {name: by_seed for name, by_seed in accuracies.items() if by_seed}
     best = max(known, key=lambda name: interval(list(known[name].values())).mean, default="")
     others = [name for name in known if name != best and known[name].keys() & known[best].keys()]
