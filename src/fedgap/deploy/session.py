@@ -32,6 +32,7 @@ from fedgap.running.events import Event, RoundLog
 from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.prepare import data_arguments
+from fedgap.running.ruled_steering import RuledSteering
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.steering import TRACE, Steering
@@ -82,6 +83,7 @@ class Session:
         self._apply_recovery(clients, rounds, run_id)
         account = rounds.accounts[0]
         steering = account.steering
+        assert not isinstance(steering, RuledSteering)  # a deployment's world is measured
         if steering is not None:
             steering.decide_again(rounds.round)  # what was decided before the server was killed is out of date
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
@@ -140,6 +142,9 @@ class Session:
         ready = plan_for(self.experiment, profiles, self.dataset)
         if ready.scenario.world is not None and (drawn := ready.scenario.world.channels_and_clients):
             raise InputError(f"scenario.world.{drawn[0]}: a deployment measures its world; leave it out")
+        if "rule" in ready.job.policy:
+            raise InputError(f"policy: {ready.job.policy['name']} chooses by losses that nodes are not asked for; "
+                             "deploy with static, replan or lyapunov, or with a rule that needs no losses")
         write_run(ready, self.folder)
         for profile, counted in zip(profiles, ready.job.label_counts.sum(axis=1), strict=True):
             if (claimed := sum(profile.label_counts)) > counted:

@@ -36,6 +36,7 @@ from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.model_card import model_card
 from fedgap.running.predict import Predictions, TrainedModel
+from fedgap.running.ruled_steering import RuledSteering
 from fedgap.running.run_report import run_report
 from fedgap.running.tracker import RunTrackers
 
@@ -269,10 +270,12 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
         _train({i: runs[i]}, [state], dataset, interrupted, on_events)
 
 
-def _steering(run: Run) -> Steering | None:
+def _steering(run: Run) -> Steering | RuledSteering | None:
     """Who decides the run's rounds; None where the plan does."""
     if not run.job.policy:
         return None
+    if "rule" in run.job.policy:
+        return RuledSteering(run.job)
     from fedgap.running.steering import Steering  # needs the planner, which a static run does not
 
     return Steering.of(run.folder, run.job)
