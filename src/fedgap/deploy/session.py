@@ -32,9 +32,11 @@ from fedgap.running.events import Event, RoundLog
 from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.prepare import data_arguments
+from fedgap.running.ruled_steering import RuledSteering
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.steering import TRACE, Steering
+from fedgap.running.tracker import RunTrackers
 from fedgap.running.train_and_resume import write_run
 
 
@@ -81,10 +83,12 @@ class Session:
         self._apply_recovery(clients, rounds, run_id)
         account = rounds.accounts[0]
         steering = account.steering
+        assert not isinstance(steering, RuledSteering)  # a deployment's world is measured
         if steering is not None:
             steering.decide_again(rounds.round)  # what was decided before the server was killed is out of date
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
         write_versions([self.folder], rounds)
+        trackers = RunTrackers(run)
 
         def save() -> None:
             if steering is not None and steering.row:
@@ -113,6 +117,7 @@ class Session:
                 continue
             ((event,),) = rounds.drain()
             log.write([event])
+            trackers.log([event])
             save()
             if self._on_event is not None:
                 self._on_event(job, event)
@@ -122,6 +127,7 @@ class Session:
         log.close()
         self._check_end(account, rounds.round)
         finish(run, rounds, 0, time.monotonic() - began)
+        trackers.close(run.summary)
         return run
 
     def _plan(self) -> None:
@@ -136,6 +142,9 @@ class Session:
         ready = plan_for(self.experiment, profiles, self.dataset)
         if ready.scenario.world is not None and (drawn := ready.scenario.world.channels_and_clients):
             raise InputError(f"scenario.world.{drawn[0]}: a deployment measures its world; leave it out")
+        if "rule" in ready.job.policy:
+            raise InputError(f"policy: {ready.job.policy['name']} chooses by losses that nodes are not asked for; "
+                             "deploy with static, replan or lyapunov, or with a rule that needs no losses")
         write_run(ready, self.folder)
         for profile, counted in zip(profiles, ready.job.label_counts.sum(axis=1), strict=True):
             if (claimed := sum(profile.label_counts)) > counted:

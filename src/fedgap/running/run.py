@@ -36,7 +36,9 @@ from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
 from fedgap.running.model_card import model_card
 from fedgap.running.predict import Predictions, TrainedModel
+from fedgap.running.ruled_steering import RuledSteering
 from fedgap.running.run_report import run_report
+from fedgap.running.tracker import RunTrackers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,7 +52,14 @@ DEPLOY_COMMAND = Path("deployment") / "command.txt"
 
 @dataclass(frozen=True)
 class Run(Printable):
-    """A run's folder, read when asked for: ``Run("runs/first").history``; ``print`` shows what came out."""
+    """A run's folder, read when asked for; ``print`` shows what came out.
+
+    >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> made = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/read")
+    >>> run = fedgap.Run("runs/read")
+    >>> run.finished, run.summary["rounds"], [event["round"] for event in run.history]
+    (True, 3, [0, 1, 2])
+    """
 
     folder: Path
 
@@ -199,10 +208,12 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
     logs = {i: RoundLog(runs[i].folder / "rounds.jsonl", state[1]["log"] if state else 0)
             for i, state in zip(positions, states, strict=True)}
     write_versions([run.folder for run in runs.values()], rounds)
+    trackers = {i: RunTrackers(run) for i, run in runs.items()}
 
     def write() -> None:
         for i, events in zip(positions, rounds.drain(), strict=True):
             logs[i].write(events)
+            trackers[i].log(events)
             if on_events and events:
                 on_events(i, runs[i].job, events)
 
@@ -236,7 +247,10 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
                     take_back(row)
                 else:
                     finish(runs[positions[row]], rounds, row, time.monotonic() - began)
+                    trackers[positions[row]].close(runs[positions[row]].summary)
             if interrupted() and len(ended) < len(positions):
+                for tracker in trackers.values():
+                    tracker.close()
                 raise KeyboardInterrupt
             left = [row for row in range(len(positions)) if row not in ended]
             positions = [positions[row] for row in left]
@@ -248,17 +262,20 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
             write()
         if rounds.round % rounds.accounts[0].job.checkpoint_every == 0:
             checkpoint()
-    for log in logs.values():
+    for i, log in logs.items():
         log.close()
+        trackers[i].close()
     for i in again:
         state = Checkpoints(runs[i].folder / "checkpoint").load()
         _train({i: runs[i]}, [state], dataset, interrupted, on_events)
 
 
-def _steering(run: Run) -> Steering | None:
+def _steering(run: Run) -> Steering | RuledSteering | None:
     """Who decides the run's rounds; None where the plan does."""
     if not run.job.policy:
         return None
+    if "rule" in run.job.policy:
+        return RuledSteering(run.job)
     from fedgap.running.steering import Steering  # needs the planner, which a static run does not
 
     return Steering.of(run.folder, run.job)

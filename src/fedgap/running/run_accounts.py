@@ -23,6 +23,7 @@ from fedgap.streams import stream
 from fedgap.upload_size import bits_per_value, upload_bytes
 
 if TYPE_CHECKING:
+    from fedgap.running.ruled_steering import RuledSteering
     from fedgap.running.steering import Steering
 
 TRAINING_SAMPLE = 2000
@@ -47,7 +48,8 @@ class RoundOutline:
 class RunAccounts:
     """A run's job and ledger, and what a round of each segment is and costs."""
 
-    def __init__(self, job: Job, device: torch.device, structure: Structure, steering: Steering | None = None) -> None:
+    def __init__(self, job: Job, device: torch.device, structure: Structure,
+                 steering: Steering | RuledSteering | None = None) -> None:
         """:param steering: decides the rounds, where the job has a policy."""
         self.ledger, self.progress, self._structure = Ledger(job), Progress(), structure
         self.steering = steering

@@ -21,7 +21,7 @@ from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
 from fedgap.errors import InputError
 from fedgap.planning.plan import Plan, Segment
-from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, make_policy
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients, make_policy
 from fedgap.planning.policy_simulation import ChangingWorld
 from fedgap.planning.solve import scheme_of
 from fedgap.registry import call_extension
@@ -29,7 +29,9 @@ from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.ledger import Ledger
 from fedgap.running.round_arrays import round_arrays
+from fedgap.running.ruled_steering import Ask, nobody_answers
 from fedgap.running.trace_changes import clients_changes
+from fedgap.system import probe_cost
 from fedgap.system.trace import Trace
 from fedgap.theory.generalization import smoothed
 
@@ -62,6 +64,8 @@ class Steering:
         """The world's next row."""
         self.ended = ""
         """Why no further round follows; "" while rounds do."""
+        self.ask: Ask = nobody_answers
+        """How clients are asked for their loss."""
         self._losses, self._last_round = np.full(clients, np.nan), np.full(clients, -1.0)
         self._idle = 0  # rows in which nobody trained since the last decided round
         self._before: dict[str, Any] = {}  # the policy's state and the idle rows before the last decided round
@@ -92,6 +96,15 @@ class Steering:
             if not self._observe():
                 return
             view = self._view(ledger)
+            asked = asked_clients(self.policy, view)
+            if asked is not None:
+                cost = probe_cost(view.fleet, asked)
+                self.ended = ledger.affords(float(cost.energy_j), float(cost.delay_s))
+                if self.ended:
+                    return
+                probe = ledger.book_probe(cost.client_j, cost.client_s)
+                self._losses[asked] = self.ask(number, np.flatnonzero(asked).tolist())
+                view = self._view(ledger)
             decision = call_extension("policy", self.job.policy["name"], self.policy.decide, view)
             if not isinstance(decision, Decision):
                 raise InputError(f"policy: {self.job.policy['name']} must give a Decision; got {decision!r:.60}")
@@ -106,7 +119,7 @@ class Steering:
                 if self.measured is not None:
                     return  # the caller lets the time pass
             else:
-                self._take(decision, decision.segment, view)
+                self._take(decision, decision.segment, view, {} if asked is None else probe)
 
     def undecided(self, number: int) -> bool:
         """Whether round ``number`` is still to be decided, or the training's end."""
@@ -130,12 +143,12 @@ class Steering:
         self.world, self._before = replace(self.world, trace=self.world.trace.first(self.row).with_row(*row)), before
         return True
 
-    def _take(self, decision: Decision, segment: Segment, view: RoundView) -> None:
+    def _take(self, decision: Decision, segment: Segment, view: RoundView, probe: dict[str, Any]) -> None:
         if (segment.selected & ~view.available).any():
             raise InputError(f"policy: {self.job.policy['name']} selects {_first(self.job, segment, view)}, which is "
                              "not available")
         event: dict[str, Any] = {"row": self.row, "available": np.flatnonzero(view.available).tolist(),
-                                 "energy_left_j": view.energy_j, "delay_left_s": view.delay_s}
+                                 "energy_left_j": view.energy_j, "delay_left_s": view.delay_s, **probe}
         row = self.world.trace.row(self.row)
         for key, values in (("gain", self.world.trace.gain[row]), ("speed", self.world.trace.speed[row])):
             if (values != 1.0).any():
