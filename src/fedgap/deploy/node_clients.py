@@ -98,6 +98,7 @@ class NodeClients:
         """``greet`` lets new nodes in; it is called at the start of every round."""
         self._transport, self._patience, self._plan, self._greet = transport, patience, plan, greet
         self._messages, self._news, self._outliers = messages, news, Outliers()
+        self._buffer_outliers = Outliers("the change of its BatchNorm statistics")
         self.peers: dict[int, Peer] = {}
         """By client."""
         self.left_out: set[int] = set()
@@ -105,7 +106,7 @@ class NodeClients:
         self.claims: LabelClaims | None = None
         """Compares the clients' label histograms with their gradients."""
         self.suspects: list[int] = []
-        """Clients whose update was too long in the last try of a round."""
+        """Clients whose update was too long in the last try of a round, or whose BatchNorm statistics moved too far."""
         self._refusals: list[str] = []  # why each failed try of the current round with a refused answer failed
 
     def admit(self, client: int, node: int) -> None:
@@ -214,10 +215,12 @@ class NodeClients:
                                  f"{REFUSED_TRIES} tries, and {needed} must be accepted; {self._refusals[-1]}")
 
     def _look_for_liars(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> None:
-        """Name clients whose updates are far longer than the others', or do not fit the labels that they claim."""
+        """Name clients whose updates or BatchNorm statistics are far from the others', or who do not have the labels
+        that they claim."""
         norms = {n: fact.norm for n, fact in facts.items()}
-        self.suspects = self._outliers.suspects(norms)
-        for client, said in self._outliers.see(norms).items():
+        moved = {n: fact.buffers_moved for n, fact in facts.items()}
+        self.suspects = sorted({*self._outliers.suspects(norms), *self._buffer_outliers.suspects(moved)})
+        for client, said in [*self._outliers.see(norms).items(), *self._buffer_outliers.see(moved).items()]:
             self._news.tell(client, said)
         if self.claims is not None:
             for client, said in self.claims.see(model, segment, facts).items():

@@ -5,6 +5,7 @@ It speaks to nodes through a :class:`~fedgap.deploy.transport.Transport`, which 
 
 from __future__ import annotations
 
+import copy
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -140,7 +141,7 @@ class Session:
         self._news.items = event.get("news", [])
         if clients.suspects:
             account.recovery["left_out"] = clients.suspects
-            changed = f"left out: {', '.join(names[n] for n in clients.suspects)}, whose update was far too long"
+            changed = f"left out: {', '.join(names[n] for n in clients.suspects)}, whose update is an outlier"
         else:
             changed = account.halve_rate()
         account.take_back([event], reason, changed)
@@ -179,7 +180,8 @@ class Session:
         rounds = Rounds([job], self.dataset, self._clients)
         noise = {self._names[p.name]: 2**0.5 / p.epsilon for p in self.profiles.values()
                  if p.epsilon is not None and p.name in self._names}
-        self._clients.claims = LabelClaims(job, self.dataset, rounds.engine.logits, noise)
+        self._clients.claims = LabelClaims(job, self.dataset, copy.deepcopy(rounds.engine.module).cpu().float(),
+                                           messages.mask, noise)
         return self._clients, rounds
 
     # --- enrolment --------------------------------------------------------------------------------------------------
