@@ -426,10 +426,12 @@ def test_the_shares_that_explain_a_gradient_are_found():
     assert found == pytest.approx(true, abs=1e-6)
 
 
+@pytest.mark.parametrize("steps", [1, 8])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_client_that_claims_labels_it_does_not_have_is_named(fleet, seed):
+def test_a_client_that_claims_labels_it_does_not_have_is_named(fleet, seed, steps):
     """Clients with two labels each; client 1 claims all ten."""
-    shards = ("partition.kind=shards", "partition.shards=2", f"rounds={30 if FULL else 4}")
+    shards = ("partition.kind=shards", "partition.shards=2", f"rounds={30 if FULL else 4}",
+              f"learning.local_steps={steps}")
     honest = trained(fleet, seed, "coordinate_trimmed_mean", extra=shards)
     assert not news(honest)
     run = trained(fleet, seed, "coordinate_trimmed_mean", claims(label_counts=[20] * 10), shards)

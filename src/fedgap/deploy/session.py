@@ -189,7 +189,8 @@ class Session:
     def _enrol_all(self, known: list[str] | None) -> None:
         """Wait for as many nodes as asked for; a resumed run waits for those it had, and continues without the lost.
 
-        A node whose profile was refused is not waited for.
+        A node that was refused is not waited for, but nobody who was refused makes the run start without nodes that
+        can still come.
         """
         wanted = self.nodes if known is None else len(known)
         deadline = time.monotonic() + self.patience.enrol_s
@@ -202,9 +203,13 @@ class Session:
                              f"({reasons})")
 
     def _all_answered(self, wanted: int) -> bool:
-        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled."""
+        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled and no node
+        with another key is left to come."""
         enrolled = len(self.profiles)
-        return enrolled >= wanted or (enrolled > 0 and enrolled + len(self._refused) >= wanted and not self._asked)
+        if enrolled >= wanted or not enrolled or self._asked:
+            return enrolled >= wanted
+        awaited = set(self._names_of_keys or ()) - set(self.profiles) - self._refused
+        return not awaited and enrolled + len(self._refused) >= wanted
 
     def _greet(self) -> None:
         """Ask new nodes for their profiles, and read those that came."""

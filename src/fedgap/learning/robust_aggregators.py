@@ -2,7 +2,8 @@
 
 All three look at the lengths of the updates first, because where few clients kept a weight there is nothing else to
 compare. Each keeps all k updates of a round: 4·k·M bytes and k·M bytes of masks for M weights, where ``mean`` adds
-updates up as they come. Sorting goes block by block and adds a few megabytes.
+updates up as they come. Sorting goes block by block and adds a few megabytes; clipping makes a second copy of the
+updates in a round in which it clips.
 """
 
 from __future__ import annotations
@@ -42,12 +43,18 @@ def clipped(updates: Tensor, kept: Tensor) -> Tensor:
     too_long = lengths > CLIP_FACTOR * lengths.median()
     if not bool(too_long.any()):
         return updates
-    exact = updates.double()
-    centre = exact[~too_long].sum(0) / kept[~too_long].sum(0).clamp(min=1)
-    deviations = torch.where(kept, exact - centre, 0.0)
-    far = norms(deviations)
-    shortened = deviations * (far[~too_long].median() / far).clamp(max=1.0)[:, None]
-    return torch.where(too_long[:, None] & kept, centre + shortened, exact).to(updates)
+    others, result = torch.where(~too_long)[0].tolist(), updates.clone()
+    centre = sum((updates[n].double() for n in others), torch.zeros_like(updates[0], dtype=torch.float64))
+    centre = centre / kept[others].sum(0).clamp(min=1)
+
+    def deviation(client: int) -> Tensor:
+        return torch.where(kept[client], updates[client].double() - centre, 0.0)
+
+    usual = torch.stack([deviation(n).norm() for n in others]).median()
+    for client in torch.where(too_long)[0].tolist():
+        far = deviation(client)
+        result[client] = torch.where(kept[client], centre + far * (usual / far.norm()).clamp(max=1.0), 0.0).to(updates)
+    return result
 
 
 def clipped_mean(updates: Tensor, kept: Tensor) -> Tensor:
