@@ -109,8 +109,8 @@ def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
 
 
 @pytest.mark.parametrize(("model", "bits", "aggregator"), [
-    ("lenet5", 32, "mean"), ("tests.deploy.test_session:Wide", 8, "mean"),
-    ("tests.deploy.test_session:Wide", 8, "coordinate_trimmed_mean")])
+    pytest.param("lenet5", 32, "mean", marks=pytest.mark.full), ("tests.deploy.test_session:Wide", 8, "mean"),
+    pytest.param("tests.deploy.test_session:Wide", 8, "coordinate_trimmed_mean", marks=pytest.mark.full)])
 def test_channels_are_the_simulators_bit_for_bit(fleet, tmp_path, model, bits, aggregator):
     """Local steps, server momentum and statistics of channels that some clients removed included. A node that loses its
     copy in round 2 is sent the state, and goes on with the same small model."""
