@@ -73,6 +73,17 @@ def test_an_absurd_answer_costs_its_sender_only(fleet):
     assert all(event["client_loss"][0] is not None for event in run.history)
 
 
+def test_a_node_that_is_behind_for_ever_is_refused_in_each_round(fleet):
+    """Before, it was sent the whole state again and again until the round's deadline."""
+    nodes = fleet(3, *SMALL, "rounds=3")
+    nodes.spoil[1] = lambda request, answer: (Packet({"status": "behind", "round": -1}) if "ratio" in request.fields
+                                              else answer).to_bytes()
+    run = nodes.session(round_s=30.0).run()
+    assert [event["rejected"] for event in run.history] == [[1]] * 3
+    asked = [request for client, request in nodes.requests if client == 1 and request.fields["kind"] == "round"]
+    assert len(asked) <= 2 * 3
+
+
 ABSURD_PROFILES = [
     ({"label_counts": [10**9] * 10}, "label_counts: must add up to"),
     ({"label_counts": [10] * 5}, "label_counts: has 5 classes; the experiment's data have 10"),

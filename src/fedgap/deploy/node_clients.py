@@ -234,6 +234,7 @@ class NodeClients:
         packets = {n: self._request(model, n, n in selected, state=peer.synced not in (model.round - 1, model.round))
                    for n, peer in live.items()}
         sent = {n: _payload(packet) for n, packet in packets.items()}
+        with_state = {n for n, packet in packets.items() if "state" in packet.blobs}
         ttl_s = self._patience.round_s + TTL_MARGIN_S + FETCH_S * max(0, len(selected) - MOST_HELD)
         self._send(model.round, packets, ttl_s)
         missing = [n for n in selected if n not in live]
@@ -249,8 +250,12 @@ class NodeClients:
             in_time, before = time.monotonic() < deadline, len(waiting)
             for n, answer in self._answers(updates):
                 outcome = self._read(model, n, answer)
+                if outcome == "again" and n in with_state:
+                    self._news.tell(n, "answer refused: it says that it is behind, and was sent the state")
+                    outcome = "refused"
                 if outcome == "again":
                     packet = self._request(model, n, n in selected, state=True)
+                    with_state.add(n)
                     sent[n] = sent.get(n, 0) + _payload(packet)
                     self._send(model.round, {n: packet}, ttl_s)
                 elif n in waiting and outcome is not None:
