@@ -123,7 +123,7 @@ def listening(host: str, port: int) -> bool:
         return probe.connect_ex((host, port)) == 0
 
 
-def flwr(arguments: Sequence[str], environ: Mapping[str, str], timeout_s: float = 120.0) -> dict[str, Any]:
+def flwr(arguments: Sequence[str], environ: Mapping[str, str], timeout_s: float = 300.0) -> dict[str, Any]:
     """A ``flwr`` command with ``--format json``; its answer, or an error with its own words."""
     try:
         done = subprocess.run([str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"],

@@ -124,9 +124,9 @@ class LabelClaims:
     def _claimed(self, segment: int, client: int) -> Floats:
         """The label shares (C,) that the client should draw by its claim."""
         if self._job.batches != "as_is":
-            return self._job.label_probabilities[segment, client]
+            return np.asarray(self._job.label_probabilities[segment, client])
         counts = self._job.label_counts[client].astype(np.float64)
-        return counts / counts.sum()
+        return np.asarray(counts / counts.sum())
 
     def _expected(self, model: GlobalModel, client: int, claimed: Floats) -> _Expected:
         """Take a client's local steps on the server's samples, weighted to the ``claimed`` shares (C,)."""
