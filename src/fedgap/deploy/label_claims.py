@@ -88,7 +88,9 @@ class LabelClaims:
                  noise: Mapping[int, float] | None = None) -> None:
         """``module`` has the model's layers; ``masks`` gives a client's mask (M,) in the current round; ``noise`` is
         the standard deviation of the noise that each client says it put on its counts."""
-        self._job, self._module, self._masks, self._noise = job, module, masks, noise or {}
+        self.job = job
+        """The run's, which grows where a policy decides its rounds."""
+        self._module, self._masks, self._noise = module, masks, noise or {}
         self._layout, self._classes = Layout.of(module), dataset.classes
         self._rounds = max(LEAST_ROUNDS, -(-STEPS // job.local_steps))
         steps = job.local_steps
@@ -110,8 +112,8 @@ class LabelClaims:
             if len(fact.last_bias) > MOST_CLASSES:
                 continue
             claimed = self._claimed(segment, client)
-            if self._job.learner.local.is_gradient:  # which does not depend on the claim
-                ratio = float(self._job.ratio[segment, client])
+            if self.job.learner.local.is_gradient:  # which does not depend on the claim
+                ratio = float(self.job.ratio[segment, client])
                 if ratio not in by_ratio:
                     by_ratio[ratio] = self._expected(model, client, claimed)
                 expected = by_ratio[ratio]
@@ -123,14 +125,14 @@ class LabelClaims:
 
     def _claimed(self, segment: int, client: int) -> Floats:
         """The label shares (C,) that the client should draw by its claim."""
-        if self._job.batches != "as_is":
-            return np.asarray(self._job.label_probabilities[segment, client])
-        counts = self._job.label_counts[client].astype(np.float64)
+        if self.job.batches != "as_is":
+            return np.asarray(self.job.label_probabilities[segment, client])
+        counts = self.job.label_counts[client].astype(np.float64)
         return np.asarray(counts / counts.sum())
 
     def _expected(self, model: GlobalModel, client: int, claimed: Floats) -> _Expected:
         """Take a client's local steps on the server's samples, weighted to the ``claimed`` shares (C,)."""
-        local = self._job.learner.local
+        local = self.job.learner.local
         kept, rate = self._masks(model, client), float(model.client_rates[0])
         start = weights = model.weights[0].detach().cpu().float() * kept
         probabilities, weight_of = np.zeros((self._classes, self._classes)), np.zeros(self._classes)
@@ -166,8 +168,8 @@ class LabelClaims:
     def _consistent(self, model: GlobalModel, client: int, claimed: Floats, bias: Tensor) -> _Expected:
         """What is expected of the client with the shares that explain its update best, or with the claimed ones if
         these explain it as well."""
-        expected, steps = self._expected(model, client, claimed), self._job.local_steps
-        by_chance = _chance(claimed, int(self._job.batch_size[client]) * steps)
+        expected, steps = self._expected(model, client, claimed), self.job.local_steps
+        by_chance = _chance(claimed, int(self.job.batch_size[client]) * steps)
         for _ in range(_REPETITIONS if steps >= _LEAST_REPEATED else 0):
             columns, gradient = expected.explained(bias)
             found = nearest_shares(columns @ columns.T, columns @ gradient, claimed)
@@ -190,7 +192,7 @@ class LabelClaims:
 
     def _compare(self, client: int, claimed: Floats, expected: _Expected, bias: Tensor) -> str:
         """Take in one update of a client; what to say of it once its claim cannot be true."""
-        job, classes = self._job, self._classes
+        job, classes = self.job, self._classes
         columns, gradient = expected.explained(bias)
         evidence = self._evidence.setdefault(
             client, _Evidence(np.zeros((classes, classes)), np.zeros(classes), np.zeros(classes)))
