@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+from types import SimpleNamespace
 
 import pytest
 from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, RegisterNodeRequest
@@ -325,7 +326,7 @@ def test_a_flower_command_that_hangs_is_told_in_one_line(monkeypatch):
 def test_a_process_that_starts_slowly_is_waited_for(monkeypatch):
     """Flower counts an app's process as lost after 30 s and starts another, on a busy computer without end."""
     monkeypatch.setattr(InMemoryCoreState, "claim_task", InMemoryCoreState.claim_task)
-    state = InMemoryLinkState(federation_manager=None, object_store=None)
+    state = InMemoryLinkState(federation_manager=SimpleNamespace(), object_store=None)
     before = datetime.datetime.now(datetime.UTC)
     for wait in (30.0, 130.0):
         task = state.create_task(TaskType.SERVER_APP, run_id=1)
