@@ -245,11 +245,24 @@ SELECTION = Registry("selection", "selection", {
 })
 """Static selection rules: functions from a :class:`fedgap.Scenario` to the selected clients."""
 
+RULES = Registry("rules", "rule", {
+    "random_k": "fedgap.rules.random_k:RandomK",
+    "power_of_choice": "fedgap.rules.power_of_choice:PowerOfChoice",
+    "oort": "fedgap.rules.oort:Oort",
+    "fed_cbs": "fedgap.rules.fed_cbs:FedCBS",
+    "fed_ent_opt": "fedgap.rules.fed_ent_opt:FedEntOpt",
+    "luo": "fedgap.rules.luo:LuoSampling",
+    "fedzero": "fedgap.rules.fedzero:FedZero",
+})
+"""Published rules for who takes part in each round: :class:`fedgap.rules.rule.RoundRule` classes. Each is a policy of
+the same name, too."""
+
 POLICIES = Registry("policies", "policy", {
     "static": "fedgap.planning.policies.static:Static",
     "replan": "fedgap.planning.policies.replan:Replan",
     "lyapunov": "fedgap.planning.policies.lyapunov:Lyapunov",
     "random": "fedgap.planning.policies.random_clients:RandomClients",
+    **{name: f"fedgap.planning.policies.ruled_rounds:{name}" for name in RULES.built_in},
 })
 """Who decides the rounds of a run in a changing world: functions from a
 :class:`fedgap.planning.policies.policy.PolicyStart` to a :class:`fedgap.planning.policies.policy.Policy`."""

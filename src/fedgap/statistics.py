@@ -58,6 +58,16 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, float(stdtrit(n - 1, 0.975)) * deviation(values) / math.sqrt(n), n)
 
 
+def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float | None:
+    """The one-sided bound that the mean is above with this confidence, mean − t(n − 1)·s/√n; None for one value."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    if n < 2:
+        return None
+    return math.fsum(values) / n - float(stdtrit(n - 1, confidence)) * deviation(values) / math.sqrt(n)
+
+
 def deviation(values: Sequence[float]) -> float:
     """The sample standard deviation s."""
     mean = math.fsum(values) / len(values)

@@ -58,9 +58,10 @@ def describe(job: Job, event: Event) -> str:
 
 
 def describe_news(job: Job, event: Event) -> list[str]:
-    """What happened to the nodes of a deployment in a round, one sentence each."""
-    return [f"{job.names[news['client']]} {news['what']}" if "client" in news else str(news["what"])
-            for news in event.get("news", [])]
+    """What happened to the nodes of a deployment in a round, and why it was planned again, one sentence each."""
+    again = [f"planned again: {event['planned_again']}"] if "planned_again" in event else []
+    return [*again, *(f"{job.names[news['client']]} {news['what']}" if "client" in news else str(news["what"])
+            for news in event.get("news", []))]
 
 
 def _loss(event: Event) -> str:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from fedgap.config import Experiment
+from fedgap.config.mode_defaults import PRACTICAL_SCHEME
 from fedgap.errors import FedgapError, InputError
 from fedgap.files import write_json, write_text
 from fedgap.learning.engine.cpu_probe import probe
+from fedgap.registry import RULES
 from fedgap.running.job import has_run
 from fedgap.running.run import Run
 from fedgap.running.stacked_runs import prepare_all, train_together
@@ -39,8 +41,8 @@ class SweepRun:
     folder: Path
 
     def experiment(self, base: Experiment) -> Experiment:
-        """The experiment of this run."""
-        return base.with_overrides(self.overrides)
+        """The experiment of this run; a ``scheme`` that names a published rule is the policy of that name."""
+        return base.with_overrides([change for override in self.overrides for change in _changes(override)])
 
     @property
     def values(self) -> dict[str, str]:
@@ -49,6 +51,12 @@ class SweepRun:
 
 
 Report = Callable[[SweepRun, Outcome], None]
+
+
+def _changes(override: str) -> tuple[str, ...]:
+    key, _, name = override.partition("=")
+    return (f"scheme={PRACTICAL_SCHEME}", f"policy={name}") if key == "scheme" and name in RULES.built_in else (
+        override,)
 
 
 def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:

@@ -37,8 +37,8 @@ class TensorBoard:
         for old in folder.glob("events.out.tfevents.*"):
             old.unlink()
         self._writer = SummaryWriter(str(folder))
-        for summary in hparams(hyperparameters(run.job), dict.fromkeys(RESULTS, 0.0)):
-            self._writer._get_file_writer().add_summary(summary)
+        for summary in hparams(hyperparameters(run.job), dict.fromkeys(RESULTS, 0.0)):  # type: ignore[no-untyped-call]
+            self._writer._get_file_writer().add_summary(summary)  # type: ignore[no-untyped-call]
         self._scalars(_forecast(run.job.extra.get("summary", {}).get("forecast"), "planned"), 0)
         self.log(run.history)
 

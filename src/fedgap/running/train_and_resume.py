@@ -59,7 +59,7 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
     ready.experiment.save(folder / "config.yaml")
     ready.scenario.save(folder / "scenario.yaml")
     ready.plan.save(folder / "plan.json")
-    if ready.job.policy:
+    if ready.job.policy and not ready.job.extra.get("deployed"):  # a deployment records its world as it goes
         write_trace(folder / "trace.csv", ready.scenario.trace(ready.job.seed), ready.job.names)
     if copy_data:
         (folder / "job").mkdir(exist_ok=True)

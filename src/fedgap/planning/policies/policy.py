@@ -86,7 +86,7 @@ class RoundView:
     done: tuple[Segment, ...]
     """The rounds so far, in order, each as a segment of one round."""
     losses: Floats
-    """Each client's training loss when it last took part; NaN before, (N,)."""
+    """Each client's training loss when it last took part or was asked; NaN before, (N,)."""
     last_round: Floats
     """When each client last took part; −1 before, (N,)."""
     validation_accuracy: float | None = None
@@ -111,7 +111,7 @@ class Decision:
     forecast_error: float | None = None
     """The error that is now expected at the end, where the policy knows."""
     probed: Bools | None = None
-    """Clients that were asked for their loss before the round, (N,); the question and the answer are charged."""
+    """Clients that were asked for their loss before the round, (N,); whoever asked them fills this in."""
     notes: dict[str, float] = field(default_factory=dict)
     """Numbers worth showing beside the round, such as virtual queues."""
 
@@ -139,6 +139,16 @@ class Policy(Protocol):
 
     def decide(self, view: RoundView) -> Decision:
         """The next round."""
+
+
+def asked_clients(policy: Policy, view: RoundView) -> Bools | None:
+    """The clients that a policy wants to know the present loss of before it decides, (N,); None for nobody.
+
+    A policy says so by a method ``asks``, which takes the view as ``decide`` does; most have none. The answers are in
+    the ``losses`` of the view that ``decide`` then gets, and question and answer are charged.
+    """
+    asked: Bools | None = getattr(policy, "asks", lambda view: None)(view)
+    return None if asked is None or not asked.any() else asked
 
 
 def make_policy(name: str, start: PolicyStart) -> Policy:
