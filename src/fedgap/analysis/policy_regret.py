@@ -60,7 +60,12 @@ def regret(
 ) -> PolicyRegret:
     """Let policies decide in the scenario's world, without training, and compare them with perfect foresight.
 
-    ``print(fedgap.regret(fedgap.Scenario.load("city", ["world.fading.doppler_hz=10"])))`` shows all policies.
+    >>> world = ["world.fading.doppler_hz=10", "fleet.count=6", "rounds=30"]
+    >>> report = fedgap.regret(fedgap.Scenario.load("city", world), ["static", "random"])
+    >>> sorted(report.to_dict()["policies"])
+    ['random', 'static']
+
+    ``print(report)`` shows what each policy reached, and what perfect foresight would have.
 
     :param policies: names; by default all that are registered, but for the published rules.
     :param seed: of the world and of policies that draw.

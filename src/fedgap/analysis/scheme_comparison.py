@@ -110,14 +110,17 @@ def compare(
 ) -> Comparison:
     """Plan with several schemes, each re-planned at fewer rounds where the budgets do not carry all.
 
-    ``fedgap.compare(scenario, ["proposed", "no_pruning"]).plot("schemes.png")`` draws θ and its terms by scheme.
+    >>> comparison = fedgap.compare(fedgap.Scenario.load("paper-mnist"), ["proposed", "no_pruning"])
+    >>> [plan.scheme for plan in comparison]
+    ['proposed', 'no_pruning']
+    >>> picture = comparison.plot("schemes.png")
+
+    The picture shows θ and its terms by scheme. Ctrl-C ends the comparison with the schemes that were planned so far.
 
     :param schemes: names of schemes and of published rules, or :class:`Scheme` objects; by default the paper's six, in
         its order.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
     :param progress: as for ``plan``. :param on_plan: called with each plan as it is there.
-
-    Ctrl-C ends the comparison with the schemes that were planned so far.
     """
     wanted = list(PAPER_SCHEMES if schemes is None else schemes)
 

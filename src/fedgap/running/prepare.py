@@ -29,7 +29,7 @@ from fedgap.planning.problem import Problem
 from fedgap.planning.round_order import interleave
 from fedgap.planning.rule_plan import plan_by_rule
 from fedgap.planning.solve import scheme_of
-from fedgap.registry import POLICIES, RULES
+from fedgap.registry import POLICIES, RULES, TRACKERS
 from fedgap.running.faults import Faults
 from fedgap.running.forecast_along import with_forecast
 from fedgap.running.job import Job
@@ -191,6 +191,8 @@ def check_model(experiment: Experiment, dataset: Dataset, max_ratio: float = 0.0
 def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
     """All that training needs, from a plan: no configuration is read after this."""
     load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
+    for tracker in experiment.trackers:
+        TRACKERS.load(tracker, "trackers")
     readings, engine, faults = experiment.readings, experiment.engine, experiment.faults
     segments, steps = plan.segments, plan.local_steps
     problem = Problem.of(scenario).with_learner(steps, plan.upload_bits)
@@ -234,6 +236,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=problem.upload_bits,
         idle_power_w=fleet.idle_power_w if fleet.idle_power_w.any() else np.zeros(0),
         weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
+        trackers=list(experiment.trackers),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
                            "data": dataset.name, "model": experiment.model.name, "local_steps": steps,

@@ -51,7 +51,7 @@ class RuledSteering:
 
     def decide(self, number: int, ledger: Ledger) -> None:
         """Decide round ``number`` unless that is done, or training has ended."""
-        if len(self.decided) > number or self.ended:
+        if not self.undecided(number):
             return
         if number >= self.job.policy["rule"]["most_rounds"]:
             self.ended = "all rounds are done"
@@ -77,6 +77,10 @@ class RuledSteering:
             now = replace(now, losses=self._losses.copy())
         chosen = self._rule.choose(now)
         self.decided.append({"clients": np.flatnonzero(chosen).tolist(), "event": event})
+
+    def undecided(self, number: int) -> bool:
+        """Whether round ``number`` is still to be decided, or the training's end."""
+        return len(self.decided) <= number and not self.ended
 
     def learn(self, number: int, clients: Sequence[int], losses: Sequence[float]) -> None:
         """Note the training losses of a round's clients."""

@@ -128,7 +128,12 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
           report: Report | None = None) -> SweepResult:
     """Train every combination of the grid into ``out/runs/``, and summarise over seeds.
 
-    ``fedgap.sweep(experiment, {"seed": [0, 1, 2]}, "runs/seeds").plot("seeds.png")`` draws the accuracies.
+    >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> experiment = fedgap.Experiment.load("embedded", small)
+    >>> result = fedgap.sweep(experiment, {"seed": [0, 1]}, "runs/seeds", stacked=True)
+    >>> picture = result.plot("seeds.png")
+
+    The picture shows the accuracies with their intervals.
 
     Finished runs are kept and interrupted ones resumed, so that the same call resumes a sweep; a larger grid extends
     it. A run that failed because of its input (a missing file) is tried again; one without a feasible plan is not.

@@ -21,7 +21,16 @@ from fedgap.system import Fleet
 
 @dataclass(frozen=True, eq=False)
 class PolicyStart:
-    """What a policy is made of before the first round."""
+    """What a policy is made of before the first round.
+
+    >>> from fedgap.planning.policies.policy import PolicyStart
+    >>> from fedgap.planning.solve import scheme_of
+    >>> scenario = fedgap.Scenario.load("paper-mnist")
+    >>> plan = fedgap.plan(scenario)
+    >>> start = PolicyStart.of(scenario, plan, scheme_of("proposed"))
+    >>> len(start.order) == plan.rounds
+    True
+    """
 
     problem: Problem
     """With the nominal fleet and the whole budgets."""
@@ -52,7 +61,13 @@ class PolicyStart:
 
 @dataclass(frozen=True, eq=False)
 class RoundView:
-    """What is known before a round."""
+    """What is known before a round.
+
+    >>> class Cautious:
+    ...     state = {}
+    ...     def decide(self, view):
+    ...         return Decision(None, ends=view.energy_j < 1.0 or not view.available.any())
+    """
 
     number: int
     """Rounds done so far."""
@@ -80,7 +95,12 @@ class RoundView:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The next round."""
+    """The next round.
+
+    >>> from fedgap.planning.policies.policy import Decision
+    >>> Decision(None, ends=True, reason="the battery of client 3 is empty").ends
+    True
+    """
 
     segment: Segment | None
     """Of one round; None where nobody takes part, so that the world moves on without training."""
@@ -97,7 +117,22 @@ class Decision:
 
 
 class Policy(Protocol):
-    """Decides the rounds of one run."""
+    """Decides the rounds of one run.
+
+    A policy is made by a call with a :class:`PolicyStart`. This one follows the plan and leaves out who is away:
+
+    >>> from dataclasses import replace
+    >>> from fedgap.planning.policies.policy import Decision
+    >>> class PlanWithoutAbsent:
+    ...     def __init__(self, start):
+    ...         self.start, self.state = start, {}
+    ...     def decide(self, view):
+    ...         if view.number >= len(self.start.order):
+    ...             return Decision(None, ends=True)
+    ...         planned = self.start.plan.segments[self.start.order[view.number]]
+    ...         here = planned.selected & view.available
+    ...         return Decision(replace(planned, rounds=1, selected=here) if here.any() else None)
+    """
 
     state: dict[str, Any]
     """All that changes from round to round, as plain values (JSON)."""

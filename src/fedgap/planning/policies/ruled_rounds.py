@@ -1,8 +1,8 @@
 """Policies by the published rules of :mod:`fedgap.rules`: the rule says who, the planner gives everybody its point.
 
 Pruning, powers and clocks are those of :mod:`fedgap.planning.operating_points` for the present channels, made for as
-many rounds, clients in a round and local steps as the plan has. The rule chooses among the clients that could still end a
-round of their own within what is left of both budgets.
+many rounds, clients in a round and local steps as the plan has. The rule chooses among the clients that could still end
+a round of their own within what is left of both budgets.
 """
 
 from dataclasses import dataclass, replace
