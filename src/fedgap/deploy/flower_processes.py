@@ -244,13 +244,13 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
 
 
 def _server_died(out: Path, since: float) -> bool:
-    """Whether the server app that held the folder's lock is gone, or none has come within two minutes.
+    """Whether the server app that held the folder's lock is gone, or none has come within four minutes.
 
     One that ended because of the disk has left its reason there.
     """
     path = out / LOCK
     if not path.is_file():
-        return time.monotonic() - since > 120.0
+        return time.monotonic() - since > 240.0
     with open(path, "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
