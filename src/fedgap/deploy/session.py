@@ -8,13 +8,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from fedgap.config import Experiment
-from fedgap.deploy.enrol import PROFILE_BYTES, Profile, check_profile, plan_for, unaffordable
+from fedgap.deploy.enrol import PROFILE_BYTES, Profile, check_profile, fleet_of, plan_for, unaffordable
 from fedgap.deploy.label_claims import LabelClaims
 from fedgap.deploy.node_clients import NodeClients
+from fedgap.deploy.node_profiles import NodeProfile, measure_nodes, measured_curve
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.round_messages import RoundMessages
 from fedgap.deploy.transport import WAITING, News, Patience, Transport
@@ -29,10 +32,13 @@ from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog
 from fedgap.running.job import Job, has_run
 from fedgap.running.loop import Rounds
-from fedgap.running.prepare import data_arguments
+from fedgap.running.prepare import channel_costs, data_arguments
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.train_and_resume import write_run
+
+PROFILES = "profiles.json"
+"""In the run's folder: what the nodes measured before planning."""
 
 
 class Session:
@@ -40,16 +46,17 @@ class Session:
 
     def __init__(self, folder: Path, experiment: Experiment, transport: Transport, *, nodes: int,
                  patience: Patience | None = None, dataset: Dataset | None = None,
-                 names: Mapping[int, str] | None = None,
+                 names: Mapping[int, str] | None = None, profile: bool = False,
                  on_event: Callable[[Job, Event], None] | None = None,
                  on_wait: Callable[[str], None] | None = None) -> None:
         """``names``: the name that belongs to each node's key; without it (in a simulation) nodes choose theirs.
 
+        With ``profile`` the nodes measure before planning how long they take, and the plan counts on that.
         ``on_event`` is told of every round that counts, ``on_wait`` once each time that too few nodes are there.
         """
         self.folder, self.experiment, self.transport, self.nodes = folder, experiment, transport, nodes
         self.patience, self._on_event, self._on_wait = patience or Patience(), on_event, on_wait
-        self._names_of_keys = names
+        self._names_of_keys, self._profile = names, profile
         self.dataset = dataset or load(**data_arguments(experiment))
         self.profiles: dict[int, Profile] = {}
         self._asked: dict[str, int] = {}
@@ -67,7 +74,7 @@ class Session:
         self._enrol_all(list(Job.load(self.folder / "job").names) if has_run(self.folder) else None)
         began = time.monotonic()
         if not has_run(self.folder):
-            self._plan()
+            self._plan(self._measure() if self._profile else None)
         job, state = run.job, checkpoints.load()
         remove_torn(self.folder)
         run_id = state[1]["run"] if state else secrets.token_hex(8)
@@ -109,7 +116,35 @@ class Session:
         finish(run, rounds, 0, time.monotonic() - began)
         return run
 
-    def _plan(self) -> None:
+    def _measure(self) -> dict[str, Any] | None:
+        """Have the nodes profile themselves, take their measured figures, and return the measured cost curve.
+
+        A node that cannot is planned with by the figures in its file.
+        """
+        written, measured = {}, []
+        for node, found in measure_nodes(self.transport, list(self.profiles), self.experiment, self.dataset,
+                                         self.patience).items():
+            profile = self.profiles[node]
+            if isinstance(found, NodeProfile):
+                figures = found.figures(profile.device, fleet_of(self.experiment, profile, self.dataset))
+                try:
+                    check_profile(self.experiment, replace(profile, device=figures), self.dataset)
+                    self.profiles[node] = replace(profile, device=figures)
+                    measured.append(found)
+                    written[profile.name] = {**found.to_dict(), "figures": figures}
+                    self._news.tell(None, f"{profile.name}: {found.text()}")
+                    continue
+                except FedgapError as error:
+                    found = str(error)
+            self._news.tell(None, f"{profile.name} was not profiled ({found}); its file's figures count")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / PROFILES, written)
+        if not measured or len(measured[0].ratios) < 2:
+            return None
+        channels = self.experiment.pruning.structure == "channels"
+        return measured_curve(measured, channel_costs(self.experiment, self.dataset) if channels else None)
+
+    def _plan(self, cost_curve: dict[str, Any] | None) -> None:
         """Plan for the enrolled nodes and write the run's folder up to its job."""
         order = sorted(self.profiles, key=lambda node: (self.profiles[node].order, self.profiles[node].name))
         costly = unaffordable(self.experiment, [self.profiles[node] for node in order], self.dataset)
@@ -118,7 +153,7 @@ class Session:
             order.remove(node)
             del self.profiles[node]
         profiles = [self.profiles[node] for node in order]
-        ready = plan_for(self.experiment, profiles, self.dataset)
+        ready = plan_for(self.experiment, profiles, self.dataset, cost_curve)
         write_run(ready, self.folder)
         for profile, counted in zip(profiles, ready.job.label_counts.sum(axis=1), strict=True):
             if (claimed := sum(profile.label_counts)) > counted:

@@ -34,7 +34,7 @@ from numpy.polynomial.polynomial import polyval
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.roots import root
 from fedgap.planning.tolerances import CHEAPEST_PRICE
-from fedgap.system import CostCurve, Fleet, download_delay
+from fedgap.system import CostCurve, Fleet, fixed_delay
 
 
 class OperatingPoint(NamedTuple):
@@ -113,7 +113,7 @@ class ClientCurves:
     x_min: Floats
     s_max: Floats
     overhead: Floats
-    """Download seconds, spent before anything else."""
+    """Seconds of download and latency, spent beside everything else."""
     keep_min: Floats
     """s(λ^max) (1 − λ^max without a cost curve), or 1 where the scheme does not prune."""
     cycles: Floats
@@ -147,7 +147,7 @@ class ClientCurves:
             noise=noise,
             x_min=x_min,
             s_max=s_max,
-            overhead=download_delay(fleet),
+            overhead=fixed_delay(fleet),
             keep_min=fleet.cost_share(fleet.max_ratio) if prune else np.ones_like(noise),
             cycles=cycles,
             max_power=fleet.max_power_w,
