@@ -25,7 +25,8 @@ from typing import Any
 
 QUOTAS = (0.015, 0.02, 0.03, 0.05)
 """Shares of one core."""
-STEPS, MARK, MESSAGES_S = 32, 0.15, 5.0
+STEPS, MARK, MESSAGES_S = 32, 0.15, 3.0
+"""Local steps, how far planned and measured seconds may differ, and what messages take in a guess of the budget."""
 RESULT = Path(__file__).resolve().parent / "results" / "planned_seconds.json"
 WORKING = ("profile", "echo", "round")
 """Requests that a node answers within its quota; starting up and enrolling are not timed."""
@@ -118,6 +119,7 @@ def deploy_once(folder: Path, rounds: int, delay_s: float) -> dict[str, Any]:
         node |= {"quota": QUOTAS[n], "pruning_ratio": float(ratio[n]),
                  "step_s": profiles[node["name"]]["steps"][0]["median"],
                  "latency_s": profiles[node["name"]]["figures"]["latency_s"]}
+    seen["rounds"] = [{key: event[key] for key in ("delay_s", "measured_s", "overhead_s")} for event in run.history]
     return {**seen, "load_before": load, "load_after": os.getloadavg()[0], "delay_budget_s": delay_s}
 
 

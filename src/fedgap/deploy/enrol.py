@@ -114,7 +114,7 @@ def check_profile(experiment: Experiment, profile: Profile, dataset: Dataset) ->
         if counts is not None and len(counts) != dataset.classes:
             raise PacketError(f"{key}: has {len(counts)} classes; the experiment's data have {dataset.classes}")
     try:
-        fleet = fleet_of(experiment, profile, dataset)
+        fleet = fleet_of(experiment, [profile], dataset)
         ratio = np.zeros(1)
         cost = round_cost(fleet, np.ones(1, dtype=bool), ratio, fleet.max_power_w, fleet.max_frequency_hz)
         usable = np.isfinite([cost.energy_j, cost.delay_s]).all()
@@ -150,9 +150,9 @@ def limited_claims(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return limited
 
 
-def fleet_of(experiment: Experiment, profile: Profile, dataset: Dataset) -> Fleet:
-    """A node alone, as the cost formulas take it."""
-    return _scenario(experiment, [profile], [profile.label_counts], dataset)[1].fleet()
+def fleet_of(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> Fleet:
+    """Nodes as the cost formulas take them."""
+    return _scenario(experiment, profiles, [p.label_counts for p in profiles], dataset)[1].fleet()
 
 
 def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset,

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -37,7 +38,7 @@ from fedgap.learning.stacked_importance import Importances
 from fedgap.learning.stochastic_rounding import upload_keys
 from fedgap.learning.structure import Channels, Structure, structure_of
 from fedgap.registry import IMPORTANCE, MODELS, Registry
-from fedgap.running.device_profile import measure_steps
+from fedgap.running.device_profile import measure_steps, repeated_seconds
 from fedgap.streams import stream_seed
 from fedgap.upload_size import UPLOAD_BITS
 
@@ -91,6 +92,7 @@ class Node:
         self._data = data
         self._samples: tuple[Tensor, Tensor] | None = None
         self._copy: _ModelCopy | None = None
+        self._built: tuple[Any, torch.nn.Module, Structure] | None = None
 
     def answer(self, request: Packet) -> Packet:
         """The reply; a request that makes no sense is answered with the reason."""
@@ -120,11 +122,12 @@ class Node:
             raise PacketError(f"batch: must be a number of samples, not {batch}")
         measured = measure_steps(module, structure, samples, ratios=ratios, batches=[batch], local_steps=steps,
                                  repeats=PROFILE_REPEATS)
+        follows = repeated_seconds(partial(_practise_following, module, structure), PROFILE_REPEATS)
         watts = {key: None if value is None else list(value.values)
                  for key, value in (("idle_w", measured.idle_w), ("busy_w", measured.busy_w))}
         return Packet({"status": "profiled", "seconds": [list(measured.steps_s[batch, ratio].values)
                                                          for ratio in ratios],
-                       "peak_bytes": measured.peak_bytes, "clock_hz": measured.clock_hz, **watts})
+                       "follow": list(follows.values), "peak_bytes": measured.peak_bytes, "clock_hz": measured.clock_hz, **watts})
 
     def _echo(self, request: Packet) -> Packet:
         """As many bytes as asked for: the server times how long they travel."""
@@ -224,9 +227,13 @@ class Node:
                 raise PacketError(f"task: expects samples of shape {tuple(task['input_shape'])}; this node's have "
                                   f"{tuple(inputs.shape[1:])}")
             self._check_allowed(MODELS, task["model"]["name"])
-            module = build(**task["model"], input_shape=task["input_shape"], classes=int(task["classes"]),
-                           seed=stream_seed(int(task["seed"]), "model"))
-            return module, structure_of(task.get("structure", "weights"), module, task["input_shape"])
+            described = {key: task.get(key) for key in ("model", "input_shape", "classes", "seed", "structure")}
+            if self._built is None or self._built[0] != described:  # what was profiled is trained next
+                module = build(**task["model"], input_shape=task["input_shape"], classes=int(task["classes"]),
+                               seed=stream_seed(int(task["seed"]), "model"))
+                structure = structure_of(task.get("structure", "weights"), module, task["input_shape"])
+                self._built = described, module, structure
+            return self._built[1:]
         except (KeyError, TypeError, ValueError) as error:
             raise PacketError(f"task: cannot be understood ({error})") from None
 
@@ -263,6 +270,14 @@ class Node:
         if self._samples is None:
             self._samples = self._data.samples()
         return self._samples
+
+
+def _practise_following(module: torch.nn.Module, structure: Structure) -> None:
+    """What a node does in a round beside its local steps: it reads the last round's direction and ranks the weights."""
+    weights = Layout.of(module).weights(module)
+    everything = torch.ones(len(weights), dtype=torch.bool)
+    decode(encode(weights, everything, round=0, plan=""), size=len(weights), round=0, plan="", mask=everything)
+    structure.ranks(weights.abs()[None])
 
 
 def _read_state(data: bytes, layout: Layout, update: ServerUpdate) -> dict[str, Tensor]:

@@ -37,6 +37,8 @@ class NodeProfile:
     ratios: tuple[float, ...]
     steps_s: tuple[Measured, ...]
     """Seconds of a step at each ratio."""
+    follow_s: Measured
+    """Seconds of a round beside its steps: reading the last round's direction, ranking."""
     peak_bytes: int
     clock_hz: float | None
     idle_w: Measured | None
@@ -59,7 +61,7 @@ class NodeProfile:
                     for key in ("idle_w", "busy_w")}
         clock = None if fields.get("clock_hz") is None else answer.number("clock_hz", 1e12)
         return NodeProfile(tuple(ratios), tuple(_measured("seconds", row) for row in seconds),
-                           answer.whole("peak_bytes"), clock, **optional)
+                           _measured("follow", fields.get("follow")), answer.whole("peak_bytes"), clock, **optional)
 
     @property
     def energy(self) -> tuple[float, float, float] | None:
@@ -84,16 +86,23 @@ class NodeProfile:
                "flops_per_cycle": four_digits(work / (clock * step))}
         if energy:
             row |= {"idle_power_w": four_digits(energy[1]), "capacitance": four_digits((energy[2] - energy[1]) / clock**3)}
-        if self.exchange_s is None or self.upload_s is None:
+        if self.upload_s is None:
             return row
-        bits, exchange = float(fleet.gradient_bits[0]), self.exchange_s.median
-        link = link_figures(bits / self.upload_s, float(fleet.uplink_noise_psd_w_hz), float(device["max_power_w"]),
-                            float(device["bandwidth_hz"]))
-        row |= {**link, "min_power_w": link["max_power_w"]}
-        download = float(download_delay(fleet)[0])
-        if download > exchange:
-            row["downlink_gain"] = _downlink_gain(fleet, bits / exchange)
-        return row | {"latency_s": four_digits(max(0.0, exchange - download))}
+        link = link_figures(float(fleet.gradient_bits[0]) / self.upload_s, float(fleet.uplink_noise_psd_w_hz),
+                            float(device["max_power_w"]), float(device["bandwidth_hz"]))
+        return row | {**link, "min_power_w": link["max_power_w"]}
+
+    def waiting(self, fleet: Fleet, position: int) -> dict[str, float]:
+        """The figures that make this node's fixed seconds those measured: its latency, and a faster downlink where the
+        download alone would take longer.
+
+        :param fleet: all nodes by their measured figures, since they share the server's band.
+        """
+        exchange, download = 0.0 if self.exchange_s is None else self.exchange_s.median, download_delay(fleet)[position]
+        figures = {"latency_s": four_digits(self.follow_s.median + max(0.0, exchange - float(download)))}
+        if 0.0 < exchange < download:
+            figures["downlink_gain"] = _downlink_gain(fleet, position, float(fleet.gradient_bits[position]) / exchange)
+        return figures
 
     @property
     def left_out(self) -> list[str]:
@@ -113,7 +122,8 @@ class NodeProfile:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        measured = {"idle_w": self.idle_w, "busy_w": self.busy_w, "exchange_s": self.exchange_s}
+        measured = {"follow_s": self.follow_s, "idle_w": self.idle_w, "busy_w": self.busy_w,
+                    "exchange_s": self.exchange_s}
         return {"steps": [{"ratio": ratio, **step.to_dict()}
                           for ratio, step in zip(self.ratios, self.steps_s, strict=True)],
                 "peak_bytes": self.peak_bytes, "clock_hz": self.clock_hz, "upload_s": self.upload_s,
@@ -128,10 +138,10 @@ def _measured(key: str, values: Any) -> Measured:
     return Measured(tuple(map(float, values)))
 
 
-def _downlink_gain(fleet: Fleet, rate: float) -> float:
-    """ĥ with which the server reaches ``rate`` bit/s."""
+def _downlink_gain(fleet: Fleet, position: int, rate: float) -> float:
+    """ĥ with which the server reaches this client at ``rate`` bit/s."""
     band = float(fleet.server_bandwidth_hz)
-    noise = band * float(fleet.downlink_noise_psd_w_hz[0])
+    noise = band * float(fleet.downlink_noise_psd_w_hz[position])
     gain = float(np.expm1(min(rate / band, 1000.0) * np.log(2.0))) * noise / float(fleet.server_power_w)
     return four_digits(min(gain, LARGEST_GAIN))
 

@@ -121,28 +121,41 @@ class Session:
 
         A node that cannot is planned with by the figures in its file.
         """
-        written, measured = {}, []
+        measured: dict[int, NodeProfile] = {}
         for node, found in measure_nodes(self.transport, list(self.profiles), self.experiment, self.dataset,
                                          self.patience).items():
-            profile = self.profiles[node]
             if isinstance(found, NodeProfile):
-                figures = found.figures(profile.device, fleet_of(self.experiment, profile, self.dataset))
-                try:
-                    check_profile(self.experiment, replace(profile, device=figures), self.dataset)
-                    self.profiles[node] = replace(profile, device=figures)
-                    measured.append(found)
-                    written[profile.name] = {**found.to_dict(), "figures": figures}
-                    self._news.tell(None, f"{profile.name}: {found.text()}")
+                alone = fleet_of(self.experiment, [self.profiles[node]], self.dataset)
+                if why_not := self._take_figures(node, found.figures(self.profiles[node].device, alone)):
+                    found = why_not
+                else:
+                    measured[node] = found
+                    self._news.tell(None, f"{self.profiles[node].name}: {found.text()}")
                     continue
-                except FedgapError as error:
-                    found = str(error)
-            self._news.tell(None, f"{profile.name} was not profiled ({found}); its file's figures count")
+            self._news.tell(None, f"{self.profiles[node].name} was not profiled ({found}); its file's figures count")
+        fleet = fleet_of(self.experiment, list(self.profiles.values()), self.dataset)
+        for position, node in enumerate(self.profiles):
+            if node in measured:
+                self._take_figures(node, self.profiles[node].device | measured[node].waiting(fleet, position))
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / PROFILES, written)
-        if not measured or len(measured[0].ratios) < 2:
+        write_json(self.folder / PROFILES, {
+            self.profiles[node].name: {**found.to_dict(), "figures": self.profiles[node].device}
+            for node, found in measured.items()})
+        several = [found for found in measured.values() if len(found.ratios) > 1]
+        if not several:
             return None
         channels = self.experiment.pruning.structure == "channels"
-        return measured_curve(measured, channel_costs(self.experiment, self.dataset) if channels else None)
+        return measured_curve(several, channel_costs(self.experiment, self.dataset) if channels else None)
+
+    def _take_figures(self, node: int, device: dict[str, Any]) -> str:
+        """Plan with these figures of a node; why not, where nobody could."""
+        profile = replace(self.profiles[node], device=device)
+        try:
+            check_profile(self.experiment, profile, self.dataset)
+        except FedgapError as error:
+            return str(error)
+        self.profiles[node] = profile
+        return ""
 
     def _plan(self, cost_curve: dict[str, Any] | None) -> None:
         """Plan for the enrolled nodes and write the run's folder up to its job."""

@@ -238,6 +238,11 @@ def measure_steps(module: nn.Module, structure: Structure, samples: tuple[Tensor
                          None if device.type == "cuda" else clock_hz(), idle, busy)
 
 
+def repeated_seconds(function: Callable[[], None], repeats: int) -> Measured:
+    """How long a function takes, measured several times."""
+    return Measured(tuple(_seconds(function) for _ in range(repeats)))
+
+
 def client_round(module: nn.Module, structure: Structure, samples: tuple[Tensor, Tensor], ratio: float, batch: int,
                  local_steps: int) -> Callable[[], None]:
     """The local steps of a client with this pruning ratio on the first samples of ``samples``."""
