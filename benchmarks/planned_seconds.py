@@ -6,8 +6,8 @@ Four nodes on this machine train LeNet-5 on the embedded digits over Flower, wit
 quota of one core's time, kept by stopping and continuing its process while it works for the server, as cpulimit does;
 the quotas are so small that other work on the machine hardly matters to the nodes. (It does matter to the messages
 between them, which the profile measures as well.) The delay budget is nine tenths of what the slowest node would need
-unpruned, so that it must prune. The nodes profile themselves, the plan is made by that, and ``fedgap cost RUN`` compares.
-The mark: the planned time of all rounds is within 15 % of the measured one. All of it is done several times.
+unpruned, so that it must prune. The nodes profile themselves, the plan is made by that, and ``fedgap cost RUN``
+compares. The mark: the planned time of all rounds is within 15 % of the measured one. All of it is done several times.
 """
 
 import argparse
@@ -100,8 +100,8 @@ def deploy_once(folder: Path, rounds: int, delay_s: float) -> dict[str, Any]:
     class SlowNode(NodeProcesses):
         def start(self) -> None:
             share = QUOTAS[int(self.folder.name.rpartition("-")[2])]
-            self.processes = [Process("the worker", [sys.executable, __file__, "--worker", str(share), str(self.folder)],
-                                      self.folder / "worker.log", self.environ)]
+            command = [sys.executable, __file__, "--worker", str(share), str(self.folder)]
+            self.processes = [Process("the worker", command, self.folder / "worker.log", self.environ)]
             self.start_supernode()
 
     local_deployment.NodeProcesses = SlowNode  # type: ignore[misc]

@@ -9,8 +9,8 @@ turns in one process; ranking and taking the small models out of the whole one a
 and clients with ratios of their own are there for comparison. The mark: a round of ResNet-44 in bfloat16 with λ = 0.5
 takes at most 0.85 of the unpruned one. With $OUT set, the results go there as well.
 
-``--variants`` times the marked round with widths rounded up to 8, 16 and 32 (``fedgap.learning.engine.small_models.ON_GPU``
-has the choice), and lists the kernels that take longest in a round, unpruned and at λ = 0.5.
+``--variants`` times the marked round with widths rounded up to 8, 16 and 32 (the choice is ``ON_GPU`` of
+``fedgap.learning.engine.small_models``), and lists the kernels that take longest in a round, unpruned and at λ = 0.5.
 """
 
 import argparse
@@ -126,8 +126,8 @@ def variants() -> list[dict[str, Any]]:
         shares = [statistics.median(a / b for a, b in zip(own, blocks[0], strict=True)) for own in blocks]
         rows.append({"aligned": aligned, "unpruned_ms": statistics.median(blocks[0]), "share": shares[1],
                      "own_share": shares[2]})
-        print(f"  widths in multiples of {aligned:2d}: unpruned {rows[-1]['unpruned_ms']:.3f} ms, λ = 0.5 {shares[1]:.2f}, "
-              f"ratios of their own {shares[2]:.2f}", flush=True)
+        print(f"  widths in multiples of {aligned:2d}: unpruned {rows[-1]['unpruned_ms']:.3f} ms, "
+              f"λ = 0.5 {shares[1]:.2f}, ratios of their own {shares[2]:.2f}", flush=True)
     core.ON_GPU = small_models.ON_GPU  # type: ignore[attr-defined]
     return rows
 
@@ -136,14 +136,16 @@ def slow_kernels(ratio: float) -> list[dict[str, Any]]:
     """The kernels that take longest in a marked round."""
     module, rounds = case("resnet44", "channels", (ratio,) * CLIENTS, steps=1)
     rates = torch.full((1,), RATE, device="cuda")
-    once = whole_round(Engine(module, device="cuda", precision="bfloat16"), rounds, LocalTraining(1), rates, ranked=True)
+    engine = Engine(module, device="cuda", precision="bfloat16")
+    once = whole_round(engine, rounds, LocalTraining(1), rates, ranked=True)
     for _ in range(4):
         once()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         once()
         torch.cuda.synchronize()
     events = sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total)[:12]
-    rows = [{"kernel": event.key[:100], "calls": event.count, "ms": event.self_device_time_total / 1e3} for event in events]
+    rows = [{"kernel": event.key[:100], "calls": event.count, "ms": event.self_device_time_total / 1e3}
+            for event in events]
     for row in rows:
         print(f"  λ = {ratio}: {row['ms']:7.3f} ms in {row['calls']:3d} calls  {row['kernel']}", flush=True)
     return rows

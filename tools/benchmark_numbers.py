@@ -150,5 +150,5 @@ def planned_seconds() -> str:
     return table(["node", "λ", "planned", "measured", "ratio"], nodes + totals)
 
 
-WRITERS: tuple[Callable[..., str], ...] = (value, planning, pruning, noise, readings, overheads, latencies, hostile, planned_seconds,
-                                        secant)
+WRITERS: tuple[Callable[..., str], ...] = (value, planning, pruning, noise, readings, overheads, latencies, hostile,
+                                        planned_seconds, secant)

@@ -73,7 +73,8 @@ def test_no_node_is_slower_than_the_curve():
     {"seconds": [[0.1]]}, {"seconds": [[0.1], [0.0]]}, {"seconds": [[0.1], "x"]}, {"follow": None},
     {"idle_w": [float("1e300")]}, {"status": "refused", "reason": "no"}])
 def test_a_profile_that_makes_no_sense_is_refused(fields):
-    told = {"status": "profiled", "seconds": [[0.1], [0.2]], "follow": [0.1], "peak_bytes": 5, "clock_hz": None} | fields
+    told = {"status": "profiled", "seconds": [[0.1], [0.2]], "follow": [0.1], "peak_bytes": 5, "clock_hz": None}
+    told |= fields
     with pytest.raises(PacketError):
         NodeProfile.read(Packet(told), (0.0, 0.5))
 

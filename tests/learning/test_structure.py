@@ -168,12 +168,12 @@ def test_units_that_come_along_change_nothing(name, local):
     assert [len(size.jobs) for size in sizes] == [6, 2]  # 0.35 and 0.4 are rounded up to one size and join 0
     other = replace(first, weights=first.weights.flip(1), ranks=channels.ranks(first.weights.flip(1).abs()),
                     inputs=first.inputs.flip(0))
-    for given in (first, other):
+    for own in (first, other):
         if local is None:
-            loop, out = reference.gradients(module, given), engine.gradients(given, per_client=True)
+            loop, out = reference.gradients(module, own), engine.gradients(own, per_client=True)
         else:
-            loop = reference.updates(module, given, local, rates)
-            out = engine.updates(given, local, rates, per_client=True)
+            loop = reference.updates(module, own, local, rates)
+            out = engine.updates(own, local, rates, per_client=True)
         for key in ("gradient", "buffers", "losses", "client_gradients"):
             torch.testing.assert_close(getattr(out, key), getattr(loop, key), rtol=1e-8, atol=1e-9)
 

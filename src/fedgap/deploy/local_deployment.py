@@ -53,8 +53,9 @@ def local(experiment: Experiment, count: int, out: Path, *, patience: Patience |
           through: Callable[[int], int] | None = None) -> Iterator[Local]:
     """Starts a SuperLink and ``count`` nodes, each with its share of the experiment's data; ends them all after.
 
-    ``epsilon`` noises the nodes' label histograms. With ``profile`` they measure before planning. ``warm`` False leaves Flower's own processes and polls as they are.
-    ``through`` gives another port of this machine, which leads to the SuperLink's, for the nodes to go through.
+    ``epsilon`` noises the nodes' label histograms. With ``profile`` they measure before planning.
+    ``warm`` False leaves Flower's own processes and polls as they are. ``through`` gives another port of this machine,
+    which leads to the SuperLink's, for the nodes to go through.
     """
     chosen = first_clients(experiment, count)
     most_bytes = most_request_bytes(chosen)

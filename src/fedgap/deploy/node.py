@@ -125,9 +125,9 @@ class Node:
         follows = repeated_seconds(partial(_practise_following, module, structure), PROFILE_REPEATS)
         watts = {key: None if value is None else list(value.values)
                  for key, value in (("idle_w", measured.idle_w), ("busy_w", measured.busy_w))}
-        return Packet({"status": "profiled", "seconds": [list(measured.steps_s[batch, ratio].values)
-                                                         for ratio in ratios],
-                       "follow": list(follows.values), "peak_bytes": measured.peak_bytes, "clock_hz": measured.clock_hz, **watts})
+        seconds = [list(measured.steps_s[batch, ratio].values) for ratio in ratios]
+        return Packet({"status": "profiled", "seconds": seconds, "follow": list(follows.values),
+                       "peak_bytes": measured.peak_bytes, "clock_hz": measured.clock_hz, **watts})
 
     def _echo(self, request: Packet) -> Packet:
         """As many bytes as asked for: the server times how long they travel."""

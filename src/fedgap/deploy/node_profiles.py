@@ -85,7 +85,8 @@ class NodeProfile:
         row = {**device, "max_frequency_hz": clock, "min_frequency_hz": clock,
                "flops_per_cycle": four_digits(work / (clock * step))}
         if energy:
-            row |= {"idle_power_w": four_digits(energy[1]), "capacitance": four_digits((energy[2] - energy[1]) / clock**3)}
+            row |= {"idle_power_w": four_digits(energy[1]),
+                    "capacitance": four_digits((energy[2] - energy[1]) / clock**3)}
         if self.upload_s is None:
             return row
         link = link_figures(float(fleet.gradient_bits[0]) / self.upload_s, float(fleet.uplink_noise_psd_w_hz),

@@ -101,8 +101,8 @@ class _Result(NamedTuple):
 class SmallModels(Generic[EngineKind]):
     """Jobs are divided by the size of their models; those of one size are computed together.
 
-    ``whole`` is the engine of the whole model, ``make`` makes that of a module. With a ``recorder`` a round is replayed;
-    then the engines that ``make`` makes must not record.
+    ``whole`` is the engine of the whole model, ``make`` makes that of a module. With a ``recorder`` a round is
+    replayed; then the engines that ``make`` makes must not record.
     """
 
     def __init__(self, structure: Channels, whole: EngineKind, make: Callable[[nn.Module], EngineKind],
@@ -181,7 +181,7 @@ class SmallModels(Generic[EngineKind]):
             for job, keep in enumerate(key[1]):
                 by_widths.setdefault(self._computed_widths(keep), []).append(job)
             together: list[tuple[tuple[int, ...], list[int]]] = []
-            for widths in sorted(by_widths, key=sum, reverse=True):  # sizes are nested: no width of a smaller one is larger
+            for widths in sorted(by_widths, key=sum, reverse=True):  # no width of a smaller size is larger
                 if together and len(together[-1][1]) < self._passes.least_jobs:
                     together[-1][1].extend(by_widths[widths])
                 else:
