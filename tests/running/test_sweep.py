@@ -230,7 +230,7 @@ def test_processes_stay_for_the_next_task_and_one_that_dies_takes_one_task_with_
     assert results["b"][0] == results["c"][0] != results["a"][0]
 
 
-@pytest.mark.parametrize("stop", ["ctrl-c", "terminate"])
+@pytest.mark.parametrize("stop", ["ctrl-c", pytest.param("terminate", marks=pytest.mark.full)])
 def test_stopping_a_sweep_lets_every_process_write_its_run(tmp_path, stop):
     """A terminal's Ctrl-C goes to the whole process group, a supervisor's SIGTERM to the parent alone; the runs'
     processes must end their round all the same, and none stays behind."""
