@@ -131,8 +131,9 @@ class SmallModels(Generic[EngineKind]):
 
             key = (tuple(given.run), tuple(given.keeps), local, per_client, *(tensor.shape for tensor in tensors))
             result = self._recorder.run(key, compute, tensors)
-        *shared, gradients, kept = result
-        return RoundOutput(*shared, gradients if per_client else None, kept)
+        each = result.gradients if per_client else None
+        return RoundOutput(result.gradient, result.losses, result.finite, result.accepted, result.buffers, each,
+                           result.kept)
 
     def _compute(self, round_input: RoundInput, local: LocalTraining | None, rates: Tensor,
                  per_client: bool) -> _Result:
