@@ -237,19 +237,23 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
             superlink.process.kill()
             superlink.start()
         submitted = time.monotonic()
-        submit()
+        try:
+            submit()
+        except DeployError:
+            if restarts == most_restarts:
+                raise  # otherwise it is tried again, as no server app will come
     (out / LOCK).unlink(missing_ok=True)
     return run
 
 
 def _server_died(out: Path, since: float) -> bool:
-    """Whether the server app that held the folder's lock is gone, or none has come within two minutes.
+    """Whether the server app that held the folder's lock is gone, or none has come within four minutes.
 
     One that ended because of the disk has left its reason there.
     """
     path = out / LOCK
     if not path.is_file():
-        return time.monotonic() - since > 120.0
+        return time.monotonic() - since > 240.0
     with open(path, "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

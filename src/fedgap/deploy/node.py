@@ -152,7 +152,9 @@ class Node:
             raise PacketError(f"ratio: must lie in [0, 1], not {ratio}")
         keep, model, structure = copy.structure.keep_count(ratio), copy.model, copy.structure
         ranks = model.rank(keep < copy.layout.size)
-        if number >= copy.learner.rounds:
+        if "place" in request.fields:
+            model.follow_schedule([_place(request, "place", copy.learner)])
+        elif number >= copy.learner.rounds:
             raise PacketError(f"round: the run has {copy.learner.rounds} rounds; there is no {number}")
         inputs, labels = self._batches(copy, number, request.whole("batch"), request.blobs.get("labels"))
         given = RoundInput(model.weights, ranks, model.buffers, (0,), (ratio,), inputs[None], labels[None], structure)
@@ -193,6 +195,8 @@ class Node:
         buffers = model.buffers
         if copy.layout.buffer_size:
             buffers = floats_from_bytes(request.blob("buffers"), copy.layout.buffer_size)[None]
+        if "last_place" in request.fields:
+            model.follow_schedule([_place(request, "last_place", copy.learner)])
         model.advance(update.gradient[None], update.mask[None], buffers, (0,))
         return copy
 
@@ -278,6 +282,14 @@ def _practise_following(module: torch.nn.Module, structure: Structure) -> None:
     everything = torch.ones(len(weights), dtype=torch.bool)
     decode(encode(weights, everything, round=0, plan=""), size=len(weights), round=0, plan="", mask=everything)
     structure.ranks(weights.abs()[None])
+
+
+def _place(request: Packet, key: str, learner: Learner) -> int:
+    """Where a round stands in the rate schedule, checked."""
+    place = request.whole(key)
+    if not 0 <= place < learner.rounds:
+        raise PacketError(f"{key}: the rate schedule has {learner.rounds} steps; there is no {place}")
+    return place
 
 
 def _read_state(data: bytes, layout: Layout, update: ServerUpdate) -> dict[str, Tensor]:

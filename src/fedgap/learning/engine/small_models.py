@@ -96,6 +96,8 @@ class _Result(NamedTuple):
     buffers: Tensor
     gradients: Tensor
     kept: Tensor
+    client_buffers: Tensor
+    """(0, B) likewise."""
 
 
 class SmallModels(Generic[EngineKind]):
@@ -131,9 +133,9 @@ class SmallModels(Generic[EngineKind]):
 
             key = (tuple(given.run), tuple(given.keeps), local, per_client, *(tensor.shape for tensor in tensors))
             result = self._recorder.run(key, compute, tensors)
-        each = result.gradients if per_client else None
+        each, each_buffers = (result.gradients, result.client_buffers) if per_client else (None, None)
         return RoundOutput(result.gradient, result.losses, result.finite, result.accepted, result.buffers, each,
-                           result.kept)
+                           result.kept, each_buffers)
 
     def _compute(self, round_input: RoundInput, local: LocalTraining | None, rates: Tensor,
                  per_client: bool) -> _Result:
@@ -147,6 +149,7 @@ class SmallModels(Generic[EngineKind]):
         accepted = torch.zeros(len(weights), dtype=torch.int64, device=device)
         kept = torch.zeros(len(weights), dtype=torch.int32, device=device)
         each = weights.new_zeros(jobs if per_client else 0, weights.shape[1])
+        each_buffers = buffers.new_zeros(jobs if per_client else 0, buffers.shape[1])
         for size in self._divided(round_input):
             here = size.on_device
             index, buffer_index = self.structure.part(ranks[here.runs], units[here.runs], size.widths)
@@ -169,8 +172,13 @@ class SmallModels(Generic[EngineKind]):
             buffer_counts.index_add_(0, here.job_runs, (has & out.finite[:, None]).to(dtype))
             if out.client_gradients is not None:
                 each[here.jobs] = each[here.jobs].scatter(1, index[here.places], out.client_gradients)
+            if out.client_buffers is not None:
+                before = buffers[here.job_runs]
+                moved = before.scatter(1, buffer_index[here.places], out.client_buffers)
+                each_buffers[here.jobs] = torch.where(has, moved, before)
         buffers = torch.where(buffer_counts > 0, buffer_sums / buffer_counts.clamp(min=1), buffers)
-        return _Result(gradient / accepted.clamp(min=1)[:, None], losses, finite, accepted, buffers, each, kept)
+        return _Result(gradient / accepted.clamp(min=1)[:, None], losses, finite, accepted, buffers, each, kept,
+                       each_buffers)
 
     def _divided(self, round_input: RoundInput) -> list[_Size]:
         """The jobs by the widths of their models; a plan's rounds repeat, so divisions are kept."""
