@@ -130,7 +130,7 @@ def test_quick_pricing_of_a_large_fleet_is_near_the_thorough_one_and_above_the_b
     start = start_of("fleet.count=14")
     present = ChangingWorld(start, Trace.constant(1, 14)).present(0, (60.0, 20.0), first=False)
     assert present is not None
-    task = present.task(14, 14, 0.1)
+    task = present.task(14, 0.1)
     for mu, nu in ((2e-4, 2e-3), (1e-3, 1e-3), (0.0, 5e-3), (1e-2, 1e-3), (1e-5, 1e-4)):
         quick = cheapest_rounds(task, mu, nu)
         assert quick is not None

@@ -135,7 +135,7 @@ class _Bounds:
     def _rounds(self, row: PresentRound, low: int, high: int) -> Callable[[float, float], float]:
         """A function from prices to ℓ of a row."""
         tangent = self._tangent(row, low, high)
-        task = replace(row.task(1, 1, 0.0), objective=tangent)
+        task = replace(row.task(1, 0.0), objective=tangent)
         if row.problem.size > ENUMERATED_CLIENTS and row.selected is None and tangent.additive is None:
             return PlaneBound(task).least
         oracle = oracles_for(task)[-1]

@@ -45,7 +45,7 @@ class Lyapunov:
         present = PresentRound.of(self.start, view)
         if present is None:
             return self._idle(notes)
-        task = present.task(rounds, left, self._slowed)
+        task = present.task(rounds, self._slowed)
         mu, nu = (state[key] / (self._penalty * share)
                   for key, share in zip(("energy_queue", "delay_queue"), self._shares, strict=True))
         columns = cheapest_rounds(task, mu, nu)

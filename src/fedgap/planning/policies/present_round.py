@@ -73,13 +73,13 @@ class PresentRound:
         """The forecast's tangent for so many rounds in all, with these clients and labels."""
         return replace(forecast(self.problem.with_rounds(rounds)), slowed=slowed)
 
-    def task(self, rounds: int, left: int, slowed: float) -> Task:
-        """The remaining ``left`` of ``rounds`` rounds as if all were like this one; its cost is per remaining round."""
-        return Task(self.problem.with_rounds(left), self.scheme, self.objective(rounds, slowed), self.selected)
+    def task(self, rounds: int, slowed: float) -> Task:
+        """This round alone, which may use all that is left; its cost is what the forecast for so many rounds has."""
+        return Task(self.problem.with_rounds(1), self.scheme, self.objective(rounds, slowed), self.selected)
 
     @cached_property
     def _one(self) -> Task:
-        return self.task(1, 1, 0.0)
+        return self.task(1, 0.0)
 
     @property
     def shortest_s(self) -> Floats:
@@ -102,7 +102,7 @@ class PresentRound:
 
     def least_pruned(self, selections: Bools, rounds: int, slowed: float) -> Bools | None:
         """Which of these selections, (S, M), is best for a last round that may use all that is left."""
-        task = replace(self.task(rounds, 1, slowed), problem=self._one.problem)
+        task = self.task(rounds, slowed)
         if self.problem.energy_j <= task.problem.broadcast_j:
             return None
         cost, _ = compose_single(task, selections)

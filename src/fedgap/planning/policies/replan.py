@@ -107,9 +107,9 @@ class Replan:
             return Decision(None, ends=True, reason="no further round lowers the forecast error",
                             forecast_error=finished)
         total = done.rounds + left
-        columns = self.program.good_rounds(present.as_usual(self.start).task(total, left, state["slowed"]))
+        columns = self.program.good_rounds(present.as_usual(self.start).task(total, state["slowed"]))
         if present.dense:
-            columns = cheapest_rounds(present.task(total, left, state["slowed"]), *state["prices"])
+            columns = cheapest_rounds(present.task(total, state["slowed"]), *state["prices"])
         self._forget()
         energy_price, delay_price = state["prices"]
         notes = {"energy_price": energy_price, "delay_price": delay_price, "rounds_left": float(left)}
@@ -132,7 +132,7 @@ class Replan:
             budgets=(present.problem.energy_j, present.problem.delay_s), first=False)
         assert nominal is not None
         self.program.first_prices([nominal, present.as_usual(start)], total, left)
-        self.program.good_rounds(nominal.task(total, left, self.state["slowed"]))
+        self.program.good_rounds(nominal.task(total, self.state["slowed"]))
 
     def _forget(self) -> None:
         """Keep the latest rows; the nominal fleet only as long as few others were seen."""

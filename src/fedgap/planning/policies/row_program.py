@@ -61,7 +61,7 @@ class RowProgram:
 
     def first_prices(self, rows: Sequence[PresentRound], rounds: int, left: int) -> None:
         """Prices for these rows with an equal share of the rounds each; the budgets are the last row's."""
-        tasks = [row.task(rounds, left, self.state["slowed"]) for row in rows]
+        tasks = [row.task(rounds, self.state["slowed"]) for row in rows]
         oracles = [oracle for task in tasks if (oracle := oracles_for(task, bounded=False)[-1]).usable]
         self.state["prices"] = (0.0, 0.0)
         if oracles:
