@@ -137,7 +137,7 @@ def test_quick_pricing_of_a_large_fleet_is_near_the_thorough_one_and_above_the_b
         thorough = oracles_for(task, bounded=False)[-1].price(mu, nu, np.inf).columns
         found, best = (float((c.cost + mu * c.energy + nu * c.deadline).min()) for c in (quick, thorough))
         assert found <= 1.01 * best
-        assert 0.9 * best <= PlaneBound(task).least(mu, nu) <= min(found, best)
+        assert 0.9 * best <= PlaneBound(task).least(task.objective, mu, nu) <= min(found, best)
 
 
 def test_regret_prints_itself(start):

@@ -91,6 +91,8 @@ class Steering:
                                  "energy_left_j": view.energy_j, "delay_left_s": view.delay_s}
         if idle:
             event["idle_s"] = idle * self.world.start.step_s
+        if reports := self._label_reports(view):
+            event["label_reports"] = reports
         if decision.reason:
             event["planned_again"] = decision.reason
         if decision.forecast_error is not None:
@@ -100,10 +102,18 @@ class Steering:
         self.decided.append({"row": self.row, "segment": segment.to_dict(), "event": event})
         self.row += 1
 
+    def _label_reports(self, view: RoundView) -> list[int]:
+        """The clients that report label counts before a round: those whose labels changed since the row before."""
+        if view.label_counts is None or not self.row:
+            return []
+        before, _ = self.world.labels(self.row - 1)
+        return np.flatnonzero((view.label_counts != before).any(axis=-1)).tolist()
+
     def _view(self, ledger: Ledger) -> RoundView:
         left = self.job.energy_budget_j - ledger.energy_j, self.job.delay_budget_s - ledger.delay_s
         done = tuple(Segment.from_dict(entry["segment"]) for entry in self.decided)
-        return self.world.view(self.row, left, done, self._losses.copy(), self._last_round.copy())
+        return self.world.view(self.row, left, done, losses=self._losses.copy(), last_round=self._last_round.copy(),
+                               client_j=ledger.compute_j + ledger.upload_j + ledger.idle_j)
 
     def learn(self, number: int, clients: Sequence[int], losses: Sequence[float]) -> None:
         """Note the training losses of a round's clients."""
@@ -130,7 +140,7 @@ class Steering:
         entry = self.decided[number]
         row, segment = entry["row"], Segment.from_dict(entry["segment"])
         world = self.world
-        available = world.trace.available[world.trace.row(row)]
+        available = np.isin(np.arange(len(self.job.names)), entry["event"]["available"])
         problem = replace(world.start.problem, fleet=world.trace.fleet(world.start.problem.fleet, row))
         arrays = round_arrays(problem, [segment])
         for key in ("download_s", "download_s_bit"):
@@ -140,12 +150,16 @@ class Steering:
 
     def _label_probabilities(self, row: int, segment: Segment) -> np.ndarray:
         counts, target = self.world.labels(row)
-        if self.job.batches == "as_is" or counts is None or target is None:
+        if counts is None or target is None:
             return self.job.label_probabilities
+        if self.job.batches == "as_is":
+            if not self.world.clients_drift:
+                return self.job.label_probabilities
+            return np.asarray(segment.selected[:, None] * counts / counts.sum(axis=-1, keepdims=True))[None]
         problem, learning = self.world.start.problem, self._scenario.learning
         everything = np.zeros(self.world.start.plan.rounds, dtype=np.int64)
         return label_sampling(
-            self.job.batches, segment.selected[None], everything, counts.astype(np.int64), smoothed(target),
+            self.job.batches, segment.selected[None], everything, counts.round().astype(np.int64), smoothed(target),
             samples_per_round=segment.local_steps * problem.fleet.batch_size, max_repeat=learning.max_repeat,
         ).probabilities
 

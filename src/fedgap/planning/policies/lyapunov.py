@@ -58,6 +58,8 @@ class Lyapunov:
                 cost = present.cost(segment)
                 self._queue(float(cost.energy_j), float(cost.delay_s))
                 return Decision(segment, notes=notes)
+        if self.start.affords_a_round(view.energy_j, view.delay_s):
+            return self._idle(notes)
         return Decision(None, ends=True, notes=notes, reason="no round fits into what is left of the budgets")
 
     def _idle(self, notes: dict[str, float]) -> Decision:

@@ -9,11 +9,13 @@ As long as nothing differs from what the plan assumed, the plan is followed. Aft
 2. The round: the cheapest one at these prices with the channels, clients and labels of now.
 """
 
+import hashlib
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from fedgap.arrays import Floats
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.done_rounds import DoneRounds
@@ -45,38 +47,59 @@ class Replan:
         costs = [start.problem.cost(segment) for segment in start.plan.segments]
         self._planned = [(float(cost.energy_j), float(cost.delay_s)) for cost in costs]
         self.state: dict[str, Any] = {"as_planned": True, "done": asdict(DoneRounds()), "left": start.plan.rounds,
-                                      "seen": 0}
+                                      "seen": 0, "labels": None, "empty": []}
         self.program = RowProgram(start, self.state)
 
     def decide(self, view: RoundView) -> Decision:
         """The plan's next round while all is as planned, else the best one now."""
         present = PresentRound.of(self.start, view)
-        reason = ""
+        reason = self._news(view)
         if self.state["as_planned"]:
-            if present is not None and self._as_planned(view):
+            difference = self._difference(view)
+            if present is not None and not difference:
                 return self._follow(present)
             self.state["as_planned"] = False
-            reason = "the world differs from what was planned; planned again from here on"
+            reason = f"the world differs from what was planned ({difference}); planned again from here on"
         return Decision(None, reason=reason) if present is None else self._plan_again(present, reason)
 
     # --- while the plan holds ---------------------------------------------------------------------------------------
 
-    def _as_planned(self, view: RoundView) -> bool:
-        """Whether clients, channels, labels and remaining budgets are those of the plan."""
+    def _difference(self, view: RoundView) -> str:
+        """What differs from the plan: clients, budgets, channels or labels; "" where nothing does."""
         start, nominal = self.start, self.start.problem
         number = len(view.done)
-        if number != view.number or not view.available.all():
-            return False
+        if not view.available.all():
+            away = nominal.names[int(np.flatnonzero(~view.available)[0])] if nominal.names else "a client"
+            return f"{away} is not available"
         left, budgets = np.array([view.energy_j, view.delay_s]), np.array([nominal.energy_j, nominal.delay_s])
         spent = np.sum([self._planned[segment] for segment in start.order[:number]], axis=0) if number else 0.0
-        if np.any(np.abs(budgets - spent - left) > _AS_PLANNED * budgets):
-            return False
-        pairs = [(getattr(view.fleet, key), getattr(nominal.fleet, key))
-                 for key in ("uplink_gain", "downlink_gain", "max_frequency_hz")]
-        for seen, planned in ((view.label_counts, nominal.label_counts), (view.target_counts, nominal.target_counts)):
-            if seen is not None and planned is not None:
-                pairs.append((seen / seen.sum(), planned / planned.sum()))
-        return all(np.allclose(seen, planned, rtol=_AS_PLANNED, atol=0.0) for seen, planned in pairs)
+        if number != view.number or np.any(np.abs(budgets - spent - left) > _AS_PLANNED * budgets):
+            return "more or less was spent"
+
+        def same(seen: Floats, planned: Floats) -> bool:
+            return np.allclose(seen, planned, rtol=_AS_PLANNED, atol=0.0)
+
+        for what, keys in (("channels", ("uplink_gain", "downlink_gain")), ("processors", ("max_frequency_hz",))):
+            if not all(same(getattr(view.fleet, key), getattr(nominal.fleet, key)) for key in keys):
+                return f"{what} have changed"
+        for what, seen, planned in (("the clients'", view.label_counts, nominal.label_counts),
+                                    ("the target's", view.target_counts, nominal.target_counts)):
+            if seen is not None and planned is not None and not same(seen / seen.sum(), planned / planned.sum()):
+                return f"{what} labels have changed"
+        return ""
+
+    def _news(self, view: RoundView) -> str:
+        """Labels that changed and batteries that emptied since the last round, in words."""
+        labels = [_digest(counts) for counts in (view.label_counts, view.target_counts)]
+        empty = np.flatnonzero(~view.available & (view.battery_j < self.start.problem.fleet.battery_j))
+        before, known = self.state["labels"], self.state["empty"]
+        news = [text for text, was, now in zip(("the clients' labels have changed", "the target's labels have changed"),
+                                               before or labels, labels, strict=True) if was != now]
+        names = self.start.problem.names
+        news += [f"the battery of {names[n] if names else f'client {n}'} cannot pay a round"
+                 for n in empty.tolist() if n not in known]
+        self.state |= {"labels": labels, "empty": sorted({*known, *empty.tolist()})}
+        return "; ".join(news)
 
     def _follow(self, present: PresentRound) -> Decision:
         done, order, plan = self._done, self.start.order, self.start.plan
@@ -163,3 +186,8 @@ class Replan:
     def _count(self, present: PresentRound, segment: Segment, total: int) -> None:
         divergence = present.divergence(segment.selected, total)
         self.state["done"] = asdict(self._done.with_round(segment, divergence))
+
+
+def _digest(counts: Floats | None) -> str:
+    """A short text that changes with the label distributions."""
+    return "" if counts is None else hashlib.sha256(np.ascontiguousarray(counts).tobytes()).hexdigest()[:16]

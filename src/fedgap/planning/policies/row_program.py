@@ -85,14 +85,11 @@ class RowProgram:
         return columns
 
     def _remember(self, task: Task, columns: Columns) -> None:
-        objective = task.objective
-        assert isinstance(objective, ForecastTangent)
-        weight = objective.pruning_weight
-        unpruned = objective.selection_cost(columns.selected)
-        pruning = (columns.cost - unpruned) / weight if weight > 0.0 else np.zeros(len(unpruned))
-        row = np.stack([1.0 / columns.selected.sum(axis=-1), objective.divergence(columns.selected),
-                        np.maximum(pruning, 0.0), columns.energy, columns.deadline])
-        self.state["rows"].append(row.tolist())
+        self.state["rows"].append(features_of(task, columns).tolist())
+
+    def add(self, place: int, task: Task, columns: Columns) -> None:
+        """Further rounds for a row that is remembered."""
+        self.state["rows"][place] = np.hstack([self.rows[place], features_of(task, columns)]).tolist()
 
     def expected(self, left: int, energy_j: float, delay_s: float, done: DoneRounds | None = None) -> Expected:
         """What is expected of so many more rounds in rows like those remembered."""
@@ -102,13 +99,7 @@ class RowProgram:
             return Expected(np.inf)
         tangent = self.tangent(total, self.state["slowed"])
         fixed = tangent.fixed
-        weights = np.array([fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
-        master = Master(np.full(len(rows), 1.0 / len(rows)), energy_j / left, delay_s / left, _no_pricing, 0.0)
-        for kind, row in enumerate(rows):
-            nobody = np.zeros((row.shape[1], 0), dtype=np.bool_)
-            master.add(kind, Columns(nobody, weights @ row[:3], row[3], row[4]))
-        master.shortfall = 0.0  # whether the budgets can be kept is found out with the prices
-        prices = master.program()
+        master = self.shared(tangent, energy_j / left, delay_s / left)
         if not np.isfinite(master.objective):
             return Expected(np.inf)
         used = np.array([row[:3] @ weight for row, weight in zip(rows, master.weights, strict=True)])
@@ -116,7 +107,22 @@ class RowProgram:
         sums = DoneRounds(total, done.few_clients + left * few, done.pruning + left * pruning,
                           done.divergence + left * divergence)
         z = (fixed.slowed_by_pruning * sums.pruning + fixed.slowed_by_divergence * sums.divergence) / total
-        return Expected(sums.error(fixed), prices, z)
+        return Expected(sums.error(fixed), master.prices, z)
+
+    def shared(self, tangent: ForecastTangent, energy: float, delay: float) -> Master:
+        """The program, solved: joules and seconds of a mean round shared between the rows.
+
+        Its objective is infinite where they do not suffice.
+        """
+        rows = self.rows
+        weights = np.array([tangent.fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
+        master = Master(np.full(len(rows), 1.0 / len(rows)), energy, delay, _no_pricing, 0.0)
+        for kind, row in enumerate(rows):
+            nobody = np.zeros((row.shape[1], 0), dtype=np.bool_)
+            master.add(kind, Columns(nobody, weights @ row[:3], row[3], row[4]))
+        master.shortfall = 0.0  # whether the budgets can be kept is found out with the prices
+        master.program()
+        return master
 
     def best_left(
         self, guess: int, most: int, energy_j: float, delay_s: float, done: DoneRounds | None = None, *, leap: int
@@ -144,6 +150,17 @@ class RowProgram:
             else:
                 leap //= 2
         return best, known[best]
+
+
+def features_of(task: Task, columns: Columns) -> Floats:
+    """1/k, KL, mean pruning ratio, joules and seconds of rounds, (5, S)."""
+    objective = task.objective
+    assert isinstance(objective, ForecastTangent)
+    weight = objective.pruning_weight
+    unpruned = objective.selection_cost(columns.selected)
+    pruning = (columns.cost - unpruned) / weight if weight > 0.0 else np.zeros(len(unpruned))
+    return np.stack([1.0 / columns.selected.sum(axis=-1), objective.divergence(columns.selected),
+                     np.maximum(pruning, 0.0), columns.energy, columns.deadline])
 
 
 def _no_pricing(mu: float, nu: float, allowed: float) -> list[Any]:
