@@ -17,16 +17,17 @@ import numpy as np
 from fedgap.arrays import Floats
 from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
-from fedgap.errors import InputError
+from fedgap.errors import InfeasibleError, InputError
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, make_policy
-from fedgap.planning.policy_simulation import ChangingWorld
+from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
 from fedgap.planning.solve import scheme_of
 from fedgap.registry import call_extension
 from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.ledger import Ledger
 from fedgap.running.round_arrays import round_arrays
+from fedgap.system.trace import Trace
 from fedgap.theory.generalization import smoothed
 
 TRACE = "trace.csv"
@@ -52,10 +53,14 @@ class Steering:
     def of(cls, folder: Path, job: Job) -> Steering:
         """The steering of the run in a folder, before its first round."""
         scenario, plan = Scenario.load(folder / "scenario.yaml"), Plan.load(folder / "plan.json")
+        return cls.in_world(job, scenario, plan, read_trace(TRACE, folder, job.names))
+
+    @classmethod
+    def in_world(cls, job: Job, scenario: Scenario, plan: Plan, trace: Trace) -> Steering:
+        """The steering of a job in this world, before its first round."""
         choice = job.policy
         scheme = scheme_of(choice["scheme"], choice.get("objective"), choice.get("selection"))
         start = PolicyStart.of(scenario, plan, scheme, job.seed, choice["interleave"])
-        trace = read_trace(TRACE, folder, job.names)
         policy = make_policy(choice["name"], start)
         return cls(job, scenario, ChangingWorld.of(start, trace), policy)
 
@@ -172,7 +177,27 @@ class Steering:
         stacked: dict[str, Any] = {key: np.concatenate([getattr(job, key) for job in jobs]) for key in (
             "cost_share", "selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit",
             "upload_j_bit", "statement")}
+        if self.job.batches != "as_is" or self.world.clients_drift:
+            stacked["label_probabilities"] = np.concatenate([job.label_probabilities for job in jobs])
         return replace(self.job, schedule=np.arange(len(segments)), **stacked)
+
+    def decided_beforehand(self) -> Job:
+        """The job with all its rounds decided, so that it can be trained where no policy can run.
+
+        The policy must not need what training shows, such as losses. Budgets are kept by the decisions, and no longer
+        checked while it trains. The rate schedule follows the rounds.
+        """
+        reached = simulate_policy(self.world, self.policy)
+        if not reached.rounds:
+            raise InfeasibleError(f"policy {self.job.policy['name']}: trains no round in this world ({reached.ended})")
+        self.decided = [{"row": row, "segment": segment.to_dict(),
+                         "event": {"available": np.flatnonzero(self.world.available(row)).tolist()}}
+                        for row, segment in zip(reached.rows, reached.segments, strict=True)]
+        job = self.whole_job(reached.rounds)
+        if self.world.labels_at is not None:
+            targets = [self.target(number) for number in range(reached.rounds)]
+            job = replace(job, targets=np.stack([target for target in targets if target is not None]))
+        return replace(_merged(job), policy={}, energy_budget_j=np.inf, delay_budget_s=np.inf)
 
     # --- coming and going -------------------------------------------------------------------------------------------
 
@@ -189,6 +214,19 @@ class Steering:
         self.decided, self.row, self.ended = state["decided"], state["row"], state["ended"]
         self._losses = np.array([np.nan if loss is None else loss for loss in state["losses"]])
         self._last_round = np.array(state["last_round"])
+
+
+def _merged(job: Job) -> Job:
+    """The job with equal rounds as one segment."""
+    names = [name for name in ("selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit",
+                               "upload_j_bit", "statement", "cost_share", "label_probabilities", "targets")
+             if getattr(job, name).size]
+    keys = [b"".join(getattr(job, name)[number].tobytes() for name in names) for number in range(job.rounds)]
+    place = {key: number for number, key in reversed(list(enumerate(keys)))}
+    first = sorted(place.values())
+    segment = {number: position for position, number in enumerate(first)}
+    kept: dict[str, Any] = {name: getattr(job, name)[first] for name in names}
+    return replace(job, schedule=np.array([segment[place[key]] for key in keys]), **kept)
 
 
 def _first(job: Job, segment: Segment, view: RoundView) -> str:
