@@ -33,8 +33,11 @@ _AS_PLANNED = 1e-6
 _FIRST_LEAP, _LEAP = 8, 64
 """The number of remaining rounds is changed by this fraction of it, then by less, in the first round and later."""
 
-_AHEAD = 0.15
-"""A round may use its share of what is left, and as much more as this share of what the other rounds have."""
+_PROGRAMS = 4
+"""How often prices are solved for before a round at most."""
+_AHEAD, _TIMES = 0.15, 3.0
+"""A round may use its share of what is left, and as much more as ``_AHEAD`` of what the other rounds have, but not more
+than ``_TIMES`` its share."""
 _LONGEST_LAST = 4.0
 """The last round may take so many times as long as its best one at the present prices."""
 
@@ -123,14 +126,22 @@ class Replan:
         leap = max(1, guess // (_LEAP if state["seen"] else _FIRST_LEAP))
         if state["prices"] is None:
             self._begin(present, guess)
-        left, best = self.program.best_left(guess, most, problem.energy_j, problem.delay_s, done, leap=leap)
-        if np.isfinite(best.error):
-            state["prices"], state["slowed"] = best.prices, best.slowed
-        if done.rounds and finished <= best.error:
-            return Decision(None, ends=True, reason="no further round lowers the forecast error",
-                            forecast_error=finished)
-        total = done.rounds + left
-        columns = self.program.good_rounds(present.as_usual(self.start).task(total, state["slowed"]))
+        usual, columns = present.as_usual(self.start), None
+        for attempt in range(_PROGRAMS):
+            left, best = self.program.best_left(guess, most, problem.energy_j, problem.delay_s, done, leap=leap)
+            if np.isfinite(best.error):
+                state["prices"], state["slowed"] = best.prices, best.slowed
+            if done.rounds and finished <= best.error:
+                return Decision(None, ends=True, reason="no further round lowers the forecast error",
+                                forecast_error=finished)
+            total = done.rounds + left
+            columns = self.program.good_rounds(usual.task(total, state["slowed"]),
+                                               again=attempt > 0 and columns is not None)
+            share = _largest_share(left)
+            fits = columns is None or (columns.energy[0] <= share * problem.energy_j
+                                       and columns.deadline[0] <= share * problem.delay_s)
+            if fits and 2 * left >= guess:
+                break  # otherwise the rows knew too few kinds of rounds for good prices, and now know more
         if present.dense:
             columns = cheapest_rounds(present.task(total, state["slowed"]), *state["prices"])
         self._forget()
@@ -170,8 +181,7 @@ class Replan:
             chosen = present.least_pruned(columns.selected, total, self.state["slowed"])
             if chosen is not None:
                 return present.within(chosen, energy_j, min(delay_s, _LONGEST_LAST * float(columns.deadline[0])))
-        most = (1.0 + _AHEAD * (left - 1)) / left
-        for share in (most, 1.0):
+        for share in (_largest_share(left), 1.0):
             for selected, energy, deadline in zip(columns.selected, columns.energy, columns.deadline, strict=True):
                 segment = present.within(selected, min(float(energy), share * energy_j),
                                          min(float(deadline), share * delay_s))
@@ -186,6 +196,11 @@ class Replan:
     def _count(self, present: PresentRound, segment: Segment, total: int) -> None:
         divergence = present.divergence(segment.selected, total)
         self.state["done"] = asdict(self._done.with_round(segment, divergence))
+
+
+def _largest_share(left: int) -> float:
+    """The share of what is left of a budget that one of the remaining rounds may use."""
+    return min((1.0 + _AHEAD * (left - 1)) / left, _TIMES / left)
 
 
 def _digest(counts: Floats | None) -> str:

@@ -73,14 +73,17 @@ class RowProgram:
             master.run()
             self.state["prices"] = master.prices
 
-    def good_rounds(self, task: Task) -> Columns | None:
+    def good_rounds(self, task: Task, *, again: bool = False) -> Columns | None:
         """The best rounds of a row at the present prices, the best one first, which is also remembered.
 
-        None where nobody can meet the longest deadline.
+        None where nobody can meet the longest deadline. :param again: whether the row is the last one remembered, at
+        other prices.
         """
         mu, nu = self.state["prices"]
         columns = cheapest_rounds(task, mu, nu)
-        if columns is not None:
+        if columns is not None and again:
+            self.add(-1, task, nearby_rounds(task, columns, mu, nu))
+        elif columns is not None:
             self._remember(task, nearby_rounds(task, columns, mu, nu))
         return columns
 
