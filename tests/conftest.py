@@ -19,6 +19,14 @@ settings.register_profile("full", derandomize=False, deadline=None, print_blob=T
 settings.load_profile("full" if os.environ.get("FEDGAP_FULL") == "1" else "fixed")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what is marked ``full`` to `make test-all`."""
+    if os.environ.get("FEDGAP_FULL") != "1":
+        long = [item for item in items if item.get_closest_marker("full")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in set(long)]
+
+
 @pytest.fixture
 def cpu_precision(request: pytest.FixtureRequest) -> str:
     """The test's ``precision``; the test is skipped where this computer's processor cannot compute in it."""

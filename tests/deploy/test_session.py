@@ -108,7 +108,8 @@ def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
         k: v for k, v in simulated.summary.items() if k not in skipped}
 
 
-@pytest.mark.parametrize(("model", "bits"), [("lenet5", 32), ("tests.deploy.test_session:Wide", 8)])
+@pytest.mark.parametrize(("model", "bits"), [
+    pytest.param("lenet5", 32, marks=pytest.mark.full), ("tests.deploy.test_session:Wide", 8)])
 def test_channels_are_the_simulators_bit_for_bit(fleet, tmp_path, model, bits):
     """Local steps, server momentum and statistics of channels that some clients removed included. A node that loses its
     copy in round 2 is sent the state, and goes on with the same small model."""

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from fedgap.config import Experiment, Scenario
+from fedgap.config.trace_csv import read_trace
 from fedgap.deploy.child_processes import Process, environment, flwr, free_port, listening, wait_until
 from fedgap.deploy.enrol import first_clients
 from fedgap.deploy.flower_processes import LOCK, NodeProcesses, write_app
@@ -121,6 +122,27 @@ def test_a_node_killed_amid_a_round_is_missed_once_and_comes_back(tmp_path):
     assert "is back" in told, told
     assert "late" not in run.history[-1]
     assert "dropped" not in run.history[-1]
+
+
+@full
+def test_a_policy_plans_around_a_node_that_was_killed_and_its_world_is_recorded(tmp_path):
+    out = tmp_path / "run"
+    with deployed(out, 3, "rounds=8", "policy=replan", "scheme=forecast", "mode=practical", "learning.local_steps=2",
+                  "budget.energy_j=9", "budget.delay_s=7.5", round_s=20.0) as deployment:
+        run = deployment.run(at({3: deployment.nodes[1].kill}))
+    events, names = run.history, run.job.names
+    gone = next(event["round"] for event in events if 1 not in event["available"])
+    assert 3 <= gone <= 5
+    assert "client 1 left" in events[gone]["planned_again"]
+    assert all(1 not in event["clients"] for event in events[gone:])
+    assert sum(1 in event.get("late", []) + event.get("dropped", []) for event in events) == 1
+    assert run.summary["energy_j"] <= 9.0 * (1 + 1e-6)
+    assert run.summary["delay_s"] <= 7.5 * (1 + 1e-6)
+    trace = read_trace("trace.csv", out, names)
+    assert [trace.available[event["row"], 1] for event in events] == [1 in event["available"] for event in events]
+    again = Experiment.load(out / "config.yaml", [f"scenario.world.trace={out / 'trace.csv'}"])
+    simulated = train(again, tmp_path / "simulated")
+    assert [event["available"] for event in simulated.history][:gone] == [event["available"] for event in events][:gone]
 
 
 @full

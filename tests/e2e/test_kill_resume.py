@@ -17,7 +17,7 @@ from fedgap.running.run import Run
 from fedgap.running.train_and_resume import write_run
 from tests.running.plans import by_hand
 
-KILLED_RUNS = 50 if os.environ.get("FEDGAP_FULL") == "1" else 2
+KILLED_RUNS = 50 if os.environ.get("FEDGAP_FULL") == "1" else 1
 ROUNDS = 40
 
 

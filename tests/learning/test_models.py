@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fedgap.errors import InputError
 from fedgap.learning.models import Layout, build
@@ -39,6 +40,14 @@ def test_lenet5_flops_by_hand():
     module = build("lenet5", input_shape=(1, 28, 28), classes=10, seed=0)
     assert flops_per_sample(module, (1, 28, 28)) == 3 * 2 * 281_640
     assert module.training  # left as it was
+
+
+def test_flops_are_counted_as_torch_counts_them():
+    """Attention and batched products too."""
+    module = nn.Sequential(nn.Conv2d(1, 8, 5), nn.Flatten(2), nn.TransformerEncoderLayer(576, 4, 32), nn.Linear(576, 3))
+    with FlopCounterMode(display=False) as counter:
+        module.eval()(torch.zeros(1, 1, 28, 28))
+    assert flops_per_sample(module, (1, 28, 28)) == 3 * counter.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("name", ["lenet5", "mlp", "resnet20"])

@@ -153,7 +153,7 @@ def test_limits_that_do_not_bind_change_nothing(seed):
             assert (getattr(one, key) == getattr(other, key)).all()
 
 
-@pytest.mark.parametrize("seed", range(COUNT // 8))
+@pytest.mark.parametrize("seed", range(COUNT // 16))
 def test_plans_with_limits_are_certified(seed):
     """The bound is below the plan and below the best single selection by CVXPY, and the plan keeps every constraint."""
     problem = limited_problem(seed, 3, rounds=2)

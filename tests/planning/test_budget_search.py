@@ -45,10 +45,10 @@ def test_four_digits_upwards():
 
 
 def test_the_answers_are_those_of_a_fine_grid(scenario):
-    """No budget of a grid with steps of 3 % suffices that lies more than 3 % below the answer, and the answer does."""
+    """No budget of a grid that lies more than 3 % below the answer suffices, and the answer does."""
     target, budget = 0.88, scenario.budget
     answer = fedgap.budget(scenario, target, points=0)
-    grid = np.exp(0.03 * np.arange(-12, 3))
+    grid = np.exp(0.03 * np.array([-12, -8, -5, -3, -2, -1, 0]))
     for key, pair in (("least_energy", lambda x, p: (x * p.energy_j, budget.delay_s)),
                       ("least_delay", lambda x, p: (budget.energy_j, x * p.delay_s)),
                       ("both", lambda x, p: (x * p.energy_j, x * p.delay_s))):

@@ -14,7 +14,7 @@ SMALL = ("data.train_samples=800", "data.test_samples=200", "model.name=mlp", "e
          "evaluate_every=3", "checkpoint_every=4", "budget.energy_j=1e6", "budget.delay_s=1e6")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> Callable[..., Experiment]:
     """The embedded experiment, smaller, with further overrides."""
     from fedgap.config import Experiment  # here, since a GPU machine may have no pydantic

@@ -18,10 +18,10 @@ EVENT = {"round": 0, "clients": [0, 1], "client_measured_s": [3.0, None], "clien
 def run(monkeypatch):
     """Two nodes, one round: node 0 planned 1 s and 100 bytes, measured 3 s and 110 bytes; node 1 never answered."""
     job = SimpleNamespace(names=("kitchen", "shed"), schedule=np.array([0]), compute_s=np.array([[1.0, 4.0]]),
-                          ratio=np.array([[0.5, 0.0]]), cost_share=np.zeros((0, 0)), gradient_bits=np.full(2, 1600.0),
+                          kept_share=np.array([[0.5, 1.0]]), gradient_bits=np.full(2, 1600.0),
                           upload_bits=32)
     history = [EVENT]
-    monkeypatch.setattr(planned_measured, "Run", lambda folder: SimpleNamespace(job=job, history=history))
+    monkeypatch.setattr(planned_measured, "Run", lambda folder: SimpleNamespace(trained_job=job, history=history))
     return history
 
 

@@ -23,18 +23,24 @@ VARIANTS = [  # further overrides, segments: other lengths, selections, ratios, 
 ]
 
 
-@pytest.fixture
-def together(small, tmp_path):
-    """Each variant alone, and prepared once more to be trained together."""
-    alone, folders = [], []
+@pytest.fixture(scope="module")
+def alone(small, tmp_path_factory):
+    """Each variant trained alone."""
+    runs, folder = [], tmp_path_factory.mktemp("alone")
     for number, (overrides, segments) in enumerate(VARIANTS):
         # In float64, lest rounding move a weight across the cut, after which two runs part.
         experiment = small("model.name=lenet5", "engine.precision=float64", *overrides)
         _, _, scenario = divide(experiment)
         plan = by_hand(scenario, *segments)
-        alone.append(train(experiment, tmp_path / f"alone{number}", plan=plan))
-        folders.append(write_run(prepare(experiment, plan), tmp_path / f"together{number}"))
-    return alone, folders
+        runs.append((train(experiment, folder / str(number), plan=plan), prepare(experiment, plan)))
+    return runs
+
+
+@pytest.fixture
+def together(alone, tmp_path):
+    """Each variant alone, and prepared once more to be trained together."""
+    folders = [write_run(prepared, tmp_path / f"together{n}") for n, (_, prepared) in enumerate(alone)]
+    return [run for run, _ in alone], folders
 
 
 def assert_same(run: Run, alone: Run) -> None:

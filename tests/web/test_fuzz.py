@@ -15,8 +15,8 @@ from hypothesis import strategies as st  # noqa: E402
 from tests.web.studio_server import Studio  # noqa: E402
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
-EXAMPLES = 450 if FULL else 14
-"""For each of the twelve operations that take anything: over 5,000 requests, or some 150."""
+EXAMPLES = 450 if FULL else 10
+"""For each of the twelve operations that take anything: over 5,000 requests, or some 100."""
 BARE = ("/api/presets", "/api/names", "/api/runs")
 """What GET asks for without anything to make up."""
 
@@ -98,7 +98,7 @@ VALUES = ("0", "1", "-1", "1e-300", "1e300", "1e999", ".nan", "3", "0.5", "", "n
 
 @given(preset=st.sampled_from(["paper-mnist", "paper-cifar10"]),
        overrides=st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)), min_size=1, max_size=3))
-@settings(max_examples=400 if FULL else 25, deadline=None, suppress_health_check=list(HealthCheck),
+@settings(max_examples=400 if FULL else 8, deadline=None, suppress_health_check=list(HealthCheck),
           derandomize=not FULL, database=None)
 def test_no_scenario_breaks_the_server(preset: str, overrides: list[tuple[str, str]], fuzzed: Studio) -> None:
     body = {"preset": preset, "overrides": [f"{key}={value}" for key, value in overrides]}

@@ -44,6 +44,7 @@ class RoundMessages:
         self._last: bytes | None = None  # the last round's direction, for nodes that are up to date
         self._last_indices: bytes | None = None  # the same with indices, for nodes whose floats differ
         self._known = layout.size
+        self._last_place = 0  # where the last round stood in the rate schedule, if that follows the budgets
         self._bias = _last_bias(layout, int(job.extra["classes"]))
         self.most_bytes = most_answer_bytes(layout)
         """No answer of a round may be longer."""
@@ -65,6 +66,8 @@ class RoundMessages:
         """
         fields: dict[str, Any] = {"kind": "round", "run": self.run, "plan": self.plan, "round": model.round}
         blobs: dict[str, bytes] = {}
+        if model.places is not None:
+            fields["place"] = model.places[0]
         if state or model.round == 0:
             job = self.job
             fields["task"] = {"seed": job.seed, "client": client, "model": job.model, "importance": job.importance,
@@ -78,6 +81,8 @@ class RoundMessages:
             last = self._last_indices if indices else self._last
             assert last is not None
             blobs["gradient"] = last
+            if model.places is not None:
+                fields["last_place"] = self._last_place
             if self._layout.buffer_size:
                 blobs["buffers"] = floats_to_bytes(model.buffers[0])
         if settings is not None:
@@ -131,6 +136,8 @@ class RoundMessages:
         """Let the next round's requests carry the update of the current round."""
         direction, known = update.direction[0].cpu(), update.known[0].cpu()
         self._known = int(known.sum())
+        if model.places is not None:
+            self._last_place = model.places[0]
         # A node whose floats differ keeps weights that the others cannot know from their own ranking.
         nested = bool(torch.equal(known, (model.ranks[0] < self._known).cpu()))
         self._last_indices = encode(direction, known, round=model.round, plan=self.plan, nested=False)

@@ -147,10 +147,7 @@ class _Bounds:
         prices, best, most = self.prices, self.prices, -np.inf
         for _ in range(_PROGRAMS):
             program = self.program.shared(self._tangent(self.rows[self.sample[0]], low, high), energy, delay)
-            if np.isfinite(program.objective):
-                prices = program.prices
-            else:
-                prices = _DEARER * prices[0], _DEARER * prices[1]
+            prices = program.prices if np.isfinite(program.objective) else (_DEARER * prices[0], _DEARER * prices[1])
             value = -prices[0] * energy - prices[1] * delay
             for place, task in enumerate(tasks):
                 columns = cheapest_rounds(task, *prices)

@@ -1,7 +1,7 @@
 """What a policy reaches in a world, without training: its rounds, joules, seconds and forecast error."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,17 +11,20 @@ from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.objectives.forecast_tangent import forecast
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.done_rounds import DoneRounds
-from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients
 from fedgap.planning.policies.present_channel import least_joules
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.report.number_format import rounds as rounds_text
 from fedgap.report.printable import Printable
+from fedgap.system import probe_cost
 from fedgap.system.trace import Trace
 
 Labels = tuple[Floats | None, Floats | None]
 """Label histograms of the clients, (N, classes), and of the target, (classes,)."""
 BUDGET_KEPT = 1e-6
 """Relative excess of a budget that is rounding, as in a run's ledger."""
+_UNKNOWN_LOSS = 1.0
+"""The loss of whoever took part or was asked: without training all are equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,11 +151,16 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
     rows: list[int] = []
     decisions: list[Decision] = []
     ended = "all rounds are done"
+    losses, last_round = np.full(problem.size, np.nan), np.full(problem.size, -1.0)
     number = 0
     while len(segments) < problem.rounds:
         left = problem.energy_j - energy, problem.delay_s - delay
-        view = world.view(number, left, tuple(segments), client_j=client_j)
-        decision = policy.decide(view)
+        view = world.view(number, left, tuple(segments), losses=losses.copy(), last_round=last_round.copy(),
+                          client_j=client_j)
+        asked = asked_clients(policy, view)
+        if asked is not None:
+            view = replace(view, losses=np.where(asked, _UNKNOWN_LOSS, losses))
+        decision = replace(policy.decide(view), probed=asked)
         decisions.append(decision)
         if decision.ends:
             ended = decision.reason or "the policy ended it"
@@ -165,6 +173,10 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
             cost = present.cost(decision.segment)
             spent_j, spent_s = float(cost.energy_j), float(cost.delay_s)
             spent_by_client = present.spread(cost.client_j)
+        if asked is not None:
+            probe = probe_cost(view.fleet, asked)
+            spent_j, spent_s = spent_j + float(probe.energy_j), spent_s + float(probe.delay_s)
+            spent_by_client = spent_by_client + probe.client_j
         over = [name for name, total, budget in (("energy", energy + spent_j, problem.energy_j),
                                                  ("delay", delay + spent_s, problem.delay_s))
                 if total > budget * (1.0 + BUDGET_KEPT)]
@@ -176,6 +188,7 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
         energy, delay, client_j = energy + spent_j, delay + spent_s, client_j + spent_by_client
         if decision.segment is not None:
             segments.append(decision.segment)
+            losses[decision.segment.selected], last_round[decision.segment.selected] = _UNKNOWN_LOSS, len(rows)
             rows.append(number)
         number += 1
     return SimulatedPolicy(tuple(rows), tuple(segments), tuple(decisions), energy, delay, client_j,

@@ -129,6 +129,8 @@ class Job:
     targets: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """The target's label distribution in each segment, (G, C), by which accuracy is then counted; empty where it is
     the test set's."""
+    trackers: list[str] = field(default_factory=list)
+    """Names of the trackers that follow the run."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything the summary should repeat, such as the plan's θ."""
 

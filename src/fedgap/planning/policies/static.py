@@ -1,6 +1,7 @@
 """``static``: the plan that was made before the first round, with powers and clocks solved again for each channel.
 
-Planned clients that are away, or whose batteries cannot pay the round, are left out. A round may take the share of the remaining time that the plan gives it.
+Planned clients that are away, or whose batteries cannot pay the round, are left out. A round may take the share of the
+remaining time that the plan gives it.
 Where the channels are so bad that a round would exceed a budget, it waits for better ones.
 """
 
