@@ -138,7 +138,7 @@ def counted(judged: Mapping[Claim, list[verdicts.Answer]]) -> list[str]:
     """Rows that count the verdicts by part of the paper and mode, and one for all of the paper."""
     lines = []
     for title, members in [*((title, [part]) for part, title in GROUPS.items()),
-                           ("**all of the paper**", ["III", "IV", "V"])]:
+                           ("_all of the paper_", ["III", "IV", "V"])]:
         for place, mode in enumerate(MODES):
             answers = [answer[place][0] for claim, answer in judged.items()
                        if claim.where.split("-")[0].split(",")[0] in members]

@@ -187,5 +187,5 @@ def test_verdicts_are_counted_by_part_of_the_paper_and_mode() -> None:
     assert lines[0] == "| the bound (Section III) | repaired | 1 | 1 | 0 | 0 | 0 | 0 |"
     assert lines[-4:] == ["| beyond the paper's settings | repaired | 1 | 0 | 0 | 1 | 0 | 0 |",
                           "| beyond the paper's settings | as printed | 1 | 0 | 0 | 0 | 0 | 1 |",
-                          "| **all of the paper** | repaired | 2 | 2 | 0 | 0 | 0 | 0 |",
-                          "| **all of the paper** | as printed | 2 | 0 | 1 | 0 | 1 | 0 |"]
+                          "| _all of the paper_ | repaired | 2 | 2 | 0 | 0 | 0 | 0 |",
+                          "| _all of the paper_ | as printed | 2 | 0 | 1 | 0 | 1 | 0 |"]

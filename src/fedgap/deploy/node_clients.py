@@ -105,6 +105,7 @@ class NodeClients:
         """``greet`` lets new nodes in; it is called at the start of every round."""
         self._transport, self._patience, self._plan, self._greet = transport, patience, plan, greet
         self._messages, self._news, self._outliers = messages, news, Outliers()
+        self._buffer_outliers = Outliers("the change of its BatchNorm statistics")
         self.peers: dict[int, Peer] = {}
         """By client."""
         self.left_out: set[int] = set()
@@ -115,7 +116,7 @@ class NodeClients:
         """Learns from measured seconds, where a policy decides the rounds."""
         self._decided: Segment | None = None  # the round that the policy decided
         self.suspects: list[int] = []
-        """Clients whose update was too long in the last try of a round."""
+        """Clients whose update was too long in the last try of a round, or whose BatchNorm statistics moved too far."""
         self._refusals: list[str] = []  # why each failed try of the current round with a refused answer failed
 
     def admit(self, client: int, node: int) -> None:
@@ -252,10 +253,12 @@ class NodeClients:
                                  f"{REFUSED_TRIES} tries, and {needed} must be accepted; {self._refusals[-1]}")
 
     def _look_for_liars(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> None:
-        """Name clients whose updates are far longer than the others', or do not fit the labels that they claim."""
+        """Name clients whose updates or BatchNorm statistics are far from the others', or who do not have the labels
+        that they claim."""
         norms = {n: fact.norm for n, fact in facts.items()}
-        self.suspects = self._outliers.suspects(norms)
-        for client, said in self._outliers.see(norms).items():
+        moved = {n: fact.buffers_moved for n, fact in facts.items()}
+        self.suspects = sorted({*self._outliers.suspects(norms), *self._buffer_outliers.suspects(moved)})
+        for client, said in [*self._outliers.see(norms).items(), *self._buffer_outliers.see(moved).items()]:
             self._news.tell(client, said)
         if self.claims is not None:
             for client, said in self.claims.see(model, segment, facts).items():
@@ -269,6 +272,7 @@ class NodeClients:
         packets = {n: self._request(model, n, n in selected, state=peer.synced not in (model.round - 1, model.round))
                    for n, peer in live.items()}
         sent = {n: _payload(packet) for n, packet in packets.items()}
+        with_state = {n for n, packet in packets.items() if "state" in packet.blobs}
         ttl_s = self._patience.round_s + TTL_MARGIN_S + FETCH_S * max(0, len(selected) - MOST_HELD)
         self._send(model.round, packets, ttl_s)
         missing = [n for n in selected if n not in live]
@@ -285,8 +289,12 @@ class NodeClients:
             held_back = held_back or updates.full  # from now on an answer may have lain unfetched
             for n, answer in self._answers(updates):
                 outcome = self._read(model, n, answer)
+                if outcome == "again" and n in with_state:
+                    self._news.tell(n, "answer refused: it says that it is behind, and was sent the state")
+                    outcome = "refused"
                 if outcome == "again":
                     packet = self._request(model, n, n in selected, state=True)
+                    with_state.add(n)
                     sent[n] = sent.get(n, 0) + _payload(packet)
                     self._send(model.round, {n: packet}, ttl_s)
                 elif n in waiting and outcome is not None:

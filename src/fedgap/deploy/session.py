@@ -5,6 +5,7 @@ It speaks to nodes through a :class:`~fedgap.deploy.transport.Transport`, which 
 
 from __future__ import annotations
 
+import copy
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -174,7 +175,7 @@ class Session:
         self._news.items = event.get("news", [])
         if clients.suspects:
             account.recovery["left_out"] = clients.suspects
-            changed = f"left out: {', '.join(names[n] for n in clients.suspects)}, whose update was far too long"
+            changed = f"left out: {', '.join(names[n] for n in clients.suspects)}, whose update is an outlier"
         else:
             changed = account.halve_rate()
         account.take_back([event], reason, changed)
@@ -219,7 +220,8 @@ class Session:
         rounds = Rounds([job], self.dataset, self._clients, [steering])
         noise = {self._names[p.name]: 2**0.5 / p.epsilon for p in self.profiles.values()
                  if p.epsilon is not None and p.name in self._names}
-        self._clients.claims = LabelClaims(job, self.dataset, rounds.engine.logits, noise)
+        self._clients.claims = LabelClaims(job, self.dataset, copy.deepcopy(rounds.engine.module).cpu().float(),
+                                           messages.mask, noise)
         return self._clients, rounds
 
     # --- enrolment --------------------------------------------------------------------------------------------------
@@ -227,7 +229,8 @@ class Session:
     def _enrol_all(self, known: list[str] | None) -> None:
         """Wait for as many nodes as asked for; a resumed run waits for those it had, and continues without the lost.
 
-        A node whose profile was refused is not waited for.
+        A node that was refused is not waited for, but nobody who was refused makes the run start without nodes that
+        can still come.
         """
         wanted = self.nodes if known is None else len(known)
         deadline = time.monotonic() + self.patience.enrol_s
@@ -240,9 +243,13 @@ class Session:
                              f"({reasons})")
 
     def _all_answered(self, wanted: int) -> bool:
-        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled."""
+        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled and no node
+        with another key is left to come."""
         enrolled = len(self.profiles)
-        return enrolled >= wanted or (enrolled > 0 and enrolled + len(self._refused) >= wanted and not self._asked)
+        if enrolled >= wanted or not enrolled or self._asked:
+            return enrolled >= wanted
+        awaited = set(self._names_of_keys or ()) - set(self.profiles) - self._refused
+        return not awaited and enrolled + len(self._refused) >= wanted
 
     def _greet(self) -> None:
         """Ask new nodes for their profiles, and read those that came."""
