@@ -57,11 +57,10 @@ class NodeProfile:
         seconds = fields.get("seconds")
         if not isinstance(seconds, list) or len(seconds) != len(ratios):
             raise PacketError("seconds: must be one list for each ratio")
-        optional = {key: None if fields.get(key) is None else _measured(key, fields[key])
-                    for key in ("idle_w", "busy_w")}
+        idle, busy = (None if fields.get(key) is None else _measured(key, fields[key]) for key in ("idle_w", "busy_w"))
         clock = None if fields.get("clock_hz") is None else answer.number("clock_hz", 1e12)
         return NodeProfile(tuple(ratios), tuple(_measured("seconds", row) for row in seconds),
-                           _measured("follow", fields.get("follow")), answer.whole("peak_bytes"), clock, **optional)
+                           _measured("follow", fields.get("follow")), answer.whole("peak_bytes"), clock, idle, busy)
 
     @property
     def energy(self) -> tuple[float, float, float] | None:
