@@ -166,7 +166,7 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
             ended = decision.reason or "the policy ended it"
             break
         if decision.segment is None:
-            spent_j, spent_s, spent_by_client = 0.0, world.start.step_s, 0.0
+            spent_j, spent_s, spent_by_client = 0.0, world.start.step_s, np.zeros(problem.size)
         else:
             present = PresentRound.of(world.start, view)
             assert present is not None
