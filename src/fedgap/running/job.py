@@ -121,6 +121,8 @@ class Job:
     """When to end early: ``accuracy`` and ``patience`` on the validation split, and ``diverged`` (bool)."""
     idle_power_w: Floats = field(default_factory=lambda: np.zeros(0))
     """What each client draws throughout a round that it is selected for, W, (N,); empty for nobody."""
+    latency_s: Floats = field(default_factory=lambda: np.zeros(0))
+    """Seconds of every round beside each client's download, computing and upload, (N,); empty for none."""
     cost_share: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """Share of H that is sent at each λ, (G, N), where the scenario has a cost curve; empty for 1 − λ."""
     policy: dict[str, Any] = field(default_factory=dict)
@@ -170,6 +172,8 @@ class Job:
         if upload_bits is not None:
             upload_s, upload_j = (upload_bits * per_bit[segment] for per_bit in (self.upload_s_bit, self.upload_j_bit))
         download_s = self.download_s if download_bits is None else download_bits * self.download_s_bit
+        if self.latency_s.size:
+            download_s = download_s + self.latency_s
         return Work(chosen, self.compute_s[segment], of_chosen(upload_s), of_chosen(download_s),
                     self.compute_j[segment], of_chosen(upload_j),
                     of_chosen(self.idle_power_w) if self.idle_power_w.size else 0.0)

@@ -235,6 +235,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
         label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=problem.upload_bits,
         idle_power_w=fleet.idle_power_w if fleet.idle_power_w.any() else np.zeros(0),
+        latency_s=fleet.latency_s if fleet.latency_s.any() else np.zeros(0),
         weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         trackers=list(experiment.trackers),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
