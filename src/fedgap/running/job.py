@@ -128,6 +128,9 @@ class Job:
     policy: dict[str, Any] = field(default_factory=dict)
     """Who decides the rounds: ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its
     plan. Empty where the plan's rounds are trained as they are."""
+    targets: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """The target's label distribution in each segment, (G, C), by which accuracy is then counted; empty where it is
+    the test set's."""
     trackers: list[str] = field(default_factory=list)
     """Names of the trackers that follow the run."""
     extra: dict[str, Any] = field(default_factory=dict)

@@ -259,10 +259,6 @@ def _policy(experiment: Experiment, scenario: Scenario) -> dict[str, Any]:
             raise InputError("policy: must be chosen for a scenario with a world, for example policy=replan; without "
                              "one the plan's powers and clocks are those of the nominal channels")
         return {}
-    drift = None if scenario.world is None else scenario.world.drift
-    if drift is not None and drift.who != "target":
-        raise InputError(f"scenario.world.drift.who: must be target in a training, whose clients keep their samples; "
-                         f"got {drift.who}")
     POLICIES.load(experiment.policy, "policy")  # so that an error in it is reported before anything is written
     names = {"objective": experiment.objective, "selection": experiment.selection}
     return {"name": experiment.policy, "scheme": experiment.scheme, "interleave": experiment.interleave,

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
 from fedgap.errors import FedgapError, InputError
-from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, SCHEMES, SELECTION
+from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, POLICIES, SCHEMES, SELECTION
 from fedgap.web import documents
 from fedgap.web.api_models import (
     BudgetRequest,
@@ -135,7 +135,7 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
     def names() -> dict[str, list[str]]:
         """The known schemes, objectives and so on by their names, those of installed packages included."""
         return {registry.kind: registry.names() for registry in
-                (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, DATA, MODELS)}
+                (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, POLICIES, DATA, MODELS)}
 
     @app.post("/api/scenario")
     def scenario(source: ScenarioSource) -> ScenarioReply:
@@ -219,7 +219,7 @@ def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:
             "scenario": scenario.document(), "data": {"name": request.data}, "model": {"name": request.model},
             "partition": {"kind": "dirichlet", "concentration": request.concentration},
             "scheme": request.scheme, "objective": request.objective, "selection": request.selection,
-            "learning": {"aggregator": request.aggregator}, "seed": request.seed,
+            "learning": {"aggregator": request.aggregator}, "policy": request.policy, "seed": request.seed,
             "evaluate_every": request.evaluate_every,
         })  # fmt: skip
         return RunName(name=store.start(experiment, request.name))

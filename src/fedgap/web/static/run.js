@@ -17,6 +17,7 @@ export async function prepare() {
   for (const [id, names] of [["data", NAMES.data], ["model", NAMES.models], ["aggregator", NAMES.aggregators]]) {
     fill($(`run-${id}`), ...names.map((name) => el("option", { value: name }, name)));
   }
+  fill($("run-policy"), el("option", { value: "" }, "the plan"), ...NAMES.policies.map((name) => el("option", { value: name }, name)));
   $("run-form").addEventListener("submit", (event) => { event.preventDefault(); start(); });
   $("stop").addEventListener("click", () => act("stop"));
   $("resume").addEventListener("click", () => act("resume"));
@@ -86,7 +87,7 @@ async function start() {
   const own = $("run-rounds").value.trim();
   const kept = overrides.filter((text) => !own || !text.startsWith("rounds="));
   const value = (id) => $(`run-${id}`).value.trim();
-  const body = { ...from, overrides: own ? [...kept, `rounds=${own}`] : kept, data: value("data"), model: value("model"), aggregator: value("aggregator"), ...question(), scheme: value("scheme"), seed: Number(value("seed") || 0),
+  const body = { ...from, overrides: own ? [...kept, `rounds=${own}`] : kept, data: value("data"), model: value("model"), aggregator: value("aggregator"), policy: value("policy") || null, ...question(), scheme: value("scheme"), seed: Number(value("seed") || 0),
                  concentration: Number(value("concentration") || 5), evaluate_every: Number(value("evaluate_every") || 10), name: value("name") || null };
   try {
     const { name } = await post("/api/runs", body);
