@@ -153,7 +153,7 @@ class Replan:
         state["left"] = left - 1
         self._count(present, segment, total)
         if not reason and left != guess:
-            reason = f"{left} rounds are left now; {guess} were expected"
+            reason = f"the number of rounds left is {left} now; {guess} were expected"
         return Decision(segment, reason=reason, notes=notes,
                         forecast_error=best.error if np.isfinite(best.error) else None)
 
