@@ -15,22 +15,26 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from fedgap.config import Experiment
 from fedgap.config.yaml_files import parse, read_file, write_document
 from fedgap.errors import FedgapError, InputError
-from fedgap.files import write_json
-from fedgap.running.events import Event, read_rounds
-from fedgap.running.job import has_run
+from fedgap.files import read_json_lines, write_json
+from fedgap.running.run_folder import has_run
 from fedgap.web.run_processes import Writers, command
 
+Event = dict[str, Any]
+"""A round: a line of rounds.jsonl."""
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")
 _SEPARATOR = "~"
 """Stands for the folder separator in a run's name, because a sweep's runs are one folder deeper."""
 _DEEPEST = 3
+_SWEPT = "runs"
+"""The folder inside a sweep's folder that holds its runs."""
 _MARK = "studio.json"
 _LOG = "studio.log"
 KEPT = ("round", "clients", "energy_total_j", "delay_total_s", "train_loss", "test_loss", "test_accuracy",
@@ -56,7 +60,7 @@ class Runs:
         parts = name.split(_SEPARATOR)
         if len(parts) <= _DEEPEST and all(_NAME.fullmatch(part) for part in parts):
             folder = self.root.joinpath(*parts).resolve()
-            if folder.is_relative_to(self.root) and _is_run(folder):
+            if folder.is_relative_to(self.root) and is_run(folder):
                 return folder
         raise LookupError(name)
 
@@ -71,7 +75,7 @@ class Runs:
         for entry in folder.iterdir():
             if entry.is_symlink() or not entry.is_dir() or not _NAME.fullmatch(entry.name):
                 continue
-            if _is_run(entry):
+            if is_run(entry):
                 yield entry
             elif depth < _DEEPEST:
                 yield from self._walk(entry, depth + 1)
@@ -103,7 +107,7 @@ class Runs:
         evaluated = next((event for event in reversed(rounds) if event.get("test_accuracy") is not None), {})
         plan = _json(folder / "plan.json")
         return {
-            "name": name, "state": state, "message": message,
+            "name": name, "state": state, "message": message, **self._place(name),
             "data": _inner(config, "data", "name"), "model": _inner(config, "model", "name"),
             "scheme": plan.get("scheme") or config.get("scheme"), "seed": config.get("seed"),
             "mode": config.get("mode"), "learner": _learner(scenario),
@@ -119,6 +123,13 @@ class Runs:
             "clients": [client.get("name") or f"client {n}" for n, client in enumerate(scenario.get("clients") or [])],
         }  # fmt: skip
 
+    def _place(self, name: str) -> dict[str, str]:
+        """The folder that a run shares with others of its sweep ("" for a single run), and its name in there."""
+        *above, last = name.split(_SEPARATOR)
+        if above[-1:] == [_SWEPT]:
+            above = above[:-1] or [self.root.name]
+        return {"group": "/".join(above), "label": last}
+
     def config(self, name: str) -> dict[str, Any]:
         """A run's resolved experiment."""
         return _document(self.folder(name) / "config.yaml")
@@ -129,7 +140,7 @@ class Runs:
         if not path.is_file():
             return []
         try:
-            return [slim(event) for event in read_rounds(path)]
+            return [slim(event) for event in read_json_lines(path)]
         except InputError:
             return []  # half-way through a resume that cuts the log
 
@@ -214,7 +225,8 @@ def slim(event: Event) -> Event:
     return {key: event[key] for key in KEPT if key in event}
 
 
-def _is_run(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, begun or about to begin."""
     return has_run(folder) or (folder / _MARK).is_file()
 
 
@@ -236,6 +248,15 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _document(path: Path) -> dict[str, Any]:
+    try:
+        known = path.stat()
+    except OSError:
+        return {}
+    return _parsed(path, known.st_mtime_ns, known.st_size)
+
+
+@lru_cache(maxsize=2000)  # a page asks for all runs every few seconds, and their documents hardly ever change
+def _parsed(path: Path, changed_ns: int, size: int) -> dict[str, Any]:
     try:
         value = parse(read_file(path), path.name)
     except InputError:

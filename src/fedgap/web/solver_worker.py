@@ -28,7 +28,7 @@ from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.single_selection import best_single_selection
-from fedgap.planning.solve import infeasible, scheme_of
+from fedgap.planning.solve import infeasible, scheme_of, usual_scheme
 from fedgap.planning.task import Task
 from fedgap.web.documents import open_scenario
 from fedgap.web.plan_view import brief, drawn, point_view, target_view
@@ -50,14 +50,14 @@ def solved(scenario: Scenario, scheme: Scheme) -> Plan:
     return plan(scenario, scheme=scheme)
 
 
-def _scheme(job: Event) -> Scheme:
-    return scheme_of(job["scheme"], job["objective"], job["selection"])
+def _scheme(job: Event, scenario: Scenario) -> Scheme:
+    return scheme_of(job["scheme"] or usual_scheme(scenario), job["objective"], job["selection"])
 
 
 def quick(job: Event) -> Iterator[Event]:
     """The plan: first a draft, then the certified one."""
     scenario = open_scenario(job["document"], job["overrides"])
-    problem, scheme = Problem.of(scenario), _scheme(job)
+    problem, scheme = Problem.of(scenario), _scheme(job, scenario)
     task = Task.of(problem, scheme)
     first = best_single_selection(task)
     if first is None and not feasible(task):
@@ -73,11 +73,11 @@ def slow(job: Event) -> Iterator[Event]:
     yield {"stage": "grid", "energy_j": grid.energy_j, "delay_s": grid.delay_s}
     for scheme in PAPER_SCHEMES.values():
         yield {"stage": "scheme", "plan": brief(solved(scenario, scheme))}
-    chosen = _scheme(job)
+    chosen = _scheme(job, scenario)
     for point in frontier_points(scenario, grid, lambda changed: solved(changed, chosen)):
         row = point.to_dict()
         yield {"stage": "frontier", "energy_j": point.budget_energy_j, "delay_s": point.budget_delay_s,
-               "theta": row["theta"], "status": row["status"]}
+               "theta": row["theta"], "accuracy": point.accuracy, "status": row["status"]}
 
 
 def budgets(job: Event) -> Iterator[Event]:
