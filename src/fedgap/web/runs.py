@@ -110,7 +110,7 @@ class Runs:
             "name": name, "state": state, "message": message, **self._place(name),
             "data": _inner(config, "data", "name"), "model": _inner(config, "model", "name"),
             "scheme": plan.get("scheme") or config.get("scheme"), "seed": config.get("seed"),
-            "mode": config.get("mode"), "learner": _learner(scenario),
+            "mode": config.get("mode"), "learner": _learner(scenario, plan),
             "concentration": _inner(config, "partition", "concentration"),
             "rounds": len(rounds), "rounds_planned": plan.get("rounds") or scenario.get("rounds"),
             "energy_j": last.get("energy_total_j"), "delay_s": last.get("delay_total_s"),
@@ -264,12 +264,17 @@ def _parsed(path: Path, changed_ns: int, size: int) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _learner(scenario: dict[str, Any]) -> dict[str, Any] | None:
-    """How clients and server learn, as far as the page says it; None as long as there is no scenario."""
+def _learner(scenario: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any] | None:
+    """How clients and server learn, as far as the page says it; None as long as there is no scenario.
+
+    Where local steps and bits were planned, the plan has them.
+    """
     learning = scenario.get("learning")
     if not isinstance(learning, dict):
         return None
-    return {"local_steps": learning.get("local_steps", 1), "upload_bits": learning.get("upload_bits", 32),
+    planned = next(iter(plan.get("segments") or []), {})
+    usual = {"local_steps": 1, "upload_bits": 32}
+    return {**{key: planned.get(key) or learning.get(key, value) for key, value in usual.items()},
             "optimiser": _inner(learning, "server", "optimiser") or "sgd", "batches": learning.get("batches", "as_is")}
 
 
