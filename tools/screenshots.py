@@ -90,6 +90,7 @@ def shrink(path: Path) -> None:
 
 
 def main() -> None:
+    """Train, open the studio, and take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     parser.add_argument("--all", type=Path, default=None, metavar="FOLDER")

@@ -45,7 +45,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
 
 
 OPERATIONS = {"GET": ("/api/presets", "/api/names", "/api/runs", "/api/runs/{name}", "/api/runs/{name}/rounds",
-                      "/api/runs/{name}/events", "/api/seeds"),
+                      "/api/runs/{name}/events", "/api/compare", "/api/opened"),
               "POST": ("/api/scenario", "/api/scenario/upload", "/api/scenario/yaml", "/api/scenario/csv", "/api/plan",
                        "/api/budget", "/api/runs", "/api/runs/{name}/stop", "/api/runs/{name}/resume")}  # fmt: skip
 

@@ -21,6 +21,7 @@ _FIRST = ("scheme", "objective", "selection", "policy", "data.name", "model.name
 _PHRASES = {"partition.concentration": "σ {}", "budget.energy_j": "{} J", "budget.delay_s": "{} s",
             "rounds": "{} rounds", "learning.local_steps": "τ {}", "learning.rate": "η {}"}
 _ABSENT = "null"
+Overview = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class _Group:
 
     config: Mapping[str, str]
     """The experiment's keys without the seed, each value as JSON text."""
-    by_seed: Mapping[Any, str]
+    by_seed: Mapping[int | None, str]
     finished: bool
 
     @property
@@ -44,22 +45,25 @@ def comparison(runs: Runs, names: Sequence[str], reference: str | None = None) -
     """
     groups = _groups(runs, names)
     labels = short_names([group.config for group in groups])
-    rows = [_row(runs, group, label) for group, label in zip(groups, labels, strict=True)]
+    overviews = {name: runs.overview(name) for group in groups for name in group.runs}
+    rows = [_row(group, label, overviews, [runs.rounds(name) for name in group.runs])
+            for group, label in zip(groups, labels, strict=True)]
     complete = [i for i, group in enumerate(groups) if group.finished]
     chosen = next((i for i in complete if reference in groups[i].runs), complete[0] if complete else None)
     others = [i for i in complete if i != chosen]
-    differences = [] if chosen is None else _differences(runs, groups, labels, chosen, others)
+    differences = [] if chosen is None else _differences(overviews, groups, labels, chosen, others)
     return {"groups": rows, "reference": None if chosen is None else groups[chosen].runs[0],
             "differences": differences}
 
 
 def _groups(runs: Runs, names: Sequence[str]) -> list[_Group]:
     """Only finished runs are averaged, because others are not comparable; of several with one seed the first counts."""
-    finished: dict[str, tuple[dict[str, str], dict[Any, str]]] = {}
+    finished: dict[str, tuple[dict[str, str], dict[int | None, str]]] = {}
     alone = []
     for name in names:
         config = dict(runs.config(name))
         seed = config.pop("seed", None)
+        seed = seed if isinstance(seed, int) else None
         flat = flattened(config)
         if runs.state(name)[0] == "finished":
             finished.setdefault(json.dumps(flat, sort_keys=True), (flat, {}))[1].setdefault(seed, name)
@@ -103,8 +107,9 @@ def _phrase(key: str, text: str) -> str:
     return _PHRASES.get(key, f"{key.rpartition('.')[2].replace('_', ' ')} {{}}").format(value)
 
 
-def _row(runs: Runs, group: _Group, label: str) -> dict[str, Any]:
-    overviews = [runs.overview(name) for name in group.runs]
+def _row(group: _Group, label: str, known: Mapping[str, Overview],
+         histories: Sequence[list[dict[str, Any]]]) -> dict[str, Any]:
+    overviews = [known[name] for name in group.runs]
     row: dict[str, Any] = {
         "label": label, "runs": group.runs, "seeds": list(group.by_seed), "scheme": overviews[0]["scheme"],
         "state": overviews[0]["state"], "theta": [overview["theta"] for overview in overviews],
@@ -112,7 +117,6 @@ def _row(runs: Runs, group: _Group, label: str) -> dict[str, Any]:
     for measure in OUTCOMES:
         values = [overview[measure] for overview in overviews]
         row[measure] = None if None in values else _interval(values)
-    histories = [runs.rounds(name) for name in group.runs]
     row["curves"] = {measure: _curve(histories, measure) for measure in CURVES}
     return row
 
@@ -124,7 +128,8 @@ def _interval(values: Sequence[float]) -> dict[str, float | None]:
 
 def _curve(histories: Sequence[list[dict[str, Any]]], measure: str) -> dict[str, list[Any]]:
     """The mean over seeds in each round that all of them evaluated, with its interval, and what it had cost by then."""
-    evaluated = [{event["round"]: event for event in history if event.get(measure) is not None}
+    needed = ("round", measure, *ACROSS)
+    evaluated = [{event["round"]: event for event in history if all(event.get(key) is not None for key in needed)}
                  for history in histories]
     common = sorted(set.intersection(*(set(events) for events in evaluated)))
     means = [_interval([events[number][measure] for events in evaluated]) for number in common]
@@ -134,15 +139,13 @@ def _curve(histories: Sequence[list[dict[str, Any]]], measure: str) -> dict[str,
     return curve | {"round": common}
 
 
-def _differences(runs: Runs, groups: Sequence[_Group], labels: Sequence[str], chosen: int,
+def _differences(overviews: Mapping[str, Overview], groups: Sequence[_Group], labels: Sequence[str], chosen: int,
                  others: Sequence[int]) -> list[dict[str, Any]]:
     """Each other group minus the chosen one, paired over the seeds that both have; Holm's correction per measure."""
     rows: dict[int, dict[str, Any]] = {i: {"label": labels[i], "from": labels[chosen], "seeds": 0} for i in others}
     for measure in DIFFERENCES:
-        values = {i: {seed: runs.overview(name)[measure] for seed, name in groups[i].by_seed.items()}
-                  for i in (chosen, *others)}
-        known = {i: {seed: value for seed, value in by_seed.items() if value is not None}
-                 for i, by_seed in values.items()}
+        known = {i: {seed: overviews[name][measure] for seed, name in groups[i].by_seed.items()
+                     if seed is not None and overviews[name][measure] is not None} for i in (chosen, *others)}
         pairs = {i: paired(known[i], known[chosen]) for i in others if known[i].keys() & known[chosen].keys()}
         for i, compared in zip(pairs, holm(list(pairs.values())), strict=True):
             rows[i]["seeds"] = compared.difference.n
