@@ -67,6 +67,16 @@ function later(work) {
   if (!timers.has(work)) timers.set(work, setTimeout(() => { timers.delete(work); work(); }, 150));
 }
 
+// The fleet's names may come after the plan that is drawn with them.
+let named = "";
+export function renamed() {
+  const names = JSON.stringify(fleet.names()), other = names !== named;
+  named = names;
+  if (!other || !plan?.segments.length) return;
+  drawPlan();
+  later(drawTable);
+}
+
 export function redraw() {
   if (plan) show(plan, true);
   drawFrontier();

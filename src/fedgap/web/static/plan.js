@@ -94,6 +94,7 @@ function makeLearnerField(field) {
 function showResolved() {
   setUsual(fleet.scenario().usual_scheme);
   $("scheme").value = scheme();
+  board.renamed();
   for (const { key, box, plain } of LEARNER) {
     if (box !== document.activeElement || box.value.trim() === "") box.value = String(at(fleet.scenario().scenario, key) ?? plain);
   }
