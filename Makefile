@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed$(if $(LOCKED),-locked)
 
-.PHONY: help demo test test-all test-kernels lint constraints sbom clean
+.PHONY: help demo test test-all test-kernels lint docs constraints sbom clean
 
 help:
 	@echo "make demo      set up, then run the main job on embedded data"
 	@echo "make test      set up, then lint, type-check and test"
 	@echo "make lint      ruff, and mypy on src/ and tools/"
+	@echo "make docs      build the documentation site into site/, warnings as errors"
 	@echo "make sbom      write sbom.json: what is installed, in CycloneDX's form"
 	@echo "make test-all  the same with the full counts of the long checks, and the GPU kernels in an interpreter"
 
@@ -37,6 +38,10 @@ constraints: $(STAMP)
 
 sbom: $(STAMP)
 	@$(BIN)/python -m tools.sbom sbom.json
+
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "site/index.html is there; $(BIN)/python -m mkdocs serve shows it while you write"
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -73,4 +78,4 @@ demo: $(STAMP)
 	@$(BIN)/python experiments/demo.py demo
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo site

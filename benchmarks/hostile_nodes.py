@@ -22,7 +22,7 @@ from fedgap.errors import RunFailedError
 from tests.deploy.direct import Fleet, news
 from tests.deploy.hostile import TRAINING, claims, enormous, scaled
 
-ATTACKS = {"none": None, "times -10": scaled(-10.0), "3.3e38": enormous}
+ATTACKS = {"none": None, "times -10": scaled(-10.0), "times -4": scaled(-4.0), "3.3e38": enormous}
 AGGREGATORS = ("mean", "clipped_mean", "coordinate_trimmed_mean", "coordinate_median")
 LIAR = 1
 

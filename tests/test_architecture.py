@@ -1,8 +1,8 @@
 """The dependency direction: each room of the house knows only the rooms before it, and needs only its own tools.
 
-    errors, streams, registry, files, statistics ─► report ─► system ─► theory ─► config ─► planning ─► analysis ─┐
-                                                 └─► learning ────────────────────────────────────────────────────┤
-                                                                                      evidence, deploy, doors ◄─ running
+    errors, streams, registry, files, statistics ─► report ─► system ─► theory ─► rules ─► config ─┐
+                                                 └─► learning ─────────────────────────┐           ▼
+                                          evidence, deploy, doors ◄─ running ◄─────────┴─ planning ─► analysis
 
 The doors are ``cli`` and ``web``: they read arguments, call the rooms before them and show the answer. They hold no
 formula.
@@ -35,7 +35,7 @@ def room(knows: str = "", needs: str = "", lazily: str = "") -> Room:
 
 
 BASE = "arrays errors streams registry files statistics report upload_size"
-PLANNING = f"{BASE} system theory config planning analysis"
+PLANNING = f"{BASE} system theory rules config planning analysis"
 ROOMS = {
     "arrays": room(needs="numpy"),
     "errors": room(),
@@ -47,8 +47,9 @@ ROOMS = {
     "upload_size": room(),
     "system": room(BASE, "numpy"),
     "theory": room(f"{BASE} system", "numpy scipy"),
+    "rules": room(BASE, "numpy", lazily="scipy"),
     "config": room(f"{BASE} system theory", "numpy pydantic pydantic_core yaml"),
-    "planning": room(f"{BASE} system theory config", "numpy scipy highspy", lazily="cvxpy rich"),
+    "planning": room(f"{BASE} system theory rules config", "numpy scipy highspy", lazily="cvxpy rich"),
     "analysis": room(f"{BASE} system theory config planning", "numpy", lazily="matplotlib rich"),
     "learning": room(BASE, "numpy torch", lazily="mlxtend pooch matplotlib"),
     "running": room(
@@ -194,7 +195,8 @@ import {modules}
         ("fedgap.planning, fedgap.analysis", "torch scipy cvxpy typer rich matplotlib safetensors"),
         ("fedgap.learning.engine, fedgap.learning.data, fedgap.learning.partition, fedgap.learning.sizes",
          "scipy pydantic yaml cvxpy typer rich matplotlib safetensors mlxtend pooch triton"),
-        ("fedgap.running.loop, fedgap.running.job, fedgap.running.ledger, fedgap.running.checkpoint",
+        ("fedgap.running.loop, fedgap.running.job, fedgap.running.ledger, fedgap.running.checkpoint, "
+         "fedgap.running.ruled_steering, fedgap.rules.oort, fedgap.rules.fedzero",
          "scipy pydantic cvxpy typer matplotlib mlxtend pooch ray triton"),
     ],
 )  # fmt: skip
@@ -278,6 +280,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 # --- no formula in the doors -----------------------------------------------------------------------------------------
 
 ARITHMETIC = {
+    "cli/compare_command.py:_train": "the number of steps of a progress bar",
     "cli/compare_command.py:frontier": "the number of steps of a progress bar",
     "cli/reproduce_command.py:_hand_over": "seconds shown as hours",
     "cli/sweep_command.py:report": "counts runs",

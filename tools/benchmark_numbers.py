@@ -104,7 +104,8 @@ def latencies() -> str:
 def hostile() -> str:
     """The table of what one hostile node does to each aggregator: accuracies and rounds until it is named, by seed."""
     results = data("benchmarks/results/hostile_nodes.json")
-    titles = {"none": "none", "times -10": "gradient times −10", "3.3e38": "every entry 3.3e38",
+    titles = {"none": "none", "times -10": "gradient times −10", "times -4": "gradient times −4",
+              "3.3e38": "every entry 3.3e38",
               "none, two labels": "none, but each client has a few labels only",
               "claims ten labels, has two": "the same, and one claims all ten labels"}
     cases: dict[tuple[str, str], list[dict[str, Any]]] = {}

@@ -109,10 +109,9 @@ def page(folder: Path = EXPERIMENTS) -> str:
     """``docs/explanation/claims.md``, from the committed results alone."""
     results_of = {name: load(name, folder) for name in dict.fromkeys(claim.figure for claim in CLAIMS)}
     runs = {run["key"]: run for run in Store(folder / "runs.jsonl")}
-    lines = [HEAD.format(runs=_runs(runs))]
-    for claim in CLAIMS:
-        results = results_of[claim.figure]
-        answers = [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
+    judged = {claim: _answers(claim, results_of[claim.figure], runs) for claim in CLAIMS}
+    lines = [HEAD.format(runs=_runs(runs)), *counted(judged), "", DETAILS]
+    for claim, answers in judged.items():
         cells = [f"**{verdict}**: {text}" if text != "–" else verdict for verdict, text in answers]
         lines.append(f"| {claim.where} | {claim.text} | {cells[0]} | {cells[1]} |")
     lines += ["", where_it_loses.REPAIRED, *where_it_loses.repaired(results_of),
@@ -123,6 +122,29 @@ def page(folder: Path = EXPERIMENTS) -> str:
     lines += ["", REPAIRS, *(f"| `{name}` | {what} | {text} |" for name, what, text in
                              repairs.rows(results_of["guide"], pruning, repeats))]
     return "\n".join([*lines, "", SAVINGS, *_savings(results_of, runs)]) + "\n" + _missing(results_of)
+
+
+def _answers(claim: Claim, results: Results | None, runs: savings.Runs) -> list[verdicts.Answer]:
+    """A claim's verdict and measurement in each mode."""
+    return [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
+
+
+GROUPS = {"III": "the bound (Section III)", "IV": "the algorithm (Section IV)", "V": "the experiments (Section V)",
+          "beyond": "beyond the paper's settings"}
+VERDICTS = ("holds", "holds in part", "undecided", "does not hold", "not measured")
+
+
+def counted(judged: Mapping[Claim, list[verdicts.Answer]]) -> list[str]:
+    """Rows that count the verdicts by part of the paper and mode, and one for all of the paper."""
+    lines = []
+    for title, members in [*((title, [part]) for part, title in GROUPS.items()),
+                           ("_all of the paper_", ["III", "IV", "V"])]:
+        for place, mode in enumerate(MODES):
+            answers = [answer[place][0] for claim, answer in judged.items()
+                       if claim.where.split("-")[0].split(",")[0] in members]
+            cells = " | ".join(str(answers.count(verdict)) for verdict in VERDICTS)
+            lines.append(f"| {title} | {mode.replace('_', ' ')} | {len(answers)} | {cells} |")
+    return lines
 
 
 def _savings(results_of: Mapping[str, Results | None], runs: savings.Runs) -> list[str]:
@@ -176,6 +198,16 @@ figure was made, and how to make it again, is in [Reproduce the paper](../how-to
 in [How the paper is read](readings.md).
 
 Trained runs: {runs}; several processes shared the GPU, so that it was busy for less than that.
+
+## How many claims hold
+
+Each claim is judged in both modes. What the words mean is below the table; a claim that holds in measurements may still
+lack its proof, which [How the paper is read](readings.md) says where it is so.
+
+| claims about | mode | claims | hold | hold in part | undecided | do not hold | not measured |
+|---|---|---|---|---|---|---|---|"""
+DETAILS = """\
+## Each claim
 
 Numbers are means over seeds ± half of Student's 95 % interval. Comparisons of schemes are paired over seeds
 (two-sided t-test, Holm-corrected over one panel and mode, level 5 %: what is a tie in one figure may be none in

@@ -1,6 +1,12 @@
 """What can go wrong, as exceptions whose message is one line for a person.
 
 The command line prints the message and exits with the class's ``exit_code``; a library user catches them.
+
+>>> try:
+...     fedgap.Scenario.load("paper-mnist", ["budget.delay_s=-1"])
+... except fedgap.errors.InputError as error:
+...     print(error)
+budget.delay_s: must be above 0 s ... got -1 (override 'budget.delay_s=-1')
 """
 
 import difflib
@@ -8,32 +14,53 @@ from collections.abc import Iterable
 
 
 class FedgapError(Exception):
-    """Any error that fedgap raises on purpose."""
+    """Any error that fedgap raises on purpose.
+
+    >>> [error.exit_code for error in (errors.InputError, errors.InfeasibleError, errors.RunFailedError)]
+    [2, 3, 4]
+    """
 
     exit_code = 1
 
 
 class InputError(FedgapError):
-    """Something a person wrote is wrong: the message names the key and says what would be right."""
+    """Something a person wrote is wrong: the message names the key and says what would be right.
+
+    >>> fedgap.Scenario.load("paper-mnist", ["rouns=20"])
+    Traceback (most recent call last):
+    fedgap.errors.InputError: rouns: unknown key; did you mean 'rounds'? (override 'rouns=20')
+    """
 
     exit_code = 2
 
 
 class InfeasibleError(FedgapError):
-    """No plan fits the budgets: the message names the binding constraint and what would be enough."""
+    """No plan fits the budgets: the message names the binding constraint and what would be enough.
+
+    ``fedgap.plan`` returns a plan with the status ``infeasible`` instead; what needs a feasible plan raises this.
+
+    >>> fedgap.train(fedgap.Experiment.load("embedded", ["budget.delay_s=1"]), "runs/hopeless")
+    Traceback (most recent call last):
+    fedgap.errors.InfeasibleError: budget.delay_s: even client ... raise budget.delay_s to ...
+    """
 
     exit_code = 3
 
 
 class RunFailedError(FedgapError):
     """A run that was begun cannot succeed, such as a training that diverges: the message says why, and what to change.
+
+    >>> raise errors.RunFailedError("training diverged: the loss is no longer finite")
+    Traceback (most recent call last):
+    fedgap.errors.RunFailedError: training diverged: the loss is no longer finite
     """
 
     exit_code = 4
 
 
 EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "pooch": "train", "mlxtend": "train", "fastapi": "web",
-                    "uvicorn": "web", "plotly": "web", "flwr": "deploy", "cryptography": "deploy", "ray": "ray"}
+                    "uvicorn": "web", "plotly": "web", "flwr": "deploy", "cryptography": "deploy", "ray": "ray",
+                    "tensorboard": "tensorboard"}
 """Packages that ``pip install fedgap`` leaves out, and the extra that brings each."""
 
 

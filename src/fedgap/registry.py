@@ -25,7 +25,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from fedgap.errors import FedgapError, InputError, did_you_mean
+from fedgap.errors import FedgapError, InputError, did_you_mean, missing_extra
 
 OFFERED = "__fedgap__"
 """A module's list of the names that files may use."""
@@ -36,7 +36,12 @@ processes must know them, too."""
 
 def allow(*references: str) -> None:
     """Let files use ``package.module:NAME``, although its module does not offer it; for this process and those that it
-    starts."""
+    starts.
+
+    >>> fedgap.allow("torch.nn:Identity")
+    >>> fedgap.Experiment.load("embedded", ["model.name=torch.nn:Identity"]).model.name
+    'torch.nn:Identity'
+    """
     for reference in references:
         if ":" not in reference or len(reference.split()) != 1:
             raise InputError(f"--allow: must have the form package.module:NAME; got {reference!r}")
@@ -57,6 +62,8 @@ def import_object(reference: str, key: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:  # whatever a user's module raises when it is imported
+        if extra := missing_extra(error):
+            raise InputError(f"{key}: {extra}") from None
         raise InputError(f"{key}: {reference} cannot be imported ({type(error).__name__}: {error}); "
                          "is it installed, or in this folder?") from error
 
@@ -135,7 +142,15 @@ def call_extension(key: str, name: str, function: Callable[..., Any], /, *argume
 
 @dataclass(frozen=True)
 class Registry:
-    """The known things of one kind, such as the schemes."""
+    """The known things of one kind, such as the schemes.
+
+    >>> from fedgap.registry import SELECTION
+    >>> SELECTION.group, "fastest_half" in SELECTION.names()
+    ('fedgap.selection', True)
+    >>> rule = SELECTION.load("fastest_half")
+    >>> int(rule(fedgap.Scenario.load("paper-mnist")).sum())
+    5
+    """
 
     kind: str
     """The last part of the entry-point group ``fedgap.KIND``."""
@@ -230,11 +245,27 @@ SELECTION = Registry("selection", "selection", {
 })
 """Static selection rules: functions from a :class:`fedgap.Scenario` to the selected clients."""
 
+RULES = Registry("rules", "rule", {
+    "random_k": "fedgap.rules.random_k:RandomK",
+    "power_of_choice": "fedgap.rules.power_of_choice:PowerOfChoice",
+    "oort": "fedgap.rules.oort:Oort",
+    "fed_cbs": "fedgap.rules.fed_cbs:FedCBS",
+    "fed_ent_opt": "fedgap.rules.fed_ent_opt:FedEntOpt",
+    "luo": "fedgap.rules.luo:LuoSampling",
+    "fedzero": "fedgap.rules.fedzero:FedZero",
+})
+"""Published rules for who takes part in each round: :class:`fedgap.rules.rule.RoundRule` classes. Each is a policy of
+the same name, too."""
+
 POLICIES = Registry("policies", "policy", {
     "static": "fedgap.planning.policies.static:Static",
     "replan": "fedgap.planning.policies.replan:Replan",
     "lyapunov": "fedgap.planning.policies.lyapunov:Lyapunov",
     "random": "fedgap.planning.policies.random_clients:RandomClients",
+    **{name: f"fedgap.planning.policies.ruled_rounds:{name}" for name in RULES.built_in},
 })
 """Who decides the rounds of a run in a changing world: functions from a
 :class:`fedgap.planning.policies.policy.PolicyStart` to a :class:`fedgap.planning.policies.policy.Policy`."""
+
+TRACKERS = Registry("trackers", "tracker", {"tensorboard": "fedgap.running.tensorboard_tracker:TensorBoard"})
+"""Logs beside a run's own: functions from a :class:`fedgap.Run` to a :class:`fedgap.running.tracker.Tracker`."""

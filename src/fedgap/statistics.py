@@ -20,7 +20,12 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and the half-width of its 95 % confidence interval, t₀.₉₇₅(n − 1)·s/√n (None for one seed)."""
+    """A mean over seeds and the half-width of its 95 % confidence interval, t₀.₉₇₅(n − 1)·s/√n (None for one seed).
+
+    >>> from fedgap.statistics import interval
+    >>> interval([0.95, 0.96, 0.97]).signed(100)  # t = 4.303, s = 1 point
+    '+96.00 ± 2.48'
+    """
 
     mean: float
     half: float | None
@@ -53,6 +58,16 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(mean, float(stdtrit(n - 1, 0.975)) * deviation(values) / math.sqrt(n), n)
 
 
+def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float | None:
+    """The one-sided bound that the mean is above with this confidence, mean − t(n − 1)·s/√n; None for one value."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    if n < 2:
+        return None
+    return math.fsum(values) / n - float(stdtrit(n - 1, confidence)) * deviation(values) / math.sqrt(n)
+
+
 def deviation(values: Sequence[float]) -> float:
     """The sample standard deviation s."""
     mean = math.fsum(values) / len(values)
@@ -75,6 +90,11 @@ class PairedComparison:
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> PairedComparison:
     """Compare two schemes over the seeds that both have. The verdict is uncorrected; :func:`holm` corrects a family.
+
+    >>> from fedgap.statistics import paired
+    >>> found = paired({0: 0.95, 1: 0.96, 2: 0.97}, {0: 0.94, 1: 0.94, 2: 0.96})
+    >>> found.difference.signed(100), found.verdict
+    ('+1.33 ± 1.43', 'tie')
 
     Smallest detectable difference at a level of 5 %: (t₀.₉₇₅(n − 1) + t₀.₈(n − 1))·s/√n.
     """
@@ -110,6 +130,11 @@ def _verdict(mean: float, p: float) -> Verdict:
 
 def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
     """Correct a family of comparisons: p₍ᵢ₎ becomes max over j ≤ i of min(1, (m − j)·p₍ⱼ₎), j from 0, smallest p first.
+
+    >>> from fedgap.statistics import holm, paired
+    >>> first, other = {0: 0.95, 1: 0.96, 2: 0.98}, {0: 0.91, 1: 0.93, 2: 0.94}
+    >>> [round(c.adjusted / c.p) for c in holm([paired(first, other), paired(first, {0: 0.94, 1: 0.96, 2: 0.96})])]
+    [2, 1]
 
     m counts tests. Comparisons of identical runs test nothing, and comparisons with equal differences (two baselines
     that trained the same models) are one test. The detectable difference is that of the strictest step, at 5 %/m.

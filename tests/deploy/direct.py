@@ -63,8 +63,8 @@ class Fleet:
 
     def session(self, out="run", **options):
         experiment = Experiment.load(self.folder / "experiment.yaml")
-        patience = Patience(round_s=options.pop("round_s", 0.5), enrol_s=options.pop("enrol_s", 20.0), poll_s=0.001,
-                            quorum=options.pop("quorum", Quorum()))
+        patience = Patience(round_s=options.pop("round_s", 0.5), enrol_s=options.pop("enrol_s", 20.0),
+                            poll_s=options.pop("poll_s", 0.001), quorum=options.pop("quorum", Quorum()))
         return Session(self.folder / out, experiment, self, nodes=len(self.nodes), patience=patience, **options)
 
 

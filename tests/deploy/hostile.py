@@ -2,6 +2,7 @@
 
 import torch
 
+from fedgap.deploy.node import floats_to_bytes
 from fedgap.deploy.packet import Packet
 from fedgap.learning.codec import decode, encode
 from fedgap.learning.masks import digest
@@ -40,6 +41,16 @@ def enormous(request, answer):
     if answer.fields["status"] != "done":
         return answer.to_bytes()
     return changed_gradient(request, answer, lambda g, mask: torch.full_like(g, 3.3e38)).to_bytes()
+
+
+def with_buffers(change):
+    """A node that sends other BatchNorm statistics: ``change(buffers)``, float32 (B,)."""
+    def spoil(request, answer):
+        if answer.fields["status"] != "done":
+            return answer.to_bytes()
+        sent = change(torch.frombuffer(bytearray(answer.blobs["buffers"]), dtype=torch.float32))
+        return Packet(answer.fields, {**answer.blobs, "buffers": floats_to_bytes(sent)}).to_bytes()
+    return spoil
 
 
 def claims(**fields):

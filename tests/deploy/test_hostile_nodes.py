@@ -19,7 +19,7 @@ from fedgap.deploy.transport import Answer
 from fedgap.errors import FedgapError, RunFailedError
 from fedgap.running.loop import Rounds
 from tests.deploy.direct import FIRST, make_fleet, news
-from tests.deploy.hostile import TRAINING, claims, enormous, scaled
+from tests.deploy.hostile import TRAINING, claims, enormous, scaled, with_buffers
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 SEEDS = (0, 1, 2) if FULL else (0,)
@@ -71,6 +71,17 @@ def test_an_absurd_answer_costs_its_sender_only(fleet):
     assert all(what.isprintable() for _, _, what in news(run))
     assert all(event["client_norm"][1] is None and event["client_norm"][0] > 0 for event in run.history)
     assert all(event["client_loss"][0] is not None for event in run.history)
+
+
+def test_a_node_that_is_behind_for_ever_is_refused_in_each_round(fleet):
+    """Before, it was sent the whole state again and again until the round's deadline."""
+    nodes = fleet(3, *SMALL, "rounds=3")
+    nodes.spoil[1] = lambda request, answer: (Packet({"status": "behind", "round": -1}) if "ratio" in request.fields
+                                              else answer).to_bytes()
+    run = nodes.session(round_s=30.0).run()
+    assert [event["rejected"] for event in run.history] == [[1]] * 3
+    asked = [request for client, request in nodes.requests if client == 1 and request.fields["kind"] == "round"]
+    assert len(asked) <= 2 * 3
 
 
 ABSURD_PROFILES = [
@@ -317,7 +328,7 @@ def test_an_enormous_gradient_in_a_plain_mean_is_taken_back_and_its_sender_left_
     again = run.history[2]
     (spent,) = again["uncounted"]
     assert spent["reason"] == "after round 2 the model or its loss would not have been finite"
-    assert spent["changed"] == "left out: client 1, whose update was far too long"
+    assert spent["changed"] == "left out: client 1, whose update is an outlier"
     assert spent["rounds"] == [2]
     assert spent["energy_j"] > 0
     assert [event.get("dropped") for event in run.history] == [None, None, [1], [1]]
@@ -355,6 +366,48 @@ def test_a_rate_that_is_halved_is_halved_for_nodes_and_server_alike(fleet, monke
     assert not any("rejected" in event or "indices" in event for event in run.history)
 
 
+NORMALISED = ("scheme=all_clients", "model.name=tests.deploy.test_session:Normalised", "model.initialisation=own")
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (lambda buffers: -buffers, "buffers: a variance must not be negative"),
+    (lambda buffers: buffers[1:], "24 bytes of buffers were expected, 20 came"),
+    (lambda buffers: buffers * np.nan, "the buffers are not finite")], ids=["negative", "short", "not a number"])
+def test_batch_statistics_that_cannot_be_are_refused(fleet, change, says):
+    nodes = fleet(3, *NORMALISED, "rounds=2")
+    nodes.spoil[1] = with_buffers(change)
+    run = nodes.session().run()
+    assert [event["rejected"] for event in run.history] == [[1], [1]]
+    assert {(client, what) for _, client, what in news(run)} == {(1, f"answer refused: {says}")}
+
+
+@pytest.mark.parametrize("value", [1e4, pytest.param(3.3e38, marks=pytest.mark.full)])
+@pytest.mark.parametrize("aggregator", ["clipped_mean", "coordinate_trimmed_mean", "coordinate_median"])
+def test_batch_statistics_of_a_hostile_node_do_not_break_the_model(fleet, aggregator, value):
+    """With ``mean``, 1e4 for every mean and variance makes all answers alike."""
+    keys = (*NORMALISED, "rounds=12", "learning.rate=0.2", f"learning.aggregator={aggregator}", "evaluate_every=12",
+            "budget.energy_j=1000", "budget.delay_s=1000")
+    honest = fleet(4, *keys).session("honest").run()
+    assert honest.summary["test_accuracy"] > 0.5
+    assert not news(honest)
+    nodes = fleet(4, *keys)
+    nodes.spoil[1] = with_buffers(lambda buffers: buffers * 0 + value)
+    run = nodes.session("hostile").run()
+    assert run.summary["test_accuracy"] > honest.summary["test_accuracy"] - 0.05
+    assert "taken_back" not in run.summary
+    assert news(run)[0][:2] == (0, 1)
+    assert "the change of its BatchNorm statistics is" in news(run)[0][2]
+
+
+def test_batch_statistics_that_make_a_mean_infinite_cost_their_sender_only(fleet):
+    """Before, the rate was halved for everybody, and the second time the run failed."""
+    nodes = fleet(3, *NORMALISED, "rounds=5")
+    nodes.spoil[1] = with_buffers(lambda buffers: buffers * 0 + 3.3e38)
+    run = nodes.session().run()
+    assert run.summary["taken_back"]["left_out"] == [1]
+    assert all(event["test_loss"] is not None for event in run.history if "test_loss" in event)
+
+
 def test_outliers_are_named_when_they_repeat_and_at_once_when_blatant():
     seen = Outliers()
     assert seen.see({0: 1.0, 1: 10.0, 2: 1.2, 3: 0.9}) == {}
@@ -384,10 +437,12 @@ def test_the_shares_that_explain_a_gradient_are_found():
     assert found == pytest.approx(true, abs=1e-6)
 
 
+@pytest.mark.parametrize("steps", [1, 8])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_client_that_claims_labels_it_does_not_have_is_named(fleet, seed):
+def test_a_client_that_claims_labels_it_does_not_have_is_named(fleet, seed, steps):
     """Clients with two labels each; client 1 claims all ten."""
-    shards = ("partition.kind=shards", "partition.shards=2", f"rounds={30 if FULL else 4}")
+    shards = ("partition.kind=shards", "partition.shards=2", f"rounds={30 if FULL else 4}",
+              f"learning.local_steps={steps}")
     honest = trained(fleet, seed, "coordinate_trimmed_mean", extra=shards)
     assert not news(honest)
     run = trained(fleet, seed, "coordinate_trimmed_mean", claims(label_counts=[20] * 10), shards)

@@ -1,6 +1,7 @@
 """A node's name is its key's, its version the server's, and what it computes with is what its operator allowed."""
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -33,6 +34,17 @@ def test_a_node_cannot_take_anothers_name(fleet):
     assert not any(client == 2 and request.fields["kind"] == "round" for client, request in nodes.requests)
     nodes.spoil.clear()
     assert len(nodes.session("again", names=NAMES).run().job.names) == 3
+
+
+def test_who_is_refused_does_not_start_the_run_without_those_who_can_still_come(fleet):
+    """Two nodes are wanted: client 2 steals a name, and client 1 comes a little later."""
+    nodes = fleet(3, "rounds=2", "scheme=all_clients")
+    nodes.spoil[2] = renamed("client 0")
+    nodes.offline.add(FIRST + 1)
+    session = nodes.session(names=NAMES, enrol_s=120.0)
+    session.nodes = 2
+    threading.Timer(1.0, nodes.offline.clear).start()
+    assert session.run().job.names == ("client 0", "client 1")
 
 
 def test_a_key_without_a_name_takes_part_under_none(fleet):

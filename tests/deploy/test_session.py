@@ -108,15 +108,16 @@ def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
         k: v for k, v in simulated.summary.items() if k not in skipped}
 
 
-@pytest.mark.parametrize(("model", "bits"), [
-    pytest.param("lenet5", 32, marks=pytest.mark.full), ("tests.deploy.test_session:Wide", 8)])
-def test_channels_are_the_simulators_bit_for_bit(fleet, tmp_path, model, bits):
+@pytest.mark.parametrize(("model", "bits", "aggregator"), [
+    pytest.param("lenet5", 32, "mean", marks=pytest.mark.full), ("tests.deploy.test_session:Wide", 8, "mean"),
+    pytest.param("tests.deploy.test_session:Wide", 8, "coordinate_trimmed_mean", marks=pytest.mark.full)])
+def test_channels_are_the_simulators_bit_for_bit(fleet, tmp_path, model, bits, aggregator):
     """Local steps, server momentum and statistics of channels that some clients removed included. A node that loses its
     copy in round 2 is sent the state, and goes on with the same small model."""
     bytes_of = {"lenet5": 44426}
     nodes = fleet(4, "pruning.structure=channels", f"model.name={model}", "mode=practical", "scheme=proposed",
                   "learning.local_steps=2", f"learning.upload_bits={bits}", "budget.energy_j=0.9",
-                  f"budget.delay_s={2.6 if bits == 32 else 1.4}")
+                  f"learning.aggregator={aggregator}", f"budget.delay_s={2.6 if bits == 32 else 1.4}")
 
     def forget(request, answer):
         if request.fields.get("round") == 2:

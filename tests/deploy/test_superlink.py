@@ -27,6 +27,7 @@ from starlette.middleware import Middleware
 from starlette.testclient import TestClient
 
 from fedgap.deploy import admission, client_app, connection_owner, flower_patches
+from fedgap.deploy.child_processes import DeployError, flwr
 from fedgap.deploy.connection_owner import owner_of
 from fedgap.deploy.flower_patches import PULL, check_version, pull_soon, register_nodes, run_only
 from fedgap.deploy.keys import make_certificates, make_node_key, node_id, read_public_keys
@@ -306,3 +307,13 @@ def test_a_database_is_refused(tmp_path):
     assert done.returncode != 0
     assert "would keep the clients' gradients on disk" in done.stderr
     assert not (tmp_path / "state.db").exists()
+
+
+def test_a_flower_command_that_hangs_is_told_in_one_line(monkeypatch):
+    """Before, a busy machine ended `deploy up` with a traceback."""
+    def hang(command, timeout, **options):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    with pytest.raises(DeployError, match=r"^flwr run gave no answer within 7 s; is this machine very busy\?"):
+        flwr(["run"], {}, timeout_s=7.0)

@@ -120,3 +120,31 @@ def test_bad_options_are_one_line(tmp_path):
         assert answer.code == 2
         assert answer.err.count("\n") == 1
     assert fedgap("frontier", INFEASIBLE, "budget.energy_j=1e-3", "--points", 2).code == 3
+
+
+def test_published_rules_are_planned_beside_schemes(tmp_path):
+    picture = tmp_path / "rules.png"
+    answer = fedgap("compare", CASES / "n10_mnist_mean_tight.json", "--schemes", "all_clients,random_k,luo", "--json",
+                    "--picture", picture)
+    plans = json.loads(answer.out)["plans"]
+    assert [plan["scheme"] for plan in plans] == ["all_clients", "random_k", "luo"]
+    assert all(plan["forecast"]["accuracy"] > 0.0 for plan in plans)
+    assert picture.read_bytes().startswith(PNG)
+
+
+def test_schemes_and_rules_are_trained_and_compared_with_the_best(tmp_path):
+    small = ["data.train_samples=800", "data.test_samples=200", "model.name=mlp", "engine.threads=1", "rounds=6",
+             "mode=practical", "learning.local_steps=1", "budget.energy_j=6", "budget.delay_s=5"]
+    command = ("compare", "embedded", *small, "--schemes", "all_clients,power_of_choice", "--train", "--seeds", "2",
+               "--workers", "1", "--out", tmp_path / "runs", "--json")
+    answer = json.loads(fedgap(*command).out)
+    first, second = answer["rows"]
+    assert first["test_accuracy"]["mean"] >= second["test_accuracy"]["mean"]
+    assert {row["values"]["scheme"] for row in answer["rows"]} == {"all_clients", "power_of_choice"}
+    assert all(row["runs"] == 2 and row["forecast_accuracy"] is not None for row in answer["rows"])
+    (against,) = answer["against_best"].values()
+    assert against["mean"] == pytest.approx(second["test_accuracy"]["mean"] - first["test_accuracy"]["mean"])
+    again = fedgap(*command[:-1])  # nothing is trained again
+    assert "minus the best" in again.out
+    missing = fedgap("compare", "embedded", "--train")
+    assert (missing.code, missing.err) == (2, "fedgap: --out: must name a folder for the runs of --train\n")

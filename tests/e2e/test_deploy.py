@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from fedgap.config import Experiment, Scenario
+from fedgap.config.trace_csv import read_trace
 from fedgap.deploy.child_processes import Process, environment, flwr, free_port, listening, wait_until
 from fedgap.deploy.enrol import first_clients
 from fedgap.deploy.flower_processes import LOCK, NodeProcesses, write_app
@@ -121,6 +123,27 @@ def test_a_node_killed_amid_a_round_is_missed_once_and_comes_back(tmp_path):
     assert "is back" in told, told
     assert "late" not in run.history[-1]
     assert "dropped" not in run.history[-1]
+
+
+@full
+def test_a_policy_plans_around_a_node_that_was_killed_and_its_world_is_recorded(tmp_path):
+    out = tmp_path / "run"
+    with deployed(out, 3, "rounds=8", "policy=replan", "scheme=forecast", "mode=practical", "learning.local_steps=2",
+                  "budget.energy_j=9", "budget.delay_s=7.5", round_s=20.0) as deployment:
+        run = deployment.run(at({3: deployment.nodes[1].kill}))
+    events, names = run.history, run.job.names
+    gone = next(event["round"] for event in events if 1 not in event["available"])
+    assert 3 <= gone <= 5
+    assert "client 1 left" in events[gone]["planned_again"]
+    assert all(1 not in event["clients"] for event in events[gone:])
+    assert sum(1 in event.get("late", []) + event.get("dropped", []) for event in events) == 1
+    assert run.summary["energy_j"] <= 9.0 * (1 + 1e-6)
+    assert run.summary["delay_s"] <= 7.5 * (1 + 1e-6)
+    trace = read_trace("trace.csv", out, names)
+    assert [trace.available[event["row"], 1] for event in events] == [1 in event["available"] for event in events]
+    again = Experiment.load(out / "config.yaml", [f"scenario.world.trace={out / 'trace.csv'}"])
+    simulated = train(again, tmp_path / "simulated")
+    assert [event["available"] for event in simulated.history][:gone] == [event["available"] for event in events][:gone]
 
 
 @full
@@ -242,24 +265,42 @@ def test_a_command_that_was_ended_is_named_by_resume_and_goes_on(tmp_path):
     assert closeness(out, train(Experiment.load(out / "config.yaml"), tmp_path / "simulated").folder) < 1e-5
 
 
+@contextmanager
+def lying(node, *profile):
+    """The node's worker is replaced by one that lies."""
+    node.processes[0].kill()
+    (node.folder / SOCKET).unlink(missing_ok=True)
+    process = subprocess.Popen([sys.executable, "-m", "tests.e2e.lying_worker", str(node.folder), *profile],
+                               cwd=Path(__file__).parents[2])
+    try:
+        assert wait_for((node.folder / SOCKET).exists)  # or the client app would start an honest worker
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@full
+def test_profiles_that_are_absurd_cost_their_senders_only(tmp_path):
+    """Before, each of them ended the run, two of them after six restarts."""
+    with deployed(tmp_path / "run", 4, "rounds=2") as deployment, lying(deployment.nodes[1], "many samples"), \
+            lying(deployment.nodes[2], "five classes"), lying(deployment.nodes[3], "negative gain"):
+        run = deployment.run()
+    assert len(run.history) == 2
+    assert run.job.names == ("client 0",)
+    refused = [what for _, _, what in news(run) if "was refused" in what]
+    for reason in ("label_counts: must add up to", "label_counts: has 5 classes", "uplink_gain"):
+        assert any(reason in what for what in refused), (reason, refused)
+
+
 @full
 def test_answers_that_are_garbage_are_refused_and_named(tmp_path):
     """Client 1's worker lies: a wrong shape, NaN, a wrong round, another plan, too many bytes, no packet at all,
     an infinite length, a loss of 10**400, and so many bytes that the SuperLink does not take them: an answer that was
     announced and never comes."""
     out = tmp_path / "run"
-    with deployed(out, 3, "rounds=10", round_s=30.0) as deployment:
-        liar = deployment.nodes[1]
-        liar.processes[0].kill()
-        (liar.folder / SOCKET).unlink(missing_ok=True)
-        process = subprocess.Popen([sys.executable, "-m", "tests.e2e.lying_worker", str(liar.folder)],
-                                   cwd=Path(__file__).parents[2])
-        try:
-            wait_for((liar.folder / SOCKET).exists)  # or the client app would start an honest worker
-            run = deployment.run()
-        finally:
-            process.kill()
-            process.wait()
+    with deployed(out, 3, "rounds=10", round_s=30.0) as deployment, lying(deployment.nodes[1]):
+        run = deployment.run()
     assert len(run.history) == 10
     assert [e.get("rejected") for e in run.history] == [None, *[[1]] * 8, None]
     assert [1] in (run.history[9].get("dropped"), run.history[9].get("late"))

@@ -127,6 +127,9 @@ def test_who_is_not_meant_to_take_part_does_not(shops, tmp_path):
     assert "version: this node has fedgap 0.0.9 and the server" in shops.said("old")
     assert not [path for path in (tmp_path / "run").rglob("*") if path.stat().st_mode & 0o077 and path.is_file()]
 
+    for process in ("thief", "old"):  # whoever was refused counts as answered
+        shops.started[process].terminate()
+        shops.started[process].wait(60)
     (tmp_path / "keys" / "b.pub").unlink()  # revoked: a and b still run
     with shops.server("again", "--enrol-timeout", "60") as server:
         _, err = server.communicate(timeout=400)

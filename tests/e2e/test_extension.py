@@ -20,7 +20,7 @@ MOST_LINES = 30
 ADDED = {
     "schemes": {"loud", "loud_and_near"}, "objectives": {"many_clients"}, "selection": {"nearest_third"},
     "fleets": {"two_rings"}, "aggregators": {"trimmed_mean"}, "importance": {"steady"},
-    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": {"in_turn"},
+    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": {"in_turn"}, "trackers": {"loss_table"},
 }
 SCENARIO = """\
 rounds: 8
@@ -45,6 +45,7 @@ scheme: loud
 objective: many_clients
 evaluate_every: 4
 engine: {device: cpu}
+trackers: loss_table
 """
 
 
@@ -168,6 +169,8 @@ def test_train_with_all_of_them(fedgap, folder):
     assert summary["test_accuracy"] > 0.8  # stripes are easy; guessing gives a third
     config = (folder / "run" / "config.yaml").read_text(encoding="utf-8")
     assert all(name in config for name in ("stripes", "softmax_regression", "trimmed_mean", "steady", "many_clients"))
+    losses = (folder / "run" / "losses.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.partition(",")[0] for line in losses] == ["round", *map(str, range(8))]
     assert fedgap("resume", "run").code == 0
 
 
@@ -234,7 +237,7 @@ def document(studio) -> dict:
 def test_studio_knows_the_names(studio):
     names = studio.client.get("/api/names").json()
     assert all(ADDED[kind] <= set(names[kind]) for kind in names)
-    assert set(names) == set(ADDED) - {"fleets", "importance", "policies"}
+    assert set(names) == set(ADDED) - {"fleets", "importance", "policies", "trackers"}
 
 
 def test_studio_plans(studio, document, fedgap):

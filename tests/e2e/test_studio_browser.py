@@ -690,6 +690,65 @@ def test_forecast_and_reality_in_one_chart(page: Page, studio: Studio) -> None:
     shutil.rmtree(folder)
 
 
+def steered(number: int, **more: object) -> str:
+    """A line of a run with a policy: shop is always there, the van left after the second round."""
+    there = [0, 1] if number < 2 else [0]
+    return json.dumps({
+        "round": number, "clients": there[-1:], "energy_total_j": 2.0 * (number + 1), "delay_total_s": number + 1.0,
+        "train_loss": 1.0, "available": there, "energy_left_j": 10.0 - 2.0 * number, "delay_left_s": 10.0 - number,
+        "forecast_accuracy": 0.9 - 0.01 * number, **more}) + "\n"
+
+
+def test_the_timeline_of_a_run_with_a_policy_grows_with_it(page: Page, studio: Studio) -> None:
+    """Three rounds written by hand, then a fourth; in the third the van has left, and the shop's gain is 20 dB down."""
+    folder = studio.runs / "steered"
+    (folder / "job").mkdir(parents=True)
+    (folder / "job" / "job.json").write_text("{}")
+    (folder / "plan.json").write_text(json.dumps({"rounds": 8, "scheme": "forecast"}))
+    (folder / "config.yaml").write_text("policy: replan\n")
+    (folder / "scenario.yaml").write_text("rounds: 8\nbudget: {energy_j: 10.0, delay_s: 10.0}\n"
+                                          "clients: [{name: shop}, {name: <b>van</b>}]\n")
+    lines = [steered(0), steered(1, dropped=[1]),
+             steered(2, planned_again="the world differs; <b>van</b> left", gain=[0.01, 1.0], idle_s=3.0)]
+    (folder / "rounds.jsonl").write_text("".join(lines))
+    page.click("nav a[data-view=run]")
+    page.click("[data-run=steered]")
+    expect(page.locator("#chart-part")).to_have_attribute("aria-label", "Who took part in each of 3 rounds: shop 1, "
+                                                                        "<b>van</b> 2.")
+
+    def drawn(chart: str) -> list[dict[str, list[object]]]:
+        keep = "({ x, y, z, text }) => ({ x, y, z, text })"
+        return page.evaluate(f"document.getElementById('{chart}').data.map({keep})")
+
+    cells, waited, again = drawn("chart-part")
+    assert cells["z"] == [[1, 1, 2], [2, 3, 0]]  # there, took part, no update came, away
+    assert (waited["x"], again["x"]) == ([3], [3])
+    assert again["text"] == ["round 3 was planned again:<br>the world differs; &lt;b>van&lt;/b> left"]
+    assert drawn("chart-channels")[0]["z"] == [[0, 0, -20], [0, 0, None]]
+    expect(page.locator("#chart-clocks")).to_be_hidden()
+    expect(page.locator("#chart-queues")).to_be_hidden()
+    _, joules, seconds = drawn("chart-left")
+    assert joules["y"] == pytest.approx([100, 80, 60, 40])
+    assert seconds["y"] == pytest.approx([100, 90, 80, 70])
+    expect(page.locator("#chart-forecast")).to_have_attribute("aria-label", re.compile("policy now expects 88.00 %"))
+    page.locator("#chart-part").scroll_into_view_if_needed()
+    box = page.locator("#chart-part .scatterlayer .trace").last.locator("path.point").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    expect(page.locator("#chart-part .hoverlayer")).to_contain_text("the world differs; <b>van</b> left")
+    with open(folder / "rounds.jsonl", "a") as log:
+        log.write(steered(3, policy={"energy_queue": 0.5, "delay_queue": 0.0}))
+    expect(page.locator("#chart-queues")).to_be_visible()
+    assert drawn("chart-part")[0]["x"] == [1, 2, 3, 4]
+    page.click("#timeline-count")
+    expect(page.locator("#timeline-list li")).to_have_text(["the world differs; <b>van</b> left"])
+    page.set_viewport_size({"width": 380, "height": 800})
+    page.select_option("#theme", "dark")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the timeline is wider than a phone"
+    shoot(page, "timeline-phone-dark")
+    shutil.rmtree(folder)
+
+
 LONG = 500
 """Rounds of a run that is still going when it is stopped."""
 

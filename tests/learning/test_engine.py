@@ -117,6 +117,8 @@ def test_every_strategy_equals_the_plain_loop(name, strategy, precision):
     out = Engine(module, precision=precision, strategy=strategy).gradients(round_input, per_client=True)
     assert_equal(out, expected, TOLERANCE[precision])
     assert distance(out.client_gradients, expected.client_gradients) <= TOLERANCE[precision]
+    if expected.client_buffers.numel():
+        assert distance(out.client_buffers, expected.client_buffers) <= TOLERANCE[precision]
     shared = Engine(module, precision=precision, strategy=strategy).gradients(round_input)
     assert shared.client_gradients is None
     assert_equal(shared, expected, TOLERANCE[precision])

@@ -190,6 +190,7 @@ def test_stacked_steps_equal_the_plain_loop(name, steps):
         out = Engine(module, precision="float64").updates(given, local, rates, per_client=True)
         assert_equal(out, expected, 1e-10)
         assert distance(out.client_gradients, expected.client_gradients) <= 1e-10
+        torch.testing.assert_close(out.client_buffers, expected.client_buffers, rtol=1e-10, atol=1e-10)
         assert torch.equal(known(given, out), known(given, expected))
 
 

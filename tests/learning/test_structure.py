@@ -143,6 +143,7 @@ def test_the_engine_is_the_plain_loop(name, local):
     torch.testing.assert_close(stacked.buffers, loop.buffers, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(stacked.losses[finite], loop.losses[finite], rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(stacked.client_gradients[finite], loop.client_gradients[finite], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(stacked.client_buffers[finite], loop.client_buffers[finite], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["lenet5", "resnet20"])

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedgap.report.number_format import alike, number, rounds, share, si, split, three
+from fedgap.report.number_format import alike, number, remainder, rounds, share, si, split, three
 
 
 @pytest.mark.parametrize(("value", "text"), [
@@ -51,3 +51,10 @@ def test_terms_and_their_sum_are_read_alike():
 def test_shown_terms_add_up_to_the_shown_sum(terms):
     *texts, total = (float(text.replace(",", "")) for text in alike([*terms, sum(terms)]))
     assert abs(sum(texts) - total) <= 1e-4 * total * len(terms) + 1e-300
+
+
+def test_rounding_is_not_a_remainder():
+    assert remainder(150.0, sum([0.375] * 399) + 0.375 - 5.684e-14) == 0.0
+    assert remainder(40.0, 40.1) == 0.0
+    assert remainder(40.0, 39.5) == 0.5
+    assert remainder(1e-3, 0.9e-3) == pytest.approx(1e-4)

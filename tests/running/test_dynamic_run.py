@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from fedgap.config import Scenario
-from fedgap.config.trace_csv import read_trace
+from fedgap.config.trace_csv import read_trace, write_trace
 from fedgap.errors import InputError
 from fedgap.planning.policies.policy import Decision
 from fedgap.running.events import read_rounds
 from fedgap.running.prepare import prepare
 from fedgap.running.run import open_data
 from fedgap.running.sweep import sweep
+from fedgap.running.trace_changes import clients_changes
 from fedgap.running.train_and_resume import resume, train
+from fedgap.system.trace import Trace
 from tests.running.test_run import planned, results
 from tests.running.test_run_folder import PAGE
 
@@ -76,6 +78,46 @@ def test_the_ledger_and_the_events_of_a_dynamic_run_agree(small, tmp_path):
         available = trace.available[trace.row(event["row"])]
         assert event["available"] == np.flatnonzero(available).tolist()
         assert set(event["clients"]) <= set(event["available"])
+
+
+def still_world(rounds, clients):
+    """A constant trace whose cells can be changed."""
+    return Trace(*(np.ones((rounds, clients), dtype) for dtype in (float, bool, float)))
+
+
+def test_the_report_says_when_and_why_the_plan_changed(small, tmp_path):
+    """Two clients: from the third row on one is gone and the other computes four times slower."""
+    experiment = small("rounds=6", "scheme=forecast", "mode=practical", "policy=replan", "budget.energy_j=10",
+                       "budget.delay_s=8", "learning.local_steps=1")
+    names = prepare(experiment).job.names
+    still = still_world(3, len(names))
+    still.available[2:, 0], still.speed[2:, 1] = False, 0.25
+    write_trace(tmp_path / "world.csv", still, names)
+    run = train(small("rounds=6", "scheme=forecast", "mode=practical", "policy=replan", "budget.energy_j=10",
+                      "budget.delay_s=8", "learning.local_steps=1", f"scenario.world.trace={tmp_path / 'world.csv'}"),
+                tmp_path / "run")
+    first = next(event for event in run.history if "planned_again" in event)
+    assert first["round"] == 2
+    assert first["planned_again"].endswith(f"{names[0]} left; {names[1]} computes 4 times slower")
+    assert first["speed"][:2] == [1.0, 0.25]
+    assert "Round 2 was planned again: the world differs" in str(run).replace("\n", " ")
+    assert run.summary["policy"] == "replan"
+    assert run.summary["planned_again"] == sum("planned_again" in event for event in run.history)
+    assert run.trained_job.rounds == len(run.history)
+    assert [np.flatnonzero(chosen).tolist() for chosen in run.trained_job.selected] == [
+        event["clients"] for event in run.history]
+
+
+def test_what_changed_is_said_of_few_clients_by_name():
+    trace = still_world(2, 6)
+    trace.available[1, :5] = False
+    trace.gain[1, 5] = 0.001
+    names = [f"client {n}" for n in range(6)]
+    assert clients_changes(trace, 0, names) == []
+    assert clients_changes(trace, 1, names) == ["client 0, client 1, client 2 and 2 more left",
+                                                "the channel of client 5 is 30 dB weaker"]
+    assert clients_changes(trace, 2, names) == ["client 0, client 1, client 2 and 2 more came back",
+                                                "the channel of client 5 is 30 dB stronger"]
 
 
 def test_dynamic_runs_are_swept_like_others(small, tmp_path):

@@ -21,7 +21,7 @@ def run(monkeypatch):
                           kept_share=np.array([[0.5, 1.0]]), gradient_bits=np.full(2, 1600.0),
                           upload_bits=32)
     history = [EVENT]
-    monkeypatch.setattr(planned_measured, "Run", lambda folder: SimpleNamespace(job=job, history=history))
+    monkeypatch.setattr(planned_measured, "Run", lambda folder: SimpleNamespace(trained_job=job, history=history))
     return history
 
 

@@ -102,6 +102,18 @@ def test_several_differences_are_corrected_together(tmp_path):
     assert result.differences[2].comparison.verdict == "too few seeds"
 
 
+def test_policies_are_compared_as_schemes_are(tmp_path):
+    def with_policies(values, outcome):
+        policy = "replan" if values["scheme"] == "proposed" else "static"
+        return {"seed": values["seed"], "policy": policy}, outcome
+
+    result = summarise([with_policies(*run) for run in HAND_WORKED], tmp_path)
+    difference, = result.differences
+    assert (difference.values, difference.first, difference.second) == ({}, "replan", "static")
+    assert difference.comparison.difference.mean == pytest.approx(0.10)
+    assert "replan − static" in str(result)
+
+
 def test_a_result_prints_and_draws_itself(tmp_path):
     result = summarise([*HAND_WORKED, ({"seed": "0", "scheme": "fixed_power"}, {"error": "no plan", "exit_code": 3})],
                        tmp_path)

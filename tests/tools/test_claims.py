@@ -176,3 +176,16 @@ def test_definitions_load_and_have_a_readme(name: str) -> None:
     figure = load_figure(name)
     assert all(panel.seeds and panel.values for preset in figure.panels.values() for panel in preset)
     assert f"fedgap reproduce {name}" in (EXPERIMENTS / name / "README.md").read_text(encoding="utf-8")
+
+
+def test_verdicts_are_counted_by_part_of_the_paper_and_mode() -> None:
+    made = {claims.Claim(where, "text", "figure", scheme_claims.saturates): [(repaired, ""), (printed, "")]
+            for where, repaired, printed in (("III-B", "holds", "does not hold"),
+                                             ("V, Fig. 3", "holds", "holds in part"),
+                                             ("beyond", "undecided", "not measured"))}
+    lines = claims.counted(made)
+    assert lines[0] == "| the bound (Section III) | repaired | 1 | 1 | 0 | 0 | 0 | 0 |"
+    assert lines[-4:] == ["| beyond the paper's settings | repaired | 1 | 0 | 0 | 1 | 0 | 0 |",
+                          "| beyond the paper's settings | as printed | 1 | 0 | 0 | 0 | 0 | 1 |",
+                          "| _all of the paper_ | repaired | 2 | 2 | 0 | 0 | 0 | 0 |",
+                          "| _all of the paper_ | as printed | 2 | 0 | 1 | 0 | 1 | 0 |"]

@@ -158,7 +158,11 @@ def budget(
 ) -> AccuracyBudget:
     """The least joules and seconds with which a run reaches an accuracy, by the scenario's forecast.
 
-    ``fedgap.budget(scenario, 0.95).plot("frontier.png")`` draws the pairs of budgets that just suffice.
+    >>> answer = fedgap.budget(fedgap.Scenario.load("city", ["fleet.count=6", "learning.local_steps=8"]), 0.4, points=0)
+    >>> print(answer.sentence)
+    40 % with 90 % confidence takes ... J and ... s in the scenario's proportion.
+
+    With ``points``, ``answer.plot("frontier.png")`` draws the pairs of budgets that just suffice.
 
     :param accuracy: the target on the test set, a share of one;
     :param confidence: the probability with which one run is to reach it;

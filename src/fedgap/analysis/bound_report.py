@@ -96,6 +96,8 @@ class BoundReport(Printable):
     """Whether the scenario uses the secant."""
     local_steps: int = 1
     """τ, the steps of a client in a round, which θ does not cover."""
+    planned: bool = True
+    """Whether it is the bound of a plan, and not of the point at which Algorithm 1 starts."""
 
     def reading(self, constants: str | None = None, aggregation: str | None = None) -> BoundReading:
         """One reading, by default the scenario's."""
@@ -104,8 +106,16 @@ class BoundReport(Printable):
 
     def parts(self) -> list[RenderableType]:
         """θ by terms, where pruning's weight comes from, and the statements."""
-        return [self._readings_table(), *local_steps_note(self.local_steps), self._weight_sentence(),
-                self._statements_table()]
+        return [self._readings_table(), *self._start_note(), *local_steps_note(self.local_steps),
+                self._weight_sentence(), self._statements_table()]
+
+    def _start_note(self) -> list[str]:
+        """Without a plan: why this θ is not the one that ``fedgap plan`` shows."""
+        if self.planned:
+            return []
+        return ["This is the point at which Algorithm 1 starts, whatever it costs, and not a plan within the budgets, "
+                "whose θ is another one. For a plan's: fedgap plan SCENARIO --out plan.json, then fedgap bound "
+                "SCENARIO --plan plan.json."]
 
     def _readings_table(self) -> Sheet:
         table = Sheet(
@@ -165,6 +175,12 @@ class BoundReport(Printable):
 def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
     """The bound θ of a plan in every reading, and each client's φ: ``print(fedgap.bound(scenario, plan))``.
 
+    >>> scenario = fedgap.Scenario.load("paper-mnist")
+    >>> plan = fedgap.plan(scenario)
+    >>> report = fedgap.bound(scenario, plan)
+    >>> len(report.statements), abs(report.reading().terms.theta / plan.theta - 1) < 1e-9
+    (10, True)
+
     :param plan: without one, everybody takes part in every round, pruned to the most (Algorithm 1's start).
     """
     fleet = scenario.fleet()
@@ -186,7 +202,7 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
                        for aggregation in AGGREGATIONS for constants in CONSTANTS),
         statements=_statements(scenario), pruning_weight=used.pruning_weight, theorem_weight=theorem_weight(used),
         secant=used.pruning_sensitivity, measured=used.sensitivity == "secant",
-        local_steps=max(segment.local_steps for segment in segments),
+        local_steps=max(segment.local_steps for segment in segments), planned=plan is not None,
     )
 
 

@@ -198,13 +198,16 @@ def frontier(
 ) -> Frontier:
     """Plan over a grid of both budgets, and mark the efficient ones.
 
-    ``fedgap.frontier(scenario, points=4).plot("frontier.png")`` draws θ over both budgets.
+    >>> found = fedgap.frontier(fedgap.Scenario.load("paper-mnist"), factors=[1.0, 1.5])
+    >>> len(found.points)
+    4
+    >>> picture = found.plot("frontier.png")
+
+    The picture shows θ over both budgets. Ctrl-C ends the search with the budgets that were planned so far.
 
     :param points: values of each budget: from the least that carries a plan to where more hardly raises the forecast.
     :param factors: the multiples of the scenario's budgets, in place of ``points``.
     :param on_point: called with each point as it is there, the scenario's budgets first.
-
-    Ctrl-C ends the search with the budgets that were planned so far.
     """
     if factors is None:
         factors = budget_factors(points, *interesting_multiples(scenario, scheme))

@@ -237,7 +237,13 @@ class CostReport(Printable):
 def cost(scenario: Scenario, plan: Plan) -> CostReport:
     """What a plan spends in a scenario, by client and cause; it may have been made for another one.
 
-    ``print(fedgap.cost(scenario, plan))`` shows who spends what, where the time of a round goes, and who ends it.
+    >>> scenario = fedgap.Scenario.load("paper-mnist")
+    >>> plan = fedgap.plan(scenario)
+    >>> report = fedgap.cost(scenario, plan)
+    >>> abs(report.to_dict()["energy_j"] - plan.energy_j) < 1e-6
+    True
+
+    ``print(report)`` shows who spends what, where the time of a round goes, and who ends it.
     """
     check_plan(scenario, plan, other_scenario=True)
     return CostReport.from_problem(Problem.of(scenario), plan)

@@ -59,6 +59,27 @@ def draw_comparison(plans: Sequence[Plan], rounds: int, title: str) -> Figure:
     return figure
 
 
+def draw_accuracies(plans: Sequence[Plan], title: str) -> Figure:
+    """Each plan's forecast accuracy with its interval, the best on top."""
+    known = sorted((answer for answer in plans if answer.forecast is not None),
+                   key=lambda answer: answer.forecast.accuracy if answer.forecast else 0.0)
+    figure = new_figure(7.5, 0.36 * len(known) + 1.5)
+    ax = figure.subplots()
+    for row, answer in enumerate(known):
+        forecast = answer.forecast
+        assert forecast is not None
+        ends = (forecast.accuracy if end is None else end for end in (forecast.low, forecast.high))
+        accuracy, low, high = (100.0 * value for value in (forecast.accuracy, *ends))
+        ax.errorbar(accuracy, row, xerr=[[max(accuracy - low, 0.0)], [max(high - accuracy, 0.0)]], fmt="o",
+                    color="#0072B2", capsize=3)
+    ax.set_yticks(range(len(known)), [f"{answer.scheme} ({answer.rounds} rounds)" for answer in known])
+    ax.set(xlabel="forecast accuracy on the test set, %, with its interval", title=title)
+    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
 def draw_frontier(
     energies: Sequence[float], delays: Sequence[float], theta: np.ndarray, energy_j: float, delay_s: float,
     accuracy: np.ndarray,

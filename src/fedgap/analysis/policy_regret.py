@@ -13,7 +13,7 @@ from fedgap.planning.clairvoyant import Clairvoyant, clairvoyant
 from fedgap.planning.policies.policy import PolicyStart, make_policy
 from fedgap.planning.policy_simulation import ChangingWorld, SimulatedPolicy, simulate_policy
 from fedgap.planning.solve import scheme_of
-from fedgap.registry import POLICIES
+from fedgap.registry import POLICIES, RULES
 from fedgap.report.number_format import share
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
@@ -60,9 +60,15 @@ def regret(
 ) -> PolicyRegret:
     """Let policies decide in the scenario's world, without training, and compare them with perfect foresight.
 
-    ``print(fedgap.regret(fedgap.Scenario.load("city", ["world.fading.doppler_hz=10"])))`` shows all policies.
+    >>> world = ["world.fading.doppler_hz=10", "fleet.count=6", "rounds=30"]
+    >>> report = fedgap.regret(fedgap.Scenario.load("city", world), ["static", "random"])
+    >>> sorted(report.to_dict()["policies"])
+    ['random', 'static']
 
-    :param policies: names; by default all that are registered. :param seed: of the world and of policies that draw.
+    ``print(report)`` shows what each policy reached, and what perfect foresight would have.
+
+    :param policies: names; by default all that are registered, but for the published rules.
+    :param seed: of the world and of policies that draw.
     :param known_plan: the plan of this scenario and scheme, where it was made before.
     """
     chosen = scheme_of(scheme)
@@ -71,6 +77,6 @@ def regret(
         raise InfeasibleError(first.reason or "no plan fits the budgets")
     start = PolicyStart.of(scenario, first, chosen, seed)
     world = ChangingWorld.of(start, scenario.trace(seed))
-    names = POLICIES.names() if policies is None else list(policies)
+    names = [name for name in POLICIES.names() if name not in RULES.built_in] if policies is None else list(policies)
     reached = {name: simulate_policy(world, make_policy(name, start)) for name in names}
     return PolicyRegret(clairvoyant(world), reached, scenario.budget.energy_j, scenario.budget.delay_s)

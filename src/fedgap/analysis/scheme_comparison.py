@@ -12,7 +12,9 @@ import numpy as np
 from fedgap.analysis.plan_accuracy import accuracy_text, with_forecast
 from fedgap.config import Scenario
 from fedgap.planning import PAPER_SCHEMES, Plan, Scheme, plan
+from fedgap.planning.rule_plan import plan_by_rule
 from fedgap.planning.settings import Progress
+from fedgap.registry import RULES
 from fedgap.report.bound_terms import TERMS
 from fedgap.report.number_format import alike, share
 from fedgap.report.printable import Printable
@@ -81,11 +83,16 @@ class Comparison(Printable):
         return table
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """θ and its terms by scheme, on a logarithmic scale; saved where a path is given."""
-        from fedgap.analysis.pictures import draw_comparison
+        """θ and its terms by scheme, on a logarithmic scale; saved where a path is given.
+
+        Where a published rule is among them, which knows no θ, the forecast accuracies are drawn instead.
+        """
+        from fedgap.analysis.pictures import draw_accuracies, draw_comparison
         from fedgap.report.figures import save_figure
 
         title = f"{self.rounds} rounds within {self.energy_budget_j:g} J and {self.delay_budget_s:g} s"
+        if any(answer.scheme in RULES.built_in for answer in self.plans):
+            return save_figure(draw_accuracies(self.plans, title), path)
         return save_figure(draw_comparison(self.plans, self.rounds, title), path)
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,19 +110,27 @@ def compare(
 ) -> Comparison:
     """Plan with several schemes, each re-planned at fewer rounds where the budgets do not carry all.
 
-    ``fedgap.compare(scenario, ["proposed", "no_pruning"]).plot("schemes.png")`` draws θ and its terms by scheme.
+    >>> comparison = fedgap.compare(fedgap.Scenario.load("paper-mnist"), ["proposed", "no_pruning"])
+    >>> [plan.scheme for plan in comparison]
+    ['proposed', 'no_pruning']
+    >>> picture = comparison.plot("schemes.png")
 
-    :param schemes: names or :class:`Scheme` objects; by default the paper's six, in its order.
+    The picture shows θ and its terms by scheme. Ctrl-C ends the comparison with the schemes that were planned so far.
+
+    :param schemes: names of schemes and of published rules, or :class:`Scheme` objects; by default the paper's six, in
+        its order.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
     :param progress: as for ``plan``. :param on_plan: called with each plan as it is there.
-
-    Ctrl-C ends the comparison with the schemes that were planned so far.
     """
     wanted = list(PAPER_SCHEMES if schemes is None else schemes)
-    plans, interrupted = until_interrupted(
-        (with_forecast(plan(scenario, scheme=scheme, solver=solver, shorten=True, progress=progress), scenario)
-         for scheme in wanted),
-        lambda answer: answer, on_plan)
+
+    def planned(scheme: str | Scheme) -> Plan:
+        if isinstance(scheme, str) and scheme in RULES.built_in:
+            return plan_by_rule(scenario, scheme)
+        return plan(scenario, scheme=scheme, solver=solver, shorten=True, progress=progress)
+
+    plans, interrupted = until_interrupted((with_forecast(planned(scheme), scenario) for scheme in wanted),
+                                           lambda answer: answer, on_plan)
     budget = scenario.budget
     return Comparison(scenario.rounds, budget.energy_j, budget.delay_s, tuple(plans), interrupted)
 

@@ -44,8 +44,8 @@ SolverOption = Annotated[
 _SCHEME = typer.Option("--scheme", metavar=NAMED, show_default=False,
                        help="What may be decided; by default forecast where the scenario has auto, else proposed.")
 SchemeOption = Annotated[str | None, _SCHEME]
-_SCHEMES = typer.Option("--schemes", metavar="NAME,NAME", help="Which schemes; by default the paper's six.",
-                        show_default=False)
+_SCHEMES = typer.Option("--schemes", metavar="NAME,NAME", show_default=False,
+                        help="Which schemes or published rules, or all; by default the paper's six.")
 SchemesOption = Annotated[str | None, _SCHEMES]
 _OBJECTIVE = typer.Option("--objective", metavar=NAMED, help="What is minimised, in place of the scheme's objective.",
                           show_default=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +13,11 @@ from typing import Annotated
 import typer
 
 from fedgap.cli.arguments import AsJson, Overrides, Picture, ScenarioFile, SchemesOption, SolverOption
+from fedgap.cli.extras import require
 from fedgap.cli.terminal import INTERRUPTED, planning, show, steps
+from fedgap.cli.train_command import resumable
 from fedgap.errors import InfeasibleError, InputError
-from fedgap.registry import SCHEMES
+from fedgap.registry import RULES, SCHEMES
 
 
 def compare(
@@ -22,19 +25,27 @@ def compare(
     overrides: Overrides = None,
     solver: SolverOption = "exact",
     schemes: SchemesOption = None,
+    train: Annotated[bool, typer.Option("--train", help="Train them, too: SCENARIO is then an experiment.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each, with --train.")] = 3,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The runs' folder, with --train; the same command "
+                                             "continues there.", show_default=False)] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Local processes, with --train; by default one per "
+                                                "core.")] = None,
     as_json: AsJson = False,
     picture: Picture = None,
 ) -> None:
-    """Plan with several schemes and show them side by side, with θ by terms."""
+    """Plan with several schemes and published rules, and show them side by side; with --train, train them."""
     from fedgap.analysis import compare as plan_all
     from fedgap.config import Scenario
     from fedgap.report.figures import check_picture
 
-    loaded = Scenario.load(scenario, overrides or [])
     check_picture(picture, "--picture")
-    names = None if schemes is None else [name.strip() for name in schemes.split(",")]
-    for name in names or []:
-        SCHEMES.check(name, "--schemes")
+    names = _names(schemes)
+    if train or out is not None:
+        _train(scenario, overrides or [], names, train=train, seeds=seeds, out=out, workers=workers, as_json=as_json,
+               picture=picture)
+        return
+    loaded = Scenario.load(scenario, overrides or [])
     with planning(loaded.constants().alpha, quiet=as_json) as progress:
         comparison = plan_all(loaded, names, solver=solver, progress=progress)
     if picture is not None and comparison.plans:
@@ -47,6 +58,47 @@ def compare(
     _exit_if(comparison.interrupted)
     if all(answer.status == "infeasible" for answer in comparison):
         raise InfeasibleError(comparison.plans[0].reason)
+
+
+def _names(schemes: str | None) -> list[str] | None:
+    """The schemes and rules that were asked for; None for the paper's."""
+    if schemes is None:
+        return None
+    if schemes.strip() == "all":
+        return [*SCHEMES.names(), *RULES.names()]
+    names = [name.strip() for name in schemes.split(",")]
+    for name in names:
+        if name not in RULES.built_in:
+            SCHEMES.check(name, "--schemes")
+    return names
+
+
+def _train(experiment: str, overrides: list[str], names: list[str] | None, *, train: bool, seeds: int, out: Path | None,
+           workers: int | None, as_json: bool, picture: Path | None) -> None:
+    """Train an experiment with every scheme and rule, and compare what they reach."""
+    if not train:
+        raise InputError("--out: comes together with --train")
+    if out is None:
+        raise InputError("--out: must name a folder for the runs of --train")
+    require("train", "compare --train")
+    from fedgap.config import Experiment
+    from fedgap.planning import PAPER_SCHEMES
+    from fedgap.running.trained_comparison import train_and_compare
+
+    wanted = list(PAPER_SCHEMES) if names is None else names
+    loaded = Experiment.load(experiment, overrides)
+    with (resumable("compare", experiment, *overrides, schemes=",".join(wanted), seeds=seeds, out=out, workers=workers,
+                    picture=picture, train=True),
+          steps("training", len(wanted) * seeds) as step):
+        compared = train_and_compare(loaded, wanted, out, seeds=seeds, workers=workers or os.cpu_count() or 1,
+                                     report=lambda run, outcome: step())
+    if picture is not None:
+        compared.plot(picture)
+    if as_json:
+        typer.echo(json.dumps(compared.to_dict()))
+        return
+    show(compared)
+    _name_picture(picture)
 
 
 def frontier(

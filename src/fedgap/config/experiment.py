@@ -28,7 +28,7 @@ from fedgap.config.scenario import Scenario
 from fedgap.config.scenario_resolution import Resolved, resolve, with_histograms
 from fedgap.config.scenario_sections import Rounds
 from fedgap.errors import InputError
-from fedgap.registry import OBJECTIVES, POLICIES, SCHEMES, SELECTION
+from fedgap.registry import OBJECTIVES, POLICIES, SCHEMES, SELECTION, TRACKERS
 
 
 def _reference(value: Any) -> str | dict[str, Any]:
@@ -41,13 +41,20 @@ Reference = Annotated[
     Any, BeforeValidator(_reference), WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object"}]})
 ]
 Every = Annotated[int, count("it counts rounds")]
+Trackers = Annotated[tuple[Annotated[str, Named(TRACKERS)], ...],
+                     BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+"""Names of trackers; one name alone needs no list."""
 
 
 @error_messages.register
 class Experiment(Document):
     """All that training needs beside the plan: scenario, data, model, readings, engine.
 
-    ``Experiment.load("embedded", ["seed=1", "scenario.budget.delay_s=120"])`` reads a preset or a file.
+    >>> experiment = fedgap.Experiment.load("embedded", ["seed=1", "scenario.budget.delay_s=120"])
+    >>> experiment.data.name, experiment.size, experiment.seed
+    ('embedded', 10, 1)
+
+    The first argument is a preset or a file; the others change keys.
 
     Each reading is what the experiment's key says; otherwise what the experiment's mode says; otherwise what the
     scenario's key says; otherwise what the scenario's mode says; otherwise ``repaired``.
@@ -112,6 +119,8 @@ class Experiment(Document):
     """What goes wrong."""
     stop: Stop = Stop()
     """When to end a training before its rounds are done."""
+    trackers: Trackers = ()
+    """Logs beside the run's own rounds.jsonl: tensorboard or package.module:NAME; one name, or a list."""
 
     _base: Resolved = PrivateAttr()
     """The scenario that it names, resolved, without this experiment's choices."""
@@ -292,7 +301,7 @@ class Experiment(Document):
             del document["data"]["validation"]
         if self.pruning.structure == "weights":
             del document["pruning"]["structure"]
-        for section in ("learning", "stop"):
+        for section in ("learning", "stop", "trackers"):
             if not document[section]:
                 del document[section]
         reached_into = any(o.path[0] == "scenario" and len(o.path) > 1 for o in self._overrides)

@@ -45,8 +45,12 @@ from fedgap.upload_size import bits_per_value
 class Scenario(Document):
     """All that planning needs: the task, the bound, the server and every client, in SI units.
 
-    ``Scenario.load("paper-mnist", ["budget.delay_s=120"])`` reads a preset or a file; what it returns is resolved:
-    recipes are expanded into clients, and the mode into the keys it stands for.
+    >>> scenario = fedgap.Scenario.load("paper-mnist", ["budget.delay_s=120"])
+    >>> scenario.size, scenario.budget.delay_s, scenario.clients[0].max_power_w
+    (10, 120.0, 0.5)
+
+    ``load`` reads a preset or a file. What it returns is resolved: recipes are expanded into clients, and the mode into
+    the keys it stands for.
     """
 
     kind: ClassVar[str] = "scenario"

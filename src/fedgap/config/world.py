@@ -110,10 +110,16 @@ class World(Section):
 
     @model_validator(mode="after")
     def _trace_or_processes(self) -> Self:
-        drawn = [key for key in ("fading", "shadowing", "availability", "throttling") if getattr(self, key) is not None]
-        if self.trace is not None and drawn:
-            raise wrong(f"must have either trace or {drawn[0]}; the trace already says what {drawn[0]} would")
+        given = self.channels_and_clients
+        if self.trace is not None and len(given) > 1:
+            raise wrong(f"must have either trace or {given[0]}; the trace already says what {given[0]} would")
         return self
+
+    @property
+    def channels_and_clients(self) -> list[str]:
+        """The keys that are given of those that say how channels, clients and processors change."""
+        keys = ("fading", "shadowing", "availability", "throttling", "trace")
+        return [key for key in keys if getattr(self, key) is not None]
 
 
 def trace_of(world: World | None, names: Sequence[str], rounds: int, folder: Path, seed: int = 0) -> Trace:

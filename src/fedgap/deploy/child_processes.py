@@ -123,11 +123,15 @@ def listening(host: str, port: int) -> bool:
         return probe.connect_ex((host, port)) == 0
 
 
-def flwr(arguments: Sequence[str], environ: Mapping[str, str], timeout_s: float = 120.0) -> dict[str, Any]:
+def flwr(arguments: Sequence[str], environ: Mapping[str, str], timeout_s: float = 300.0) -> dict[str, Any]:
     """A ``flwr`` command with ``--format json``; its answer, or an error with its own words."""
-    done = subprocess.run([str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"],
-                          capture_output=True, text=True, env=dict(environ), timeout=timeout_s, check=False,
-                          umask=PRIVATE)
+    try:
+        done = subprocess.run([str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"],
+                              capture_output=True, text=True, env=dict(environ), timeout=timeout_s, check=False,
+                              umask=PRIVATE)
+    except subprocess.TimeoutExpired:
+        raise DeployError(f"flwr {arguments[0]} gave no answer within {timeout_s:g} s; is this machine very busy? The "
+                          "same command continues the run") from None
     start = done.stdout.find("{")
     try:
         answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}

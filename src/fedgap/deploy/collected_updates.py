@@ -11,6 +11,7 @@ from torch import Tensor
 from fedgap.learning.aggregators import Aggregator, NotFiniteError, aggregate, mean
 from fedgap.learning.codec import Upload
 from fedgap.learning.global_model import GlobalModel
+from fedgap.learning.robust_aggregators import aggregate_buffers
 from fedgap.learning.running_mean import RunningMean, RunningSum
 from fedgap.running.clients import Update
 from fedgap.running.job import Job
@@ -22,7 +23,8 @@ MOST_HELD = 8
 @dataclass(frozen=True, eq=False)
 class UpdateFacts:
     """What stays of an accepted update: the client's loss, its own seconds, bytes of its payload, whether indices had
-    to come along, the update's Euclidean length, and its entries for the last layer's bias."""
+    to come along, the update's Euclidean length, its entries for the last layer's bias, and how far its BatchNorm
+    statistics moved, as a Euclidean distance."""
 
     loss: float
     seconds: float
@@ -31,6 +33,7 @@ class UpdateFacts:
     norm: float
     last_bias: Tensor | None
     """(classes,), NaN where pruned; None where the model has no such bias."""
+    buffers_moved: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +111,12 @@ class CollectedUpdates:
             return self._buffers.total() / self._buffers.count
         return torch.where(clients > 0, self._buffers.total() / clients.clamp(min=1), previous)
 
+    def _robust_buffers(self, before: Tensor) -> Tensor:
+        updates = [self._held[client] for client in sorted(self._held)]
+        masks = [update.kept_buffers for update in updates if update.kept_buffers is not None]
+        return aggregate_buffers(self._aggregator, torch.stack([update.buffers for update in updates]),
+                                 torch.stack(masks) if masks else None, before)
+
     def result(self) -> Update | None:
         """The round's update, which may be infinite; None where nothing came. Everybody else must be given up."""
         if not self.facts:
@@ -124,9 +133,9 @@ class CollectedUpdates:
                 direction = aggregate(self._aggregator, updates, masks)
             except NotFiniteError:
                 direction = torch.where(known, torch.inf, 0.0)
-            for update in accepted:
-                self._add_buffers(update)
         after = model.buffers
         if after.numel():
-            after = self._mean_buffers(after[0].cpu().float()).to(after)[None]
+            before = after[0].cpu().float()
+            found = self._mean_buffers(before) if self._mean is not None else self._robust_buffers(before)
+            after = found.to(after)[None]
         return Update(direction.to(model.weights)[None], known.to(model.weights.device)[None], after, (0,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fedgap.running.run import Run
+from fedgap.running.run_report import plan_changes
 
 
 def deployment_report(run: Run) -> list[str]:
@@ -17,5 +18,6 @@ def deployment_report(run: Run) -> list[str]:
         f"{sum(event['overhead_s'] for event in history):.1f} s were not the slowest client's own work",
         f"uploads: modelled {summary['uploaded_bits'] / 8:.0f} bytes, measured "
         f"{sum(event['uploaded_bytes'] for event in history)}",
+        *plan_changes(history),
         f"folder: {run.folder}",
     ]

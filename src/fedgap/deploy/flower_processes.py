@@ -234,7 +234,11 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
             superlink.process.kill()
             superlink.start()
         submitted = time.monotonic()
-        submit()
+        try:
+            submit()
+        except DeployError:
+            if restarts == most_restarts:
+                raise  # otherwise it is tried again, as no server app will come
     (out / LOCK).unlink(missing_ok=True)
     return run
 

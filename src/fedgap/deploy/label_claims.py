@@ -4,29 +4,38 @@ The gradient of the cross-entropy with respect to the last layer's bias is, for 
 (predicted probability of c) − (1 if c is the label). With P[y, c], the mean probability that the model gives c for
 samples of label y, a batch with label shares q has the gradient q·P − q. The server knows the model and has samples of
 all labels, so it knows P (roughly: for its own samples), and finds the shares q ≥ 0, Σ q = 1, that explain best what a
-client has sent so far. They are compared with the shares that the client should have drawn by its claim. With several
-local steps a client's update says too little about its labels, and nothing is compared.
+client has sent so far. They are compared with the shares that the client should have drawn by its claim.
+
+With several local steps the client's model changes from step to step, and P with it. The server then takes the local
+steps itself, as the client would whose claim is true: on its own samples, each label weighted by its claimed share. An
+update is the sum of the steps' directions, so P is the mean over the steps, each weighted as the update weights its
+gradient (by momentum and clipping). If the claim is true, the shares that explain the update best are the claimed ones.
+If they are others, the steps are taken again with those, because a model that sees few labels soon predicts them only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from fedgap.arrays import Floats
 from fedgap.deploy.collected_updates import UpdateFacts
+from fedgap.learning.contract import CLIP_MARGIN
 from fedgap.learning.data import Dataset
 from fedgap.learning.global_model import GlobalModel
-from fedgap.learning.masks import mask
+from fedgap.learning.models.layout import Layout
 from fedgap.running.job import Job
 
-ROUNDS = 10
-"""Rounds of each client that are looked at: later gradients of a good model say little about labels."""
+STEPS = 10
+"""Local steps of each client that are looked at, in at least :data:`LEAST_ROUNDS` rounds: later gradients of a good
+model say little about labels."""
+LEAST_ROUNDS = 3
 ROUNDS_TO_NAME = 2
 """No verdict before so many."""
 TOLERANCE = 0.2
@@ -35,9 +44,11 @@ MOST_NOISE = 0.3
 """More than this a client cannot explain by the noise that it says it put on its histogram."""
 MOST_CLASSES = 200
 """Models with more classes are not looked at: estimates would be too rough and take too long."""
-SAMPLES = 512
-"""Of the server's, on which P is measured."""
+SAMPLES, LEAST_SAMPLES = 512, 32
+"""Of the server's, on which P is measured: in a round, and in a local step at least."""
 _STEPS = 300  # of projected gradient descent
+_REPETITIONS = 3  # of the local steps, at most
+_LEAST_REPEATED = 4  # with fewer local steps the model hardly moves, and noise would decide
 
 
 @dataclass
@@ -50,81 +61,167 @@ class _Evidence:
     rounds: int = 0
 
 
-@dataclass
+@dataclass(frozen=True)
+class _Expected:
+    """What a round's update of the last bias (C,) is for label shares q (C,): scale·(q·predicted − q) + offset."""
+
+    predicted: Floats
+    """P (C, C), the mean over the local steps."""
+    scale: float = 1.0
+    offset: Floats | float = 0.0
+    """Of FedProx's term."""
+
+    def explained(self, bias: Tensor) -> tuple[Floats, Floats]:
+        """The equation q·columns = gradient for the entries of an update (C,) that were kept: both its sides."""
+        kept = ~torch.isnan(bias).numpy()
+        gradient = ((bias.numpy().astype(np.float64) - self.offset) / self.scale)[kept]
+        length = np.linalg.norm(gradient)
+        if length > 2.0:  # no gradient of a mean over samples is longer; its direction still counts
+            gradient = gradient / length
+        return (self.predicted - np.eye(len(self.predicted)))[:, kept], gradient
+
+
 class LabelClaims:
-    """Compares claims and gradients of a deployed run's clients.
+    """Compares claims and gradients of a deployed run's clients."""
 
-    ``logits`` gives a model's logits (T, C) for weights (M,), buffers (B,) and samples; ``noise`` is the standard
-    deviation of the noise that each client says it put on its counts.
-    """
-
-    job: Job
-    dataset: Dataset
-    logits: Callable[[Tensor, Tensor, Tensor], Tensor]
-    noise: Mapping[int, float] = field(default_factory=dict)
-    _evidence: dict[int, _Evidence] = field(default_factory=dict)
+    def __init__(self, job: Job, dataset: Dataset, module: nn.Module, masks: Callable[[GlobalModel, int], Tensor],
+                 noise: Mapping[int, float] | None = None) -> None:
+        """``module`` has the model's layers; ``masks`` gives a client's mask (M,) in the current round; ``noise`` is
+        the standard deviation of the noise that each client says it put on its counts."""
+        self.job = job
+        """The run's, which grows where a policy decides its rounds."""
+        self._module, self._masks, self._noise = module, masks, noise or {}
+        self._layout, self._classes = Layout.of(module), dataset.classes
+        self._rounds = max(LEAST_ROUNDS, -(-STEPS // job.local_steps))
+        steps = job.local_steps
+        labels = dataset.test_y[:max(SAMPLES, LEAST_SAMPLES * steps)].numpy()
+        nth = np.array([np.count_nonzero(labels[:i] == label) for i, label in enumerate(labels)])
+        mixed = np.lexsort((labels, nth))  # one sample of each label after another
+        self._batches = [(dataset.test_x[chosen].float(), dataset.test_y[chosen])
+                         for chosen in np.array_split(np.resize(mixed, max(len(mixed), steps)), steps)]
+        self._evidence: dict[int, _Evidence] = {}
 
     def see(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> dict[int, str]:
         """Take in a round's updates, before they change the model; the clients to name, with what to say of each."""
         named: dict[int, str] = {}
-        if self.job.local_steps > 1:  # the model changes from step to step, and with it what a gradient tells
-            return named
-        by_ratio: dict[float, Floats] = {}
+        by_ratio: dict[float, _Expected] = {}
         for client, fact in facts.items():
             evidence = self._evidence.get(client)
-            if fact.last_bias is None or (evidence is not None and evidence.rounds >= ROUNDS):
+            if fact.last_bias is None or (evidence is not None and evidence.rounds >= self._rounds):
                 continue
             if len(fact.last_bias) > MOST_CLASSES:
                 continue
-            ratio = float(self.job.ratio[segment, client])
-            if ratio not in by_ratio:
-                by_ratio[ratio] = self._predicted(model, ratio)
-            said = self._compare(client, segment, by_ratio[ratio], fact.last_bias)
-            if said:
+            claimed = self._claimed(segment, client)
+            if self.job.learner.local.is_gradient:  # which does not depend on the claim
+                ratio = float(self.job.ratio[segment, client])
+                if ratio not in by_ratio:
+                    by_ratio[ratio] = self._expected(model, client, claimed)
+                expected = by_ratio[ratio]
+            else:
+                expected = self._consistent(model, client, claimed, fact.last_bias)
+            if said := self._compare(client, claimed, expected, fact.last_bias):
                 named[client] = said
         return named
 
-    def _predicted(self, model: GlobalModel, ratio: float) -> Floats:
-        """P (C, C) of the model that is pruned by ``ratio``; rows of labels without samples are the mean row."""
-        inputs, labels = self.dataset.test_x[:SAMPLES], self.dataset.test_y[:SAMPLES].numpy()
-        weights = model.weights[0] * mask(model.ranks[0], ratio).to(model.weights)
-        logits = self.logits(weights, model.buffers[0], inputs.to(model.weights))
-        probabilities = torch.softmax(logits.double(), dim=1).cpu().numpy()
-        rows = np.tile(probabilities.mean(axis=0), (self.dataset.classes, 1))
-        for label in np.unique(labels):
-            rows[label] = probabilities[labels == label].mean(axis=0)
-        return rows
+    def _claimed(self, segment: int, client: int) -> Floats:
+        """The label shares (C,) that the client should draw by its claim."""
+        if self.job.batches != "as_is":
+            return np.asarray(self.job.label_probabilities[segment, client])
+        counts = self.job.label_counts[client].astype(np.float64)
+        return np.asarray(counts / counts.sum())
 
-    def _compare(self, client: int, segment: int, predicted: Floats, bias: Tensor) -> str:
-        """Take in one gradient of a client; what to say of it once its claim cannot be true."""
-        job, classes = self.job, len(predicted)
-        kept = ~torch.isnan(bias).numpy()
-        columns = (predicted - np.eye(classes))[:, kept]  # g = q·columns
-        gradient = bias.numpy()[kept].astype(np.float64)
-        counts = job.label_counts[client].astype(np.float64)
-        drawn = counts / counts.sum() if job.batches == "as_is" else job.label_probabilities[segment, client]
+    def _expected(self, model: GlobalModel, client: int, claimed: Floats) -> _Expected:
+        """Take a client's local steps on the server's samples, weighted to the ``claimed`` shares (C,)."""
+        local = self.job.learner.local
+        kept, rate = self._masks(model, client), float(model.client_rates[0])
+        start = weights = model.weights[0].detach().cpu().float() * kept
+        probabilities, weight_of = np.zeros((self._classes, self._classes)), np.zeros(self._classes)
+        scale, offset, velocity = 0.0, np.zeros(self._classes), torch.zeros_like(start)
+        for step, (inputs, labels) in enumerate(self._batches):
+            weights = weights.detach().requires_grad_(not local.is_gradient)
+            logits = self._logits(weights, model.buffers[0], inputs)
+            counts = np.bincount(labels.numpy(), minlength=self._classes)
+            counted = _momentum_sum(local.momentum, local.steps - step)
+            if not local.is_gradient:
+                shares = torch.from_numpy((claimed / np.maximum(counts, 1))[labels.numpy()]).float()
+                losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+                loss = (losses * shares).sum() / shares.sum().clamp(min=1e-6)
+                (gradient,) = torch.autograd.grad(loss, weights)
+                drift = weights.detach() - start
+                gradient = gradient * kept + local.proximal * drift
+                shortened = 1.0
+                if local.clip_norm is not None:
+                    shortened = min(1.0, local.clip_norm / (float(gradient.norm()) + CLIP_MARGIN))
+                velocity = local.momentum * velocity + shortened * gradient
+                weights = weights.detach() - rate * velocity
+                counted *= shortened
+                offset += counted * local.proximal * drift[-self._classes:].double().numpy()
+            chances = torch.softmax(logits.detach().double(), dim=1).numpy()
+            np.add.at(probabilities, labels.numpy(), counted * chances)
+            weight_of += counted * counts
+            scale += counted
+        predicted = np.tile(probabilities.sum(axis=0) / weight_of.sum(), (self._classes, 1))  # of labels not at hand
+        known = weight_of > 0
+        predicted[known] = probabilities[known] / weight_of[known, None]
+        return _Expected(predicted, scale, offset)
+
+    def _consistent(self, model: GlobalModel, client: int, claimed: Floats, bias: Tensor) -> _Expected:
+        """What is expected of the client with the shares that explain its update best, or with the claimed ones if
+        these explain it as well."""
+        expected, steps = self._expected(model, client, claimed), self.job.local_steps
+        by_chance = _chance(claimed, int(self.job.batch_size[client]) * steps)
+        for _ in range(_REPETITIONS if steps >= _LEAST_REPEATED else 0):
+            columns, gradient = expected.explained(bias)
+            found = nearest_shares(columns @ columns.T, columns @ gradient, claimed)
+            # The more steps, the smaller a true difference seems at first.
+            if 0.5 * float(np.abs(found - claimed).sum()) <= TOLERANCE / steps**0.5 + by_chance:
+                break
+            expected = self._expected(model, client, found)
+        return expected
+
+    def _logits(self, weights: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
+        """Logits (T, C). BatchNorm takes the batch's statistics, as in training; nothing is drawn at random."""
+        self._module.eval()
+        for layer in self._module.modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                layer.train()
+        state = dict(self._module.named_parameters()) | {n: b.clone() for n, b in self._module.named_buffers()}
+        state |= self._layout.split(weights) | self._layout.split_buffers(buffers.detach().cpu().float().clone())
+        logits: Tensor = functional_call(self._module, state, (inputs,))
+        return logits
+
+    def _compare(self, client: int, claimed: Floats, expected: _Expected, bias: Tensor) -> str:
+        """Take in one update of a client; what to say of it once its claim cannot be true."""
+        job, classes = self.job, self._classes
+        columns, gradient = expected.explained(bias)
         evidence = self._evidence.setdefault(
             client, _Evidence(np.zeros((classes, classes)), np.zeros(classes), np.zeros(classes)))
         evidence.rounds += 1
-        evidence.claimed += (drawn - evidence.claimed) / evidence.rounds
-        length = np.linalg.norm(gradient)
-        if length > 2.0:  # no gradient of a mean over samples is longer; its direction still counts
-            gradient = gradient / length
+        evidence.claimed += (claimed - evidence.claimed) / evidence.rounds
         evidence.matrix += columns @ columns.T
         evidence.vector += columns @ gradient
         if evidence.rounds < ROUNDS_TO_NAME:
             return ""
         shares = nearest_shares(evidence.matrix, evidence.vector, evidence.claimed)
-        samples = evidence.rounds * int(job.batch_size[client])
-        chance = 0.5 * float(np.sqrt(2.0 / np.pi * evidence.claimed * (1 - evidence.claimed) / samples).sum())
-        noised = min(MOST_NOISE, 0.5 * classes * self.noise.get(client, 0.0) / counts.sum())
+        samples = evidence.rounds * int(job.batch_size[client]) * job.local_steps
+        noised = min(MOST_NOISE, 0.5 * classes * self._noise.get(client, 0.0) / job.label_counts[client].sum())
         differing = 0.5 * float(np.abs(shares - evidence.claimed).sum())
-        if differing <= TOLERANCE + chance + noised:
+        if differing <= TOLERANCE + _chance(evidence.claimed, samples) + noised:
             return ""
-        evidence.rounds = ROUNDS  # said once
+        evidence.rounds = self._rounds  # said once
         missing = np.flatnonzero(evidence.claimed - shares > 0.5 * evidence.claimed)
         return (f"claims labels that its gradients do not show: about {differing:.0%} of what it trains on differs "
                 f"from its histogram, such as label{'s' * (len(missing) > 1)} {', '.join(map(str, missing[:5]))}")
+
+
+def _chance(shares: Floats, samples: int) -> float:
+    """The share of so many samples, drawn with these label shares (C,), that has other labels by chance, on average."""
+    return 0.5 * float(np.sqrt(2.0 / np.pi * shares * (1 - shares) / samples).sum())
+
+
+def _momentum_sum(momentum: float, steps: int) -> float:
+    """1 + β + … + β^(steps − 1): how often a step's gradient is in the sum of all directions from it on."""
+    return float(sum(momentum**power for power in range(steps)))
 
 
 def nearest_shares(matrix: Floats, vector: Floats, start: Floats) -> Floats:

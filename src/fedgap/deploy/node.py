@@ -115,7 +115,9 @@ class Node:
             raise PacketError(f"ratio: must lie in [0, 1], not {ratio}")
         keep, model, structure = copy.structure.keep_count(ratio), copy.model, copy.structure
         ranks = model.rank(keep < copy.layout.size)
-        if number >= copy.learner.rounds:
+        if "place" in request.fields:
+            model.follow_schedule([_place(request, "place", copy.learner)])
+        elif number >= copy.learner.rounds:
             raise PacketError(f"round: the run has {copy.learner.rounds} rounds; there is no {number}")
         inputs, labels = self._batches(copy, number, request.whole("batch"), request.blobs.get("labels"))
         given = RoundInput(model.weights, ranks, model.buffers, (0,), (ratio,), inputs[None], labels[None], structure)
@@ -156,6 +158,8 @@ class Node:
         buffers = model.buffers
         if copy.layout.buffer_size:
             buffers = floats_from_bytes(request.blob("buffers"), copy.layout.buffer_size)[None]
+        if "last_place" in request.fields:
+            model.follow_schedule([_place(request, "last_place", copy.learner)])
         model.advance(update.gradient[None], update.mask[None], buffers, (0,))
         return copy
 
@@ -221,6 +225,14 @@ class Node:
         if self._samples is None:
             self._samples = self._data.samples()
         return self._samples
+
+
+def _place(request: Packet, key: str, learner: Learner) -> int:
+    """Where a round stands in the rate schedule, checked."""
+    place = request.whole(key)
+    if not 0 <= place < learner.rounds:
+        raise PacketError(f"{key}: the rate schedule has {learner.rounds} steps; there is no {place}")
+    return place
 
 
 def _read_state(data: bytes, layout: Layout, update: ServerUpdate) -> dict[str, Tensor]:

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from fedgap.deploy.collected_updates import MOST_HELD, AcceptedUpdate, CollectedUpdates, UpdateFacts
 from fedgap.deploy.label_claims import LabelClaims
+from fedgap.deploy.measured_world import MeasuredWorld
 from fedgap.deploy.outliers import Outliers
 from fedgap.deploy.packet import Packet, PacketError, one_line
-from fedgap.deploy.round_messages import MARGIN_BYTES, RoundMessages
+from fedgap.deploy.round_messages import MARGIN_BYTES, MOST_SECONDS, RoundMessages
 from fedgap.deploy.transport import Answer, News, Patience, Transport
 from fedgap.errors import FedgapError, RunFailedError
 from fedgap.learning.global_model import GlobalModel
-from fedgap.planning.plan import Plan
+from fedgap.planning.plan import Plan, Segment
 from fedgap.running.clients import Delivery
 from fedgap.running.events import Event
 from fedgap.running.faults import Attendance, Work
@@ -58,6 +59,12 @@ class Peer:
     """When an unanswered question whether it is there is void, by the monotonic clock."""
     tickets: dict[str, int] = field(default_factory=dict)
     """Open rounds' messages: ticket → round."""
+    asked_at: float = 0.0
+    """When the last round's message was sent, by the monotonic clock."""
+    asked_bytes: int = 0
+    """Its payload."""
+    cycles: float = 0.0
+    """What the last round that selected the client has it compute."""
 
 
 @dataclass
@@ -98,14 +105,18 @@ class NodeClients:
         """``greet`` lets new nodes in; it is called at the start of every round."""
         self._transport, self._patience, self._plan, self._greet = transport, patience, plan, greet
         self._messages, self._news, self._outliers = messages, news, Outliers()
+        self._buffer_outliers = Outliers("the change of its BatchNorm statistics")
         self.peers: dict[int, Peer] = {}
         """By client."""
         self.left_out: set[int] = set()
         """Clients that are not asked for updates any more."""
         self.claims: LabelClaims | None = None
         """Compares the clients' label histograms with their gradients."""
+        self.world: MeasuredWorld | None = None
+        """Learns from measured seconds, where a policy decides the rounds."""
+        self._decided: Segment | None = None  # the round that the policy decided
         self.suspects: list[int] = []
-        """Clients whose update was too long in the last try of a round."""
+        """Clients whose update was too long in the last try of a round, or whose BatchNorm statistics moved too far."""
         self._refusals: list[str] = []  # why each failed try of the current round with a refused answer failed
 
     def admit(self, client: int, node: int) -> None:
@@ -115,13 +126,34 @@ class NodeClients:
         self.peers[client] = Peer(node)
 
     def keep(self, accounts: Sequence[RunAccounts]) -> None:
-        """There is one run only, which is never left out."""
+        """Train the next round of the only run, which a policy has just decided."""
+        (account,) = accounts
+        assert account.steering is not None
+        self._messages.job = account.job
+        if self.claims is not None:
+            self.claims.job = account.job
+        self._decided = Segment.from_dict(account.steering.decided[-1]["segment"])
 
     def begin_again(self, plan: str, job: Job) -> None:
         """Forget all open messages and send everybody the state next: the model or its rate was taken back."""
         self._messages.plan, self._messages.job = plan, job
         for peer in self.peers.values():
             peer.synced, peer.tickets = -1, {}
+
+    def forget_open_messages(self) -> None:
+        """No answer to what was asked so far counts any more: the round is decided again."""
+        for peer in self.peers.values():
+            peer.tickets = {}
+
+    def present(self) -> list[int]:
+        """The clients that can take part now."""
+        self._greet()
+        online = self._transport.online()
+        self._ping(online)
+        return self._there(self._not_left_out(), online)
+
+    def _not_left_out(self) -> list[int]:
+        return [n for n in range(len(self._messages.job.names)) if n not in self.left_out]
 
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery | None:
         """A round: send requests, wait for the selected nodes' answers, add up what arrived.
@@ -175,8 +207,16 @@ class NodeClients:
 
         Returns at once where enough are there.
         """
-        selected, names, paused = self.selected(account, round_number), account.job.names, False
-        needed, began, enough_since = self._patience.quorum.needed(len(selected)), time.monotonic(), 0.0
+        selected = self.selected(account, round_number)
+        self._wait_for(selected, self._patience.quorum.needed(len(selected)),
+                       f"round {round_number + 1}/{account.job.rounds}", say)
+
+    def wait_for_clients(self, round_number: int, say: Callable[[str], None]) -> None:
+        """The same before a round that a policy has not decided: wait until enough of all clients are there."""
+        self._wait_for(self._not_left_out(), self._patience.quorum.least, f"round {round_number + 1}", say)
+
+    def _wait_for(self, selected: Sequence[int], needed: int, round_name: str, say: Callable[[str], None]) -> None:
+        names, paused, began, enough_since = self._messages.job.names, False, time.monotonic(), 0.0
         while len(there := self._there(selected, self._transport.online())) < len(selected):
             now = time.monotonic()
             if len(there) >= needed:
@@ -187,8 +227,7 @@ class NodeClients:
                 enough_since = 0.0
                 if not paused:
                     missing = ", ".join(names[n] for n in selected if n not in there)
-                    say(f"round {round_number + 1}/{account.job.rounds} waits: {len(there)} of {needed} needed clients "
-                        f"are there; missing: {missing}")
+                    say(f"{round_name} waits: {len(there)} of {needed} needed clients are there; missing: {missing}")
                 paused = True
             time.sleep(PAUSED_POLLS * self._patience.poll_s)
             self._greet()
@@ -214,10 +253,12 @@ class NodeClients:
                                  f"{REFUSED_TRIES} tries, and {needed} must be accepted; {self._refusals[-1]}")
 
     def _look_for_liars(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> None:
-        """Name clients whose updates are far longer than the others', or do not fit the labels that they claim."""
+        """Name clients whose updates or BatchNorm statistics are far from the others', or who do not have the labels
+        that they claim."""
         norms = {n: fact.norm for n, fact in facts.items()}
-        self.suspects = self._outliers.suspects(norms)
-        for client, said in self._outliers.see(norms).items():
+        moved = {n: fact.buffers_moved for n, fact in facts.items()}
+        self.suspects = sorted({*self._outliers.suspects(norms), *self._buffer_outliers.suspects(moved)})
+        for client, said in [*self._outliers.see(norms).items(), *self._buffer_outliers.see(moved).items()]:
             self._news.tell(client, said)
         if self.claims is not None:
             for client, said in self.claims.see(model, segment, facts).items():
@@ -231,6 +272,7 @@ class NodeClients:
         packets = {n: self._request(model, n, n in selected, state=peer.synced not in (model.round - 1, model.round))
                    for n, peer in live.items()}
         sent = {n: _payload(packet) for n, packet in packets.items()}
+        with_state = {n for n, packet in packets.items() if "state" in packet.blobs}
         ttl_s = self._patience.round_s + TTL_MARGIN_S + FETCH_S * max(0, len(selected) - MOST_HELD)
         self._send(model.round, packets, ttl_s)
         missing = [n for n in selected if n not in live]
@@ -241,18 +283,24 @@ class NodeClients:
             self._news.tell(n, "is offline" if away else "is silent")
             updates.give_up(n)
         waiting = {n for n in selected if n in live}
-        deadline = time.monotonic() + self._patience.round_s
+        deadline, held_back = time.monotonic() + self._patience.round_s, False
         while waiting:
             in_time, before = time.monotonic() < deadline, len(waiting)
+            held_back = held_back or updates.full  # from now on an answer may have lain unfetched
             for n, answer in self._answers(updates):
                 outcome = self._read(model, n, answer)
+                if outcome == "again" and n in with_state:
+                    self._news.tell(n, "answer refused: it says that it is behind, and was sent the state")
+                    outcome = "refused"
                 if outcome == "again":
                     packet = self._request(model, n, n in selected, state=True)
+                    with_state.add(n)
                     sent[n] = sent.get(n, 0) + _payload(packet)
                     self._send(model.round, {n: packet}, ttl_s)
                 elif n in waiting and outcome is not None:
                     waiting.discard(n)
                     if isinstance(outcome, AcceptedUpdate):
+                        self._measure(n, outcome.facts, link=not held_back)
                         updates.add(n, outcome)
                     else:
                         (arrivals.dropped if outcome == "lost" else arrivals.rejected).append(n)
@@ -279,6 +327,16 @@ class NodeClients:
             measured["indices"] = with_indices
         return arrivals, measured
 
+    def _measure(self, client: int, facts: UpdateFacts, *, link: bool) -> None:
+        """Let the measured world see the seconds of an answer that has just come; ``link``: those on the way, too."""
+        if self.world is None:
+            return
+        peer = self.peers[client]
+        self.world.processor.see(client, facts.seconds, peer.cycles)
+        if link:
+            on_the_way_s = time.monotonic() - peer.asked_at - facts.seconds
+            self.world.link.see(client, max(0.0, on_the_way_s), peer.asked_bytes + facts.bytes)
+
     def _note_late(self, late: Iterable[int], arrivals: Arrivals) -> None:
         for n in sorted(late):
             self.peers[n].silent = True
@@ -287,8 +345,12 @@ class NodeClients:
             arrivals.updates.give_up(n)
 
     def _request(self, model: GlobalModel, client: int, selected: bool, *, state: bool) -> Packet:
-        segment = self._plan.segments[int(self._messages.job.schedule[model.round])]
+        job = self._messages.job
+        number = int(job.schedule[model.round])
+        segment = self._decided or self._plan.segments[number]
         settings = {"power_w": float(segment.power_w[client]), "frequency_hz": float(segment.frequency_hz[client])}
+        if selected:
+            self.peers[client].cycles = float(job.compute_s[number, client]) * settings["frequency_hz"]
         return self._messages.request(model, client, state=state, indices=self.peers[client].indices,
                                       settings=settings if selected else None)
 
@@ -296,7 +358,9 @@ class NodeClients:
         clients = {self.peers[n].node: n for n in packets}
         tickets = self._transport.send({self.peers[n].node: packet for n, packet in packets.items()}, ttl_s)
         for node, ticket in tickets.items():
-            self.peers[clients[node]].tickets[ticket] = round_number
+            peer = self.peers[clients[node]]
+            peer.tickets[ticket] = round_number
+            peer.asked_at, peer.asked_bytes = time.monotonic(), _payload(packets[clients[node]])
         for n in set(packets) - {clients[node] for node in tickets}:
             self._news.tell(n, "could not be sent to")
 
@@ -342,6 +406,8 @@ class NodeClients:
                 if status in ("updated", "done"):
                     peer.synced = max(peer.synced, round_number)
                 if status == "done":
+                    if self.world is not None:
+                        self.world.processor.see(client, max(0.0, packet.number("seconds", MOST_SECONDS)), peer.cycles)
                     self._news.tell(client, f"answered round {round_number} after its deadline")
                 return None
             if status == "behind":

@@ -1,4 +1,4 @@
-"""Which clients' updates are far longer than the others': a sign of a broken or hostile node."""
+"""Which clients' updates, or BatchNorm statistics, are far from the others': a sign of a broken or hostile node."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ QUIET_ROUNDS = 20
 
 @dataclass
 class Outliers:
-    """Compares the lengths of the clients' updates, round by round."""
+    """Compares the lengths of the clients' updates, round by round, or of the changes of something else that they
+    send; ``what`` they are, in a sentence."""
 
+    what: str = "its update"
     _medians: deque[float] = field(default_factory=lambda: deque(maxlen=MEMORY))
     _recent: dict[int, deque[bool]] = field(default_factory=dict)
     _quiet: dict[int, int] = field(default_factory=dict)
@@ -51,7 +53,7 @@ class Outliers:
             blatant = norm > BLATANT_FACTOR * usual
             if recent[-1] and (blatant or sum(recent) >= ROUNDS_TO_NAME) and self._quiet[client] < 0:
                 self._quiet[client] = QUIET_ROUNDS
-                named[client] = (f"is an outlier: its update is {norm / usual:.3g} times as long as is usual "
+                named[client] = (f"is an outlier: {self.what} is {norm / usual:.3g} times as long as is usual "
                                  f"({norm:.3g} against {usual:.3g})")
         honest = [norm for client, norm in norms.items() if client not in suspects]
         if len(honest) >= LEAST_COMPARED - 1:

@@ -28,6 +28,8 @@ MARGIN_BYTES = 4096
 MOST_LOSS = 1e30
 """A larger loss is not a loss; the mean of many of this size is still a number."""
 MOST_SECONDS = 1e9
+VARIANCE = "running_var"
+"""How the name of a buffer with BatchNorm's variances ends."""
 
 
 def most_answer_bytes(layout: Layout) -> int:
@@ -44,7 +46,10 @@ class RoundMessages:
         self._last: bytes | None = None  # the last round's direction, for nodes that are up to date
         self._last_indices: bytes | None = None  # the same with indices, for nodes whose floats differ
         self._known = layout.size
+        self._last_place = 0  # where the last round stood in the rate schedule, if that follows the budgets
         self._bias = _last_bias(layout, int(job.extra["classes"]))
+        self._variances = layout.join_buffers({name: torch.full(shape, name.endswith(VARIANCE)) for name, shape in
+                                               zip(layout.buffer_names, layout.buffer_shapes, strict=True)}).bool()
         self.most_bytes = most_answer_bytes(layout)
         """No answer of a round may be longer."""
 
@@ -65,6 +70,8 @@ class RoundMessages:
         """
         fields: dict[str, Any] = {"kind": "round", "run": self.run, "plan": self.plan, "round": model.round}
         blobs: dict[str, bytes] = {}
+        if model.places is not None:
+            fields["place"] = model.places[0]
         if state or model.round == 0:
             job = self.job
             fields["task"] = {"seed": job.seed, "client": client, "model": job.model, "importance": job.importance,
@@ -78,6 +85,8 @@ class RoundMessages:
             last = self._last_indices if indices else self._last
             assert last is not None
             blobs["gradient"] = last
+            if model.places is not None:
+                fields["last_place"] = self._last_place
             if self._layout.buffer_size:
                 blobs["buffers"] = floats_to_bytes(model.buffers[0])
         if settings is not None:
@@ -101,16 +110,18 @@ class RoundMessages:
         kept = self._structure.keep_count(self.ratio(model, client))
         if int(upload.mask.sum()) != kept:
             raise PacketError(f"{int(upload.mask.sum())} weights are kept; the plan says {kept}")
-        buffers, kept_buffers = torch.zeros(0), None
+        buffers, kept_buffers, moved = torch.zeros(0), None, 0.0
         if layout.buffer_size:
             kept_buffers = self._kept_buffers(upload.mask)
             buffers = self._whole_buffers(answer.blob("buffers"), kept_buffers)
+            change = buffers.double() - model.buffers[0].cpu().double()
+            moved = float((change if kept_buffers is None else change[kept_buffers]).norm())
         nested = len(data) == upload_bytes(kept, self.job.upload_bits)
         bias = None
         if self._bias is not None:
             bias = torch.where(upload.mask[self._bias], upload.gradient[self._bias], torch.nan)
         norm = float(torch.linalg.vector_norm(upload.gradient, dtype=torch.float64))
-        facts = UpdateFacts(loss, seconds, sum(map(len, answer.blobs.values())), not nested, norm, bias)
+        facts = UpdateFacts(loss, seconds, sum(map(len, answer.blobs.values())), not nested, norm, bias, moved)
         return AcceptedUpdate(facts, upload, buffers, kept_buffers)
 
     def _kept_buffers(self, mask: Tensor) -> Tensor | None:
@@ -119,9 +130,14 @@ class RoundMessages:
 
     def _whole_buffers(self, data: bytes, kept: Tensor | None) -> Tensor:
         """A client's buffers (B,), 0 for those of channels that it removed."""
+        size = self._layout.buffer_size
         if kept is None:
-            return floats_from_bytes(data, self._layout.buffer_size)
-        return torch.zeros(self._layout.buffer_size).masked_scatter(kept, floats_from_bytes(data, int(kept.sum())))
+            buffers = floats_from_bytes(data, size)
+        else:
+            buffers = torch.zeros(size).masked_scatter(kept, floats_from_bytes(data, int(kept.sum())))
+        if bool((buffers[self._variances] < 0).any()):
+            raise PacketError("buffers: a variance must not be negative")
+        return buffers
 
     def collect(self, model: GlobalModel, selected: Sequence[int]) -> CollectedUpdates:
         """Where the current round's updates of the selected clients are added up."""
@@ -131,6 +147,8 @@ class RoundMessages:
         """Let the next round's requests carry the update of the current round."""
         direction, known = update.direction[0].cpu(), update.known[0].cpu()
         self._known = int(known.sum())
+        if model.places is not None:
+            self._last_place = model.places[0]
         # A node whose floats differ keeps weights that the others cannot know from their own ranking.
         nested = bool(torch.equal(known, (model.ranks[0] < self._known).cpu()))
         self._last_indices = encode(direction, known, round=model.round, plan=self.plan, nested=False)

@@ -5,15 +5,18 @@ It speaks to nodes through a :class:`~fedgap.deploy.transport.Transport`, which 
 
 from __future__ import annotations
 
+import copy
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from fedgap.config import Experiment
+from fedgap.config import Experiment, Scenario
+from fedgap.config.trace_csv import write_trace
 from fedgap.deploy.enrol import PROFILE_BYTES, Profile, check_profile, plan_for, unaffordable
 from fedgap.deploy.label_claims import LabelClaims
+from fedgap.deploy.measured_world import MeasuredWorld
 from fedgap.deploy.node_clients import NodeClients
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.round_messages import RoundMessages
@@ -30,9 +33,12 @@ from fedgap.running.events import Event, RoundLog
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
 from fedgap.running.prepare import data_arguments
+from fedgap.running.ruled_steering import RuledSteering
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.run_folder import has_run
+from fedgap.running.steering import TRACE, Steering
+from fedgap.running.tracker import RunTrackers
 from fedgap.running.train_and_resume import write_run
 
 
@@ -78,10 +84,17 @@ class Session:
             self._news.tell(None, f"the server resumed from its checkpoint after {rounds.round} rounds")
         self._apply_recovery(clients, rounds, run_id)
         account = rounds.accounts[0]
+        steering = account.steering
+        assert not isinstance(steering, RuledSteering)  # a deployment's world is measured
+        if steering is not None:
+            steering.decide_again(rounds.round)  # what was decided before the server was killed is out of date
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
         write_versions([self.folder], rounds)
+        trackers = RunTrackers(run)
 
         def save() -> None:
+            if steering is not None and steering.row:
+                write_trace(self.folder / TRACE, steering.world.trace.first(steering.row), job.names)
             tensors, numbers = rounds.state(0)
             checkpoints.save(rounds.round, tensors, {**numbers, "log": log.sync(), "run": run_id})
 
@@ -91,14 +104,22 @@ class Session:
 
         rounds.on_not_finite = take_back
         while not account.stopped(rounds.round):
+            if steering is not None and steering.undecided(rounds.round):
+                save()
+                self._let_time_pass(clients, steering, rounds.round)
+                continue
             if not rounds.step():
                 save()  # what nodes spent stays charged if the server is killed now
-                if not account.stopped(rounds.round):
+                if steering is not None:
+                    clients.forget_open_messages()
+                    steering.decide_again(rounds.round)
+                elif not account.stopped(rounds.round):
                     clients.wait_for_quorum(account, rounds.round, self._waits)
                     (self.folder / WAITING).unlink(missing_ok=True)
                 continue
             ((event,),) = rounds.drain()
             log.write([event])
+            trackers.log([event])
             save()
             if self._on_event is not None:
                 self._on_event(job, event)
@@ -108,6 +129,7 @@ class Session:
         log.close()
         self._check_end(account, rounds.round)
         finish(run, rounds, 0, time.monotonic() - began)
+        trackers.close(run.summary)
         return run
 
     def _plan(self) -> None:
@@ -120,11 +142,24 @@ class Session:
             del self.profiles[node]
         profiles = [self.profiles[node] for node in order]
         ready = plan_for(self.experiment, profiles, self.dataset)
+        if ready.scenario.world is not None and (drawn := ready.scenario.world.channels_and_clients):
+            raise InputError(f"scenario.world.{drawn[0]}: a deployment measures its world; leave it out")
+        if "rule" in ready.job.policy:
+            raise InputError(f"policy: {ready.job.policy['name']} chooses by losses that nodes are not asked for; "
+                             "deploy with static, replan or lyapunov, or with a rule that needs no losses")
         write_run(ready, self.folder)
         for profile, counted in zip(profiles, ready.job.label_counts.sum(axis=1), strict=True):
             if (claimed := sum(profile.label_counts)) > counted:
                 self._news.tell(None, f"{profile.name} claims {claimed} samples, far more than the others; the plan "
                                       f"counts {counted}")
+
+    def _let_time_pass(self, clients: NodeClients, steering: Steering, round_number: int) -> None:
+        """Wait for clients where too few are there, else for the next row of the world after an idle one."""
+        if len(clients.present()) >= self.patience.quorum.least:
+            time.sleep(steering.world.start.step_s)
+            return
+        clients.wait_for_clients(round_number, self._waits)
+        (self.folder / WAITING).unlink(missing_ok=True)
 
     def _waits(self, what: str) -> None:
         write_json(self.folder / WAITING, {"what": what})
@@ -141,7 +176,7 @@ class Session:
         self._news.items = event.get("news", [])
         if clients.suspects:
             account.recovery["left_out"] = clients.suspects
-            changed = f"left out: {', '.join(names[n] for n in clients.suspects)}, whose update was far too long"
+            changed = f"left out: {', '.join(names[n] for n in clients.suspects)}, whose update is an outlier"
         else:
             changed = account.halve_rate()
         account.take_back([event], reason, changed)
@@ -177,10 +212,17 @@ class Session:
         self._clients = NodeClients(self.transport, self.patience, plan, messages, self._news, self._greet)
         for node in self.profiles:
             self._admit(node)
-        rounds = Rounds([job], self.dataset, self._clients)
+        steering = None
+        if job.policy:
+            self._clients.world = MeasuredWorld(Scenario.load(self.folder / "scenario.yaml").fleet(),
+                                                self._clients.present, self.patience.quorum.least,
+                                                self.patience.poll_s)
+            steering = Steering.of(self.folder, job, self._clients.world)
+        rounds = Rounds([job], self.dataset, self._clients, [steering])
         noise = {self._names[p.name]: 2**0.5 / p.epsilon for p in self.profiles.values()
                  if p.epsilon is not None and p.name in self._names}
-        self._clients.claims = LabelClaims(job, self.dataset, rounds.engine.logits, noise)
+        self._clients.claims = LabelClaims(job, self.dataset, copy.deepcopy(rounds.engine.module).cpu().float(),
+                                           messages.mask, noise)
         return self._clients, rounds
 
     # --- enrolment --------------------------------------------------------------------------------------------------
@@ -188,7 +230,8 @@ class Session:
     def _enrol_all(self, known: list[str] | None) -> None:
         """Wait for as many nodes as asked for; a resumed run waits for those it had, and continues without the lost.
 
-        A node whose profile was refused is not waited for.
+        A node that was refused is not waited for, but nobody who was refused makes the run start without nodes that
+        can still come.
         """
         wanted = self.nodes if known is None else len(known)
         deadline = time.monotonic() + self.patience.enrol_s
@@ -201,9 +244,13 @@ class Session:
                              f"({reasons})")
 
     def _all_answered(self, wanted: int) -> bool:
-        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled."""
+        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled and no node
+        with another key is left to come."""
         enrolled = len(self.profiles)
-        return enrolled >= wanted or (enrolled > 0 and enrolled + len(self._refused) >= wanted and not self._asked)
+        if enrolled >= wanted or not enrolled or self._asked:
+            return enrolled >= wanted
+        awaited = set(self._names_of_keys or ()) - set(self.profiles) - self._refused
+        return not awaited and enrolled + len(self._refused) >= wanted
 
     def _greet(self) -> None:
         """Ask new nodes for their profiles, and read those that came."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedgap.analysis import mean_pruning_ratio
 from fedgap.config import Experiment, Scenario
+from fedgap.config.mode_defaults import PRACTICAL_SCHEME
 from fedgap.errors import FedgapError, InfeasibleError
 from fedgap.evidence.bundle import open_data
 from fedgap.evidence.definition import Panel
@@ -24,9 +25,11 @@ from fedgap.planning import Plan
 from fedgap.planning import plan as make_plan
 from fedgap.planning.diagnosis import most_rounds
 from fedgap.planning.problem import Problem
+from fedgap.planning.rule_plan import plan_by_rule
 from fedgap.planning.schemes import Scheme
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
+from fedgap.registry import RULES
 from fedgap.running.job import Job
 from fedgap.running.prepare import Divided, divide, prepare
 from fedgap.running.worker_pool import all_in_processes
@@ -48,6 +51,11 @@ class Case:
     def load(self) -> Experiment:
         """Return the experiment of this case."""
         return Experiment.load(self.experiment, self.overrides)
+
+    @property
+    def data_overrides(self) -> tuple[str, ...]:
+        """The overrides that choose the data set."""
+        return tuple(override for override in self.overrides if override.startswith("data."))
 
     def digest(self) -> str:
         """Return 16 hex digits of the experiment and its overrides."""
@@ -91,7 +99,9 @@ def cases(panel: Panel) -> Iterator[Case]:
         for seed in panel.seeds:
             for value, change in panel.points():
                 for scheme in panel.schemes:
-                    overrides = (*panel.overrides, f"mode={mode}", f"seed={seed}", f"scheme={scheme}", *change)
+                    chosen = (f"scheme={PRACTICAL_SCHEME}", f"policy={scheme}") if scheme in RULES.built_in else (
+                        f"scheme={scheme}",)
+                    overrides = (*panel.overrides, f"mode={mode}", f"seed={seed}", *chosen, *change)
                     yield Case(panel.experiment, overrides, mode, scheme, seed, value)
 
 
@@ -102,6 +112,8 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
     scheme is no exception.
     """
     experiment, divided = _divided(case, dataset)
+    if case.scheme in RULES.built_in:
+        return _ruled(case, experiment, divided, dataset, plans, job=job)
     scheme = scheme_of(case.scheme, experiment.objective)
     plan, asked = _plan(divided[2], scheme, plans), divided[2].rounds
     if not plan.feasible:
@@ -120,15 +132,33 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
     return Planned(case, divided[2], plan, prepared, training_key(prepared), asked)
 
 
+def _ruled(case: Case, experiment: Experiment, divided: Divided, dataset: Dataset, plans: Path, *,
+           job: bool) -> Planned:
+    """Plan a case whose clients a published rule chooses."""
+    scenario = divided[2]
+    path = plans / f"{scenario.hash()}-{case.scheme}-{case.seed}.json"
+    if path.is_file():
+        plan = Plan.load(path)
+    else:
+        plan = plan_by_rule(scenario, case.scheme, seed=case.seed)
+        plans.mkdir(parents=True, exist_ok=True)
+        plan.save(path)
+    if not job or not plan.feasible:
+        return Planned(case, scenario, plan, None, "", scenario.rounds)
+    ruled = experiment.with_overrides([f"policy={case.scheme}"])
+    prepared = _shared(prepare(ruled, plan, dataset, divided=divided).job)
+    return Planned(case, scenario, plan, prepared, training_key(prepared), scenario.rounds)
+
+
 _LAST: dict[tuple[str, ...], tuple[Experiment, Divided]] = {}
 
 
 def _divided(case: Case, dataset: Dataset) -> tuple[Experiment, Divided]:
     """Return the experiment and its scenario, which the schemes of one setting share: a job's scheme is its plan's."""
-    setting = (case.experiment, *(o for o in case.overrides if not o.startswith("scheme=")))
+    setting = (case.experiment, *(o for o in case.overrides if not o.startswith(("scheme=", "policy="))))
     if setting not in _LAST:
         _LAST.clear()
-        experiment = case.load()
+        experiment = Experiment.load(case.experiment, setting[1:])
         _LAST[setting] = experiment, divide(experiment, dataset)
     return _LAST[setting]
 
@@ -161,7 +191,7 @@ def _most_rounds(scenario: Scenario, scheme: Scheme, plans: Path) -> int:
 def _plan_in_child(task: tuple[Case, Path, Path | None]) -> str:
     case, plans, folder = task
     with suppress(FedgapError):  # reading the plan raises it again, and it is reported there
-        plan_case(case, open_data_of(case.experiment, folder), plans, job=False)
+        plan_case(case, open_data_of(case.experiment, folder, case.data_overrides), plans, job=False)
     return case.digest()
 
 

@@ -20,12 +20,14 @@ FOLDER = _IN_THE_WHEEL if _IN_THE_WHEEL.is_dir() else Path(__file__).parents[3] 
 """One folder per figure with its definition and results: ``experiments`` in a clone, copied into the wheel by
 ``setup.py``."""
 FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured",
-           "learner", "forecast", "forecast_city")
+           "learner", "forecast", "forecast_city", "panel")
 """What ``fedgap reproduce`` can make."""
 PRESETS = ("quick", "paper")
-KINDS = ("partitions", "loss", "accuracy", "learners", "forecast")
+KINDS = ("partitions", "loss", "accuracy", "learners", "forecast", "planning")
 _VARIED = {"delay_s": "budget.delay_s={!r}", "energy_j": "budget.energy_j={!r}",
            "sigma": "partition.concentration={!r}", "rounds": "rounds={:.0f}"}
+BUDGETS = "budgets"
+"""What a panel of the kind ``planning`` varies: both budgets, as a share of the nominal ones."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,18 @@ class Panel:
     """Empty if the results exist; otherwise what is missing, in words."""
     turn: int = 0
     """Order in which its runs are trained on another machine: lower first."""
+    budget: tuple[float, float] = (1.0, 1.0)
+    """The nominal budgets in J and s, where both are varied."""
     reference: str = ""
     """In a figure of learners, the title of the panel that is compared with this one, seed by seed."""
 
     def points(self) -> Iterator[tuple[float, tuple[str, ...]]]:
         """Yield every varied value (a budget in its unit, σ, or rounds) with the overrides that set it."""
         for value in self.values:
+            if self.vary == BUDGETS:
+                energy_j, delay_s = (round(value * nominal, 6) for nominal in self.budget)
+                yield value, (f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}")
+                continue
             number = round(self.nominal * value, 6)
             yield number, (_VARIED[self.vary].format(number),)
 
@@ -117,6 +125,10 @@ def load_figure(name: str, folder: Path = FOLDER) -> Figure:
             figure = Figure(*head, dict.fromkeys(PRESETS, ()), path.parent,
                             {preset: tuple(cell for entry in listed for cell in _cells(entry))
                              for preset, listed in entries.items()})
+        elif written["kind"] == "planning":
+            panels = {preset: tuple(panel for entry in listed for panel in _planning_panels(entry))
+                      for preset, listed in entries.items()}
+            figure = Figure(*head, panels, path.parent)
         else:
             panels = {preset: tuple(map(_panel, listed)) for preset, listed in entries.items()}
             figure = Figure(*head, panels, path.parent)
@@ -142,12 +154,43 @@ def _cells(entry: dict[str, Any]) -> list[Cell]:
             for sigma in entry["sigmas"]]
 
 
+_PLANNING_KEYS = {"title", "experiment", "overrides", "sigmas", "budget", "turns", "seeds", "schemes", "later_schemes",
+                  "paper_overrides", "paper_turn"}
+_PAPER_MODES = ("repaired", "as_printed")
+_PARTS, _LATER = 10, 5
+"""Turns that a share of the budgets has: one for each σ, and so many later one for each with ``later_schemes``."""
+
+
+def _planning_panels(entry: dict[str, Any]) -> list[Panel]:
+    """Return the panels of one task and fleet: for each σ and share of the budgets one with the practical learner and,
+    where ``paper_turn`` says when they are trained, one with the paper's schemes in the paper's modes.
+
+    ``turns``: pairs of a share and the first of its turns, in tens.
+    """
+    _check_keys(entry, _PLANNING_KEYS)
+    panels = []
+    for place, sigma in enumerate(entry["sigmas"]):
+        shared = {"title": f"{entry['title']}, σ = {sigma:g}", "experiment": entry["experiment"],
+                  "budget": tuple(entry["budget"]), "vary": BUDGETS, "seeds": entry["seeds"]}
+        overrides = [*entry["overrides"], f"partition.concentration={sigma}"]
+        for share, tens in entry["turns"]:
+            for key, turn in (("schemes", _PARTS * tens + place), ("later_schemes", _PARTS * tens + _LATER + place)):
+                if key in entry:
+                    panels.append(_panel(shared | {"overrides": overrides, "modes": ["practical"], "values": [share],
+                                                   "schemes": entry[key], "turn": turn}))
+            if "paper_turn" in entry:
+                panels.append(_panel(shared | {
+                    "overrides": [*overrides, *entry["paper_overrides"]], "modes": list(_PAPER_MODES),
+                    "values": [share], "turn": _PARTS * (entry["paper_turn"] + tens) + place}))
+    return panels
+
+
 def _panel(entry: dict[str, Any]) -> Panel:
     _check_keys(entry, {f.name for f in fields(Panel)})
     lists: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
     if isinstance(seeds := lists.get("seeds"), str):
         first, last = (int(part) for part in seeds.split("-"))
         lists["seeds"] = tuple(range(first, last + 1))
-    if lists.get("vary", "delay_s") not in _VARIED:
+    if lists.get("vary", "delay_s") not in (*_VARIED, BUDGETS):
         raise ValueError(f"vary: must be one of {', '.join(_VARIED)}")
     return Panel(**lists)

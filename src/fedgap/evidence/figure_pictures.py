@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgap.evidence.forecast_picture import draw_forecast
+from fedgap.evidence.planning_picture import draw_planning
 from fedgap.registry import SCHEMES
 from fedgap.report.figures import new_figure, save_figure
 from fedgap.statistics import interval
@@ -35,7 +36,8 @@ def draw_figure(results: Mapping[str, Any], path: Path) -> None:
     if results["kind"] == "partitions":
         _draw_partitions(results, path)
     elif any(panel.get("rows") for panel in results.get("panels", [])):
-        {"learners": _draw_learners, "forecast": draw_forecast}.get(results["kind"], _draw_schemes)(results, path)
+        others = {"learners": _draw_learners, "forecast": draw_forecast, "planning": draw_planning}
+        others.get(results["kind"], _draw_schemes)(results, path)
 
 
 def _draw_partitions(results: Mapping[str, Any], path: Path) -> None:

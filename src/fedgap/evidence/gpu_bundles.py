@@ -44,6 +44,8 @@ def gpu_seconds(job: Job) -> float:
         module = build(**job.model, input_shape=shape, classes=job.extra["classes"], seed=0)
         _FLOPS[key] = flops_per_sample(module, tuple(shape))
     samples = float(samples_processed(job))
+    if job.policy:  # a rule chooses so many of the clients whose points the job has
+        samples *= job.policy["rule"]["count"] / len(job.names)
     evaluated = _EVALUATED * (job.rounds / job.evaluate_every + 1) / 3.0  # a forward pass is a third of a gradient
     return (samples + evaluated) * _FLOPS[key] / RATE.get(job.precision, OTHER)
 

@@ -15,6 +15,7 @@ from fedgap.evidence.cases import Case, Planned, cases, make_plans, plan_case
 from fedgap.evidence.definition import Figure, Panel, load_figure
 from fedgap.evidence.figure_pictures import draw_figure
 from fedgap.evidence.forecast_runs import forecast_results
+from fedgap.evidence.planning_results import planning_results
 from fedgap.evidence.results import compare_panels, panel_results, provenance
 from fedgap.evidence.training import Record
 from fedgap.evidence.training_workers import train_all
@@ -40,6 +41,8 @@ def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]
             made[name] = table1.results()
         elif figures[name].kind == "partitions":
             made[name] = partitions.results(figures[name], shop.preset, shop.dataset)
+        elif figures[name].kind == "planning":
+            made[name] = planning_results(figures[name], planned, shop)
         elif figures[name].kind == "forecast":
             made[name] = forecast_results(figures[name], shop)
         else:
@@ -63,7 +66,7 @@ def plan_panels(panels: Sequence[Panel], shop: Workshop) -> dict[Case, Planned |
     planned: dict[Case, Planned | str] = {}
     for case in todo:
         try:
-            planned[case] = plan_case(case, shop.dataset(case.experiment), plans)
+            planned[case] = plan_case(case, shop.dataset(case.experiment, case.data_overrides), plans)
         except FedgapError as error:
             planned[case] = str(error)
     return planned
@@ -71,19 +74,20 @@ def plan_panels(panels: Sequence[Panel], shop: Workshop) -> dict[Case, Planned |
 
 def train_missing(planned: dict[Case, Planned | str], shop: Workshop) -> None:
     """Train each distinct run that has no record yet."""
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[tuple[str, tuple[str, ...]], dict[str, Any]] = {}
     for case, answer in planned.items():
         if isinstance(answer, Planned) and answer.job is not None and answer.key not in shop.store:
-            groups.setdefault(case.experiment, {})[answer.key] = answer.job
+            groups.setdefault((case.experiment, case.data_overrides), {})[answer.key] = answer.job
     with shop.bar("training", sum(len(jobs) for jobs in groups.values())) as advance:
-        for experiment, jobs in groups.items():
-            for _ in train_new(jobs, experiment, shop):
+        for (experiment, overrides), jobs in groups.items():
+            for _ in train_new(jobs, experiment, shop, overrides):
                 advance()
 
 
-def train_new(jobs: Mapping[str, Job], experiment: str, shop: Workshop) -> Iterator[Record]:
+def train_new(jobs: Mapping[str, Job], experiment: str, shop: Workshop,
+              overrides: Sequence[str] = ()) -> Iterator[Record]:
     """Train jobs on the experiment's data; every record is stored as it comes."""
-    for record in train_all(jobs, shop.dataset(experiment), workers=shop.workers):
+    for record in train_all(jobs, shop.dataset(experiment, overrides), workers=shop.workers):
         shop.store.add([record])
         yield record
 

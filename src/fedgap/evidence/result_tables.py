@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedgap.evidence.planning_tables import planning_tables
 from fedgap.report.uncut_table import Sheet
 
 
@@ -24,6 +25,8 @@ def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
         return [sheet]
     if results["kind"] == "forecast":
         return _forecast(head, results)
+    if results["kind"] == "planning":
+        return planning_tables(head, results)
     tables = [_comparison(head, results, panel) for panel in results["panels"]]
     return [*tables, _against_references(head, results)] if "comparisons" in results else tables
 

@@ -28,9 +28,11 @@ from fedgap.running.train_stack import train_stack
 
 Record = dict[str, Any]
 """One trained run: ``key``, ``seed``, ``rounds``, and lists over its evaluations (``round``, ``test_accuracy``,
-``test_loss``, ``training_set_loss`` and, with a validation split, ``validation_accuracy``), with the machine and
-versions it ran on."""
+``test_loss``, ``training_set_loss``; with a validation split, ``validation_accuracy``; where a rule steered the run,
+``energy_total_j`` and ``delay_total_s``), with the machine and versions it ran on."""
 _SIZES: dict[str, int] = {}
+_MANY_SEGMENTS = 8
+"""A plan with more segments has rounds that a rule chose, which repeat in no company."""
 _TIES = "kept first"
 """A weight that was kept wins a tie at importance 0. Part of the key, since older runs broke ties differently."""
 
@@ -61,7 +63,7 @@ def training_key(job: Job) -> str:
         digest(job.sizes), [job.importance, *ties, job.evaluate_pruned] if pruned else None,
         *([job.aggregator] if job.aggregator != "mean" else []),  # keys of stored records stay as they are
         *([job.structure] if job.structure != "weights" else []),  # likewise
-        *_beyond_fedsgd(job),
+        *_beyond_fedsgd(job), *_by_rule(job),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -75,6 +77,15 @@ def _beyond_fedsgd(job: Job) -> list[Any]:
     return [] if learns == fedsgd else learns
 
 
+def _by_rule(job: Job) -> list[Any]:
+    """Return what decides the rounds of a run that a rule steers: its settings, budgets and what rounds cost."""
+    if not job.policy:
+        return []
+    costs = hashlib.sha256(b"".join(np.ascontiguousarray(values).tobytes() for values in (
+        job.compute_s, job.upload_s, job.compute_j, job.upload_j, job.download_s))).hexdigest()
+    return [job.policy, job.energy_budget_j, job.delay_budget_s, job.server_power_w, costs]
+
+
 def kind(job: Job) -> str:
     """Return the job's kind; jobs of one kind advance together.
 
@@ -82,6 +93,8 @@ def kind(job: Job) -> str:
     separately (two mixed stacks of twelve took two and three times as long as the others).
     """
     alternates = np.count_nonzero(np.diff(job.schedule)) > 1
+    if job.policy or len(job.selected) > _MANY_SEGMENTS:  # a rule's rounds: other clients each time, but as many
+        return json.dumps([job.kind, job.importance, "rule", bool(job.policy), int(job.selected[-1].sum())])
     return json.dumps([job.kind, job.importance, digest(job.schedule) if alternates else ""], sort_keys=True)
 
 
@@ -119,7 +132,9 @@ def record(key: str, job: Job, evaluated: list[dict[str, Any]], machine: str, wa
 
     names = ["test_accuracy", "test_loss", "training_set_loss"]
     names += [name for name in ("validation_accuracy",) if evaluated and name in evaluated[0]]
-    return {"key": key, "seed": job.seed, "rounds": job.rounds, "round": [event["round"] + 1 for event in evaluated],
+    names += ["energy_total_j", "delay_total_s"] if job.policy else []
+    rounds = evaluated[-1]["round"] + 1 if job.policy and evaluated else job.rounds
+    return {"key": key, "seed": job.seed, "rounds": rounds, "round": [event["round"] + 1 for event in evaluated],
             **{name: column(name) for name in names},
             "machine": machine, "precision": job.precision, "torch": torch.__version__.split("+")[0],
             "python": platform.python_version(), "wall_s": float(f"{wall_s:.3g}")}

@@ -25,7 +25,14 @@ class NotFiniteError(InputError):
 
 
 class Aggregator(Protocol):
-    """What a round's k clients delivered, turned into one direction."""
+    """What a round's k clients delivered, turned into one direction.
+
+    >>> import torch
+    >>> def middle(updates, kept):
+    ...     return updates.median(dim=0).values
+    >>> middle(torch.tensor([[1.0, 2.0], [3.0, 0.0], [9.0, 1.0]]), torch.ones(3, 2, dtype=torch.bool))
+    tensor([3., 1.])
+    """
 
     def __call__(self, updates: Tensor, kept: Tensor, /) -> Tensor:
         """The direction, shape (M,). The server then subtracts the learning rate times this from the weights.

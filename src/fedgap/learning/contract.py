@@ -161,8 +161,9 @@ class RoundOutput:
     bool: a job whose loss or gradient is not finite is not accepted. ``accepted`` (R,) int64. ``buffers`` (R, B): the
     mean over accepted jobs of the client's buffers after its last step (with channels, over those that kept the
     channel), the input's where there is none.
-    ``client_gradients`` (K, M), the masked gradients, or updates, one by one, only where asked for. ``kept`` (R,)
-    int32: the most parameters that any accepted job of the run keeps.
+    ``client_gradients`` (K, M), the masked gradients, or updates, one by one, and ``client_buffers`` (K, B), each
+    client's buffers after its last step (the input's where channels took a buffer from it), only where asked for.
+    ``kept`` (R,) int32: the most parameters that any accepted job of the run keeps.
     """
 
     gradient: Tensor
@@ -172,6 +173,7 @@ class RoundOutput:
     buffers: Tensor
     client_gradients: Tensor | None = None
     kept: Tensor | None = None
+    client_buffers: Tensor | None = None
 
 
 def known(round_input: RoundInput, output: RoundOutput) -> Tensor:

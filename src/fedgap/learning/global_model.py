@@ -43,6 +43,11 @@ class GlobalModel:
         """η of each run's clients in the current round, (R,)."""
         return self._update.client_rates(self.round)
 
+    @property
+    def places(self) -> list[int] | None:
+        """Where each run stands in its rate schedule, if that is not the number of the round."""
+        return self._update.places
+
     def follow_schedule(self, places: list[int]) -> None:
         """Set where each run stands in its rate schedule, in place of the number of the round."""
         self._update.places = places

@@ -30,6 +30,15 @@ class ImportanceRule(Protocol):
 
     What a rule learns from the rounds is its memory: named float32 tensors of shape (M,). fedgap holds them, writes
     them into checkpoints and sends them to nodes that must catch up. The memory is empty at first.
+
+    >>> import torch
+    >>> class Steady:
+    ...     def scores(self, weights, memory, *, round, seed):
+    ...         return weights.abs() * memory.get("gradient", torch.ones_like(weights))
+    ...     def observe(self, memory, weights, gradient, known):
+    ...         return {"gradient": torch.where(known, gradient.abs(), memory.get("gradient", gradient.abs()))}
+    >>> Steady().scores(torch.tensor([-2.0, 1.0]), {}, round=0, seed=0)
+    tensor([2., 1.])
     """
 
     def scores(self, weights: Tensor, memory: Mapping[str, Tensor], *, round: int, seed: int) -> Tensor:

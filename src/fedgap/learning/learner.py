@@ -27,6 +27,11 @@ class Learner:
     :class:`~fedgap.learning.contract.LocalTraining`; the name and momentum of the server's optimiser; ``schedule``, one
     of :data:`~fedgap.learning.rate_schedules.SCHEDULES`, and ``warm_up``, the share of the rounds in which the rate
     rises if the schedule has a warm-up.
+
+    >>> from fedgap.learning.learner import Learner
+    >>> learner = Learner(rate=0.03, rounds=50, local_steps=8, optimiser="momentum", schedule="cosine")
+    >>> learner.local.steps, len(learner.rates())
+    (8, 50)
     """
 
     rate: float

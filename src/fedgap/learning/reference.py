@@ -117,7 +117,7 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
             buffers_after[run] = mean_buffers(torch.stack([client_buffers[j] for j in jobs]),
                                               torch.stack(masks) if masks else None, round_input.buffers[run])
     return RoundOutput(gradient, torch.stack(losses), torch.tensor(finite, device=device), accepted, buffers_after,
-                       torch.stack(client_updates), kept)
+                       torch.stack(client_updates), kept, torch.stack(client_buffers))
 
 
 @torch.no_grad()

@@ -2,7 +2,8 @@
 
 All three look at the lengths of the updates first, because where few clients kept a weight there is nothing else to
 compare. Each keeps all k updates of a round: 4·k·M bytes and k·M bytes of masks for M weights, where ``mean`` adds
-updates up as they come. Sorting goes block by block and adds a few megabytes.
+updates up as they come. Sorting goes block by block and adds a few megabytes; clipping makes a second copy of the
+updates in a round in which it clips.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedgap.learning.aggregators import mean
+from fedgap.learning.aggregators import Aggregator, mean
+from fedgap.learning.contract import mean_buffers
 
 CLIP_FACTOR = 7.0
 """``clipped_mean`` shortens updates that are longer than so many times the round's median update. Among honest clients
@@ -27,24 +29,37 @@ def norms(updates: Tensor) -> Tensor:
     return torch.stack([torch.linalg.vector_norm(update, dtype=torch.float64) for update in updates])
 
 
-def clipped(updates: Tensor) -> Tensor:
-    """The updates (k, M); one that is longer than :data:`CLIP_FACTOR` times the median gets the median's length.
+def clipped(updates: Tensor, kept: Tensor) -> Tensor:
+    """The updates (k, M), of which those that are longer than :data:`CLIP_FACTOR` times the median are clipped.
 
-    So it counts as much as one honest update, and not several times as much. The median of an even number is the
-    smaller middle one, so that one of two clients cannot raise it. Where no update is too long they are returned as
-    they are.
+    An update that is merely scaled down to a usual length still pushes as hard as an honest one, and backwards if it
+    points backwards. So it is clipped around the centre, the mean of the other updates, as centred clipping does it
+    (Karimireddy, He and Jaggi, 2021): it becomes the centre plus its deviation from the centre, the deviation being no
+    longer than the others' median deviation. Centre and deviations are those of the weights that the client kept. The
+    median of an even number is the smaller middle one, so that one of two clients cannot raise it. Where no update is
+    too long they are returned as they are.
     """
     lengths = norms(updates)
-    usual = lengths.median()
-    too_long = lengths > CLIP_FACTOR * usual
+    too_long = lengths > CLIP_FACTOR * lengths.median()
     if not bool(too_long.any()):
         return updates
-    return (updates.double() * torch.where(too_long, usual / lengths, 1.0)[:, None]).to(updates)
+    others, result = torch.where(~too_long)[0].tolist(), updates.clone()
+    centre = sum((updates[n].double() for n in others), torch.zeros_like(updates[0], dtype=torch.float64))
+    centre = centre / kept[others].sum(0).clamp(min=1)
+
+    def deviation(client: int) -> Tensor:
+        return torch.where(kept[client], updates[client].double() - centre, 0.0)
+
+    usual = torch.stack([deviation(n).norm() for n in others]).median()
+    for client in torch.where(too_long)[0].tolist():
+        far = deviation(client)
+        result[client] = torch.where(kept[client], centre + far * (usual / far.norm()).clamp(max=1.0), 0.0).to(updates)
+    return result
 
 
 def clipped_mean(updates: Tensor, kept: Tensor) -> Tensor:
     """The mean of the clipped updates; without an update that is too long it is ``mean``, bit for bit."""
-    return mean(clipped(updates), kept)
+    return mean(clipped(updates, kept), kept)
 
 
 def coordinate_trimmed_mean(updates: Tensor, kept: Tensor) -> Tensor:
@@ -67,6 +82,28 @@ def coordinate_median(updates: Tensor, kept: Tensor) -> Tensor:
     believed = _believed(updates)
     updates, kept = updates[believed], kept[believed]
     return _middle(updates, kept, (kept.sum(0) - 1).clamp(min=0) // 2)
+
+
+ROBUST: tuple[Aggregator, ...] = (clipped_mean, coordinate_trimmed_mean, coordinate_median)
+
+
+def aggregate_buffers(aggregator: Aggregator, buffers: Tensor, counted: Tensor | None, before: Tensor) -> Tensor:
+    """BatchNorm's statistics (B,) after a round from those of k clients (k, B), as ``aggregator`` treats updates.
+
+    What a client changed, its statistics less those ``before`` (B,) the round, is clipped, trimmed or replaced by the
+    median as its update is. ``mean`` and aggregators from outside get :func:`~fedgap.learning.contract.mean_buffers`,
+    and so does ``clipped_mean`` where nobody changed too much. ``counted`` (k, B) is True for the buffers that a client
+    has; None where all have all of them.
+    """
+    if aggregator not in ROBUST:
+        return mean_buffers(buffers, counted, before)
+    has = torch.ones_like(buffers, dtype=torch.bool) if counted is None else counted
+    changes = torch.where(has, buffers.double() - before.double(), 0.0)
+    if aggregator is clipped_mean:
+        moderate = clipped(changes, has)
+        kept = buffers if moderate is changes else (before.double() + moderate).to(buffers)
+        return mean_buffers(kept, counted, before)
+    return (before.double() + aggregator(changes, has)).to(buffers)
 
 
 def _believed(updates: Tensor) -> Tensor:

@@ -30,17 +30,17 @@ def flops_per_sample(module: nn.Module, input_shape: Sequence[int]) -> int:
 def forward_flops(module: nn.Module, input_shape: Sequence[int]) -> int:
     """Floating-point operations of the forward pass of one sample; see :func:`flops_per_sample`."""
     parameter = next(module.parameters())
-    training = module.training
+    training, counter = module.training, _Counter()  # type: ignore[no-untyped-call]
     module.eval()
     try:
-        with torch.no_grad(), _Counter() as counter:
+        with torch.no_grad(), counter:
             module(torch.zeros(1, *input_shape, dtype=parameter.dtype, device=parameter.device))
     finally:
         module.train(training)
     return counter.flops
 
 
-class _Counter(TorchDispatchMode):
+class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts by torch's own formulas. ``FlopCounterMode`` does the same, but loads torch's compiler for two seconds."""
 
     flops = 0

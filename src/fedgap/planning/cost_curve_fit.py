@@ -15,6 +15,9 @@ def convex_upper_fit(ratio: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
     s_0 = 1, slopes that do not fall, the last of them not above 0. Where the cost falls in steps, give the ends of the
     steps as well: between two ratios nothing is promised but the line.
 
+    >>> fedgap.convex_upper_fit([0.0, 0.25, 0.5], [1.0, 0.9, 0.5]).round(3).tolist()
+    [1.0, 0.9, 0.8]
+
     :param ratio: λ, rising from 0, (J,); :param share: what is left of the full model's cost there, at most 1, (J,).
     """
     at, measured = np.asarray(ratio, dtype=np.float64), np.asarray(share, dtype=np.float64)

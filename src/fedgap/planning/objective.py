@@ -84,6 +84,16 @@ class PooledLabels:
 class Objective(Protocol):
     """A quantity to minimise; see the module docstring for its form.
 
+    >>> class ManyClients(fedgap.Objective):
+    ...     name, constant, pruning_weight = "many_clients", 0.0, 1.0
+    ...     def selection_cost(self, selected):
+    ...         return 1.0 / np.maximum(selected.sum(axis=-1), 1e-9)
+    ...     def with_rounds(self, rounds):
+    ...         return self
+    >>> plan = fedgap.plan(fedgap.Scenario.load("paper-mnist"), objective=lambda problem: ManyClients())
+    >>> plan.status
+    'optimal'
+
     Up to 12 clients any objective is solved with a certificate. Above, additive statements or convex labels still allow
     one; without them the plan comes from a local search that proves no bound.
     """

@@ -29,7 +29,12 @@ MOST_KINDS = 6
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Some equal rounds; arrays have shape (N,). Unselected clients have ratio, power and frequency 0."""
+    """Some equal rounds; arrays have shape (N,). Unselected clients have ratio, power and frequency 0.
+
+    >>> segment = fedgap.plan(fedgap.Scenario.load("paper-mnist"), scheme="all_clients").segments[-1]
+    >>> int(segment.selected.sum()), segment.power_w.shape
+    (10, (10,))
+    """
 
     rounds: int
     selected: Bools
@@ -97,6 +102,10 @@ class Segment:
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Printable):
     """What a solver answers; frozen. ``to_dict`` is the contract's JSON object.
+
+    >>> plan = fedgap.plan(fedgap.Scenario.load("paper-mnist"))
+    >>> plan.feasible, plan.rounds, len(plan.segments), plan.to_dict()["scheme"]
+    (True, 400, 2, 'proposed')
 
     ``print(plan)`` shows a summary; ``fedgap.analysis.plan_report(scenario, plan)`` shows who does what.
     """

@@ -1,7 +1,7 @@
 """What a policy reaches in a world, without training: its rounds, joules, seconds and forecast error."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,16 +10,19 @@ from fedgap.errors import InputError
 from fedgap.planning.objectives.forecast_tangent import forecast
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.done_rounds import DoneRounds
-from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.report.number_format import rounds as rounds_text
 from fedgap.report.printable import Printable
+from fedgap.system import probe_cost
 from fedgap.system.trace import Trace
 
 Labels = tuple[Floats | None, Floats | None]
 """Label histograms of the clients, (N, classes), and of the target, (classes,)."""
 BUDGET_KEPT = 1e-6
 """Relative excess of a budget that is rounding, as in a run's ledger."""
+_UNKNOWN_LOSS = 1.0
+"""The loss of whoever took part or was asked: without training all are equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +122,15 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
     rows: list[int] = []
     decisions: list[Decision] = []
     ended = "all rounds are done"
+    losses, last_round = np.full(problem.size, np.nan), np.full(problem.size, -1.0)
     number = 0
     while len(segments) < problem.rounds:
         left = problem.energy_j - energy, problem.delay_s - delay
-        decision = policy.decide(world.view(number, left, tuple(segments)))
+        view = world.view(number, left, tuple(segments), losses.copy(), last_round.copy())
+        asked = asked_clients(policy, view)
+        if asked is not None:
+            view = replace(view, losses=np.where(asked, _UNKNOWN_LOSS, losses))
+        decision = replace(policy.decide(view), probed=asked)
         decisions.append(decision)
         if decision.ends:
             ended = decision.reason or "the policy ended it"
@@ -134,6 +142,9 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
             assert present is not None
             cost = present.cost(decision.segment)
             spent_j, spent_s = float(cost.energy_j), float(cost.delay_s)
+        if asked is not None:
+            probe = probe_cost(view.fleet, asked)
+            spent_j, spent_s = spent_j + float(probe.energy_j), spent_s + float(probe.delay_s)
         over = [name for name, total, budget in (("energy", energy + spent_j, problem.energy_j),
                                                  ("delay", delay + spent_s, problem.delay_s))
                 if total > budget * (1.0 + BUDGET_KEPT)]
@@ -143,6 +154,7 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
         energy, delay = energy + spent_j, delay + spent_s
         if decision.segment is not None:
             segments.append(decision.segment)
+            losses[decision.segment.selected], last_round[decision.segment.selected] = _UNKNOWN_LOSS, len(rows)
             rows.append(number)
         number += 1
     return SimulatedPolicy(tuple(rows), tuple(segments), tuple(decisions), energy, delay,

@@ -44,6 +44,10 @@ def plan(
     A baseline that cannot finish R rounds within the budgets is re-planned at the most rounds that they carry: its plan
     then has fewer rounds, status ``infeasible`` and θ = ∞ for the R asked for.
 
+    >>> plan = fedgap.plan(fedgap.Scenario.load("paper-mnist", ["budget.delay_s=120"]))
+    >>> plan.status, plan.scheme, round(plan.delay_s, 3)
+    ('optimal', 'proposed', 120.0)
+
     :param scheme: a registered name, ``package.module:NAME``, or a :class:`Scheme`; by default ``forecast`` for a
         scenario that leaves local steps or upload bits to the plan (``auto``), and ``proposed`` for others.
     :param objective: what is minimised in place of the scheme's: a registered name, ``package.module:NAME``, or a

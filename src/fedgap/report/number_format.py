@@ -63,6 +63,16 @@ def share(part: float, whole: float) -> str:
     return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.1f} %" if percent >= 0.05 else "< 0.1 %"
 
 
+ROUNDING = 1e-9
+"""Share of a whole below which what is left of it is rounding: 150 s less the sum of its rounds is 5.7e-14 s."""
+
+
+def remainder(whole: float, spent: float) -> float:
+    """What is left of ``whole``, at least 0; exactly 0 where only rounding is left."""
+    left = whole - spent
+    return left if left > ROUNDING * whole else 0.0
+
+
 def rounds(count: int) -> str:
     """``1 round``, ``2 rounds``."""
     return f"{count:,} round" + ("" if count == 1 else "s")

@@ -183,7 +183,11 @@ def calibrate(
 ) -> Calibration:
     """Measure φ, A², B², L, L(ω⁰) − L(ω*) and the secant of γ₂·R for an experiment, and fit the forecast of its error.
 
-    ``fedgap.calibrate(experiment).save(Path("scenario.yaml"))`` writes a scenario with what was measured.
+    >>> small = ["model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> found = fedgap.calibrate(fedgap.Experiment.load("embedded", small), pilots=1, steps=10, points=2)
+    >>> found.save(Path("scenario.yaml"))
+    >>> fedgap.Scenario.load("scenario.yaml").size
+    10
 
     :param pilots: short trainings, the first from the weights that training starts from, each other from weights of
         its own; :param steps: of each;

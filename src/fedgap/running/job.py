@@ -126,6 +126,8 @@ class Job:
     policy: dict[str, Any] = field(default_factory=dict)
     """Who decides the rounds: ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its
     plan. Empty where the plan's rounds are trained as they are."""
+    trackers: list[str] = field(default_factory=list)
+    """Names of the trackers that follow the run."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Anything the summary should repeat, such as the plan's θ."""
 

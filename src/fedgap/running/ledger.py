@@ -61,6 +61,8 @@ class Ledger:
     compute_j: Floats = field(init=False)
     upload_j: Floats = field(init=False)
     idle_j: Floats = field(init=False)
+    probe_j: Floats = field(init=False)
+    """Joules of each client for telling its loss before a round."""
     client_s: Floats = field(init=False)
     dropped: NDArray[np.int64] = field(init=False)
     late: NDArray[np.int64] = field(init=False)
@@ -68,7 +70,7 @@ class Ledger:
 
     def __post_init__(self) -> None:
         clients = len(self.job.names)
-        self.compute_j, self.upload_j, self.idle_j, self.client_s = np.zeros((4, clients))
+        self.compute_j, self.upload_j, self.idle_j, self.probe_j, self.client_s = np.zeros((5, clients))
         self.dropped, self.late, self.rejected = np.zeros((3, clients), dtype=np.int64)
 
     def affords(self, energy_j: float, delay_s: float) -> str:
@@ -97,6 +99,18 @@ class Ledger:
             self.dropped += went.dropped
             self.late += went.late
 
+    def book_probe(self, client_j: Floats, client_s: Floats) -> dict[str, Any]:
+        """Charge the clients that were asked for their loss, arrays (N,), 0 for the others; what an event says of it.
+
+        The server waits for the slowest answer.
+        """
+        energy_j, delay_s = float(client_j.sum()), float(client_s.max())
+        self.energy_j += energy_j
+        self.delay_s += delay_s
+        self.probe_j += client_j
+        self.client_s += client_s
+        return {"probed": np.flatnonzero(client_s).tolist(), "probe_j": energy_j, "probe_s": delay_s}
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold; JSON keeps every float64 exactly."""
         return {key: value.tolist() if isinstance(value, np.ndarray) else value
@@ -111,5 +125,6 @@ class Ledger:
         """One row per client, for the summary."""
         return [{"name": name, "compute_j": float(self.compute_j[n]), "upload_j": float(self.upload_j[n]),
                  **({"idle_j": float(self.idle_j[n])} if self.idle_j.any() else {}),
+                 **({"probe_j": float(self.probe_j[n])} if self.probe_j.any() else {}),
                  "seconds": float(self.client_s[n]), "dropped": int(self.dropped[n]), "late": int(self.late[n]),
                  "rejected": int(self.rejected[n])} for n, name in enumerate(self.job.names)]

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from fedgap.report.number_format import remainder
 from fedgap.running.events import Event, OnEvents
 from fedgap.running.job import Job
 
@@ -57,9 +58,10 @@ def describe(job: Job, event: Event) -> str:
 
 
 def describe_news(job: Job, event: Event) -> list[str]:
-    """What happened to the nodes of a deployment in a round, one sentence each."""
-    return [f"{job.names[news['client']]} {news['what']}" if "client" in news else str(news["what"])
-            for news in event.get("news", [])]
+    """What happened to the nodes of a deployment in a round, and why it was planned again, one sentence each."""
+    again = [f"planned again: {event['planned_again']}"] if "planned_again" in event else []
+    return [*again, *(f"{job.names[news['client']]} {news['what']}" if "client" in news else str(news["what"])
+            for news in event.get("news", []))]
 
 
 def _loss(event: Event) -> str:
@@ -70,5 +72,5 @@ def _loss(event: Event) -> str:
 def _left(job: Job, event: Event) -> str:
     """Spent, and left of both budgets."""
     energy, delay = event["energy_total_j"], event["delay_total_s"]
-    return (f" spent {energy:.4g} J, {delay:.4g} s; left {max(0.0, job.energy_budget_j - energy):.4g} J, "
-            f"{max(0.0, job.delay_budget_s - delay):.4g} s")
+    return (f" spent {energy:.4g} J, {delay:.4g} s; left {remainder(job.energy_budget_j, energy):.4g} J, "
+            f"{remainder(job.delay_budget_s, delay):.4g} s")

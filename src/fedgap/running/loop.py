@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,11 +31,12 @@ from fedgap.running.job import Job
 from fedgap.running.run_accounts import RunAccounts
 from fedgap.running.simulated_clients import SimulatedClients
 from fedgap.running.weights import load_weights
-from fedgap.streams import stream_seed
+from fedgap.streams import stream, stream_seed
 
 FINITE_SAMPLES = 64
 """Test samples for which a model must give finite answers."""
 if TYPE_CHECKING:
+    from fedgap.running.ruled_steering import RuledSteering
     from fedgap.running.steering import Steering
 
 _PENDING = 16  # rounds whose losses stay on an accelerator before they are read
@@ -47,7 +49,7 @@ class Rounds:
     """
 
     def __init__(self, jobs: Sequence[Job], dataset: Dataset, clients: Clients | None = None,
-                 steerings: Sequence[Steering | None] | None = None) -> None:
+                 steerings: Sequence[Steering | RuledSteering | None] | None = None) -> None:
         """:param steerings: of the runs whose rounds a policy decides."""
         first = jobs[0]
         torch.set_num_threads(first.threads)
@@ -62,6 +64,9 @@ class Rounds:
         self.structure = structure_of(first.structure, modules[0], dataset.shape)
         self.accounts = [RunAccounts(job, device, self.structure, steering)
                          for job, steering in zip(jobs, steerings or [None] * len(jobs), strict=True)]
+        for account in self.accounts:
+            if account.steering is not None and clients is None:  # nodes of a deployment are not asked
+                account.steering.ask = partial(self._losses_of, account)
         weights = torch.stack([layout.weights(module) for module in modules]).to(device, dtype)
         self.model = GlobalModel(
             weights,
@@ -134,6 +139,20 @@ class Rounds:
             if account.steering is not None:
                 account.steering.learn(self.round - 1, clients, losses[start:start + len(clients)])
             start += len(clients)
+
+    def _losses_of(self, account: RunAccounts, number: int, clients: Sequence[int]) -> list[float]:
+        """The loss of a run's present model on one mini-batch of each of these clients."""
+        job, row = account.job, self.accounts.index(account)
+        width = int(job.batch_size.max())
+        draws = stream(job.seed, "policy", number, 1).random((len(job.names), width))[list(clients)]
+        places = job.offsets[list(clients), None] + (draws * job.sizes[list(clients), None]).astype(np.int64)
+        index = torch.from_numpy(job.indices[places]).to(self._train_y.device)
+        logits = self.engine.logits(self.model.weights[row], self.model.buffers[row], self._train_x[index.flatten()])
+        losses = nn.functional.cross_entropy(logits.float(), self._train_y[index.flatten()], reduction="none")
+        of_batch = torch.arange(width, device=losses.device) < torch.from_numpy(
+            job.batch_size[list(clients), None]).to(losses.device)
+        sums = (losses.reshape(index.shape) * of_batch).sum(dim=1) / of_batch.sum(dim=1)
+        return [float(loss) for loss in sums.tolist()]
 
     # --- what comes out ---------------------------------------------------------------------------------------------
 

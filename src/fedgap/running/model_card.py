@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedgap.report.number_format import remainder
 from fedgap.running.job import Job
 
 MOST_ROWS = 50
@@ -59,9 +60,9 @@ def _plan(job: Job, summary: Mapping[str, Any]) -> str:
 
 
 def _costs(job: Job, summary: Mapping[str, Any]) -> str:
-    rows = [(name, *(f"{value:.4g}" for value in (spent, budget, max(0.0, left)))) for name, spent, budget, left in (
-        ("energy in J", summary["energy_j"], job.energy_budget_j, summary["energy_left_j"]),
-        ("delay in s", summary["delay_s"], job.delay_budget_s, summary["delay_left_s"]))]
+    rows = [(name, *(f"{value:.4g}" for value in (spent, budget, remainder(budget, spent))))
+            for name, spent, budget in (("energy in J", summary["energy_j"], job.energy_budget_j),
+                                        ("delay in s", summary["delay_s"], job.delay_budget_s))]
     return (f"{_table(('', 'spent', 'budget', 'left'), rows)}\n\n"
             "Joules and seconds are those of the system model with which the run was planned and charged, not of the "
             "computer that simulated it.")

@@ -73,7 +73,7 @@ def _ratio(measured: float, planned: float) -> float | None:
 def planned_and_measured(folder: Path) -> PlannedMeasured:
     """What a deployed run planned and what its nodes measured."""
     run = Run(folder)
-    job, history = run.job, run.history
+    job, history = run.trained_job, run.history
     size = len(job.names)
     rounds, planned_s, measured_s, planned_bytes, measured_bytes = np.zeros((5, size))
     if not any("client_measured_s" in event for event in history):

@@ -23,9 +23,13 @@ from fedgap.planning import Plan, rescore
 from fedgap.planning import plan as make_plan
 from fedgap.planning.cost_curve_fit import convex_upper_fit
 from fedgap.planning.objectives.forecast_tangent import plan_features
+from fedgap.planning.policies.policy import PolicyStart
+from fedgap.planning.policies.ruled_rounds import RuleChoices
 from fedgap.planning.problem import Problem
 from fedgap.planning.round_order import interleave
-from fedgap.registry import POLICIES
+from fedgap.planning.rule_plan import plan_by_rule
+from fedgap.planning.solve import scheme_of
+from fedgap.registry import POLICIES, RULES, TRACKERS
 from fedgap.running.faults import Faults
 from fedgap.running.forecast_along import with_forecast
 from fedgap.running.job import Job
@@ -85,7 +89,9 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset, float(scenario.fleet().max_ratio.max()))
-    if plan is None:
+    if plan is None and experiment.policy in RULES.names():
+        plan = plan_by_rule(scenario, experiment.policy, scheme=experiment.scheme, seed=experiment.seed)
+    elif plan is None:
         plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
                          selection=experiment.selection, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
@@ -185,15 +191,25 @@ def check_model(experiment: Experiment, dataset: Dataset, max_ratio: float = 0.0
 def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
     """All that training needs, from a plan: no configuration is read after this."""
     load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
+    for tracker in experiment.trackers:
+        TRACKERS.load(tracker, "trackers")
     readings, engine, faults = experiment.readings, experiment.engine, experiment.faults
     segments, steps = plan.segments, plan.local_steps
     problem = Problem.of(scenario).with_learner(steps, plan.upload_bits)
     fleet = problem.fleet
     if segments[0].selected.size != scenario.size:
         raise InputError(f"plan: has {segments[0].selected.size} clients, the scenario {scenario.size}")
-    arrays = round_arrays(problem, segments)
     learning, weights = scenario.learning, experiment.model.weights
-    schedule = schedule_of(plan, scenario, experiment.interleave)
+    policy, schedule = _policy(experiment, scenario), schedule_of(plan, scenario, experiment.interleave)
+    if policy and scenario.world is None and (rule := policy["name"]) in RULES.names():
+        if RULES.load(rule).uses_losses:
+            start = PolicyStart.of(scenario, plan, scheme_of(experiment.scheme), experiment.seed)
+            choices = RuleChoices.of(start, rule)
+            policy, segments = {"name": rule, "rule": choices.settings}, choices.segments
+            schedule = np.minimum(np.arange(plan.rounds), 1)
+        else:
+            policy = {}  # the plan has the rounds that the rule chooses
+    arrays = round_arrays(problem, segments)
     target = smoothed(dataset.label_counts()[1])  # the one that is planned with
     sampling = label_sampling(learning.batches, arrays["selected"], schedule, parts.label_counts, target,
                               samples_per_round=steps * fleet.batch_size, max_repeat=learning.max_repeat)
@@ -212,7 +228,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         precision=engine.precision, threads=engine.threads or torch.get_num_threads(),
         checkpoint_every=experiment.checkpoint_every, names=tuple(scenario.names), scheme=plan.scheme,
         schedule=schedule, **arrays, gradient_bits=fleet.gradient_bits, server_power_w=scenario.server.power_w,
-        policy=_policy(experiment, scenario),
+        policy=policy,
         batch_size=fleet.batch_size.astype(np.int64), indices=parts.indices, sizes=parts.sizes,
         label_counts=parts.label_counts, target_counts=parts.target_counts,
         local_steps=steps, client=learning.client.model_dump(), server=learning.server.model_dump(),
@@ -220,13 +236,14 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=problem.upload_bits,
         idle_power_w=fleet.idle_power_w if fleet.idle_power_w.any() else np.zeros(0),
         weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
+        trackers=list(experiment.trackers),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
                            "data": dataset.name, "model": experiment.model.name, "local_steps": steps,
                            **forecast, **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
     if scenario.forecast is None or readings["mode"] != "practical":  # forecasts are fitted to that mode's learner
         return job
-    return with_forecast(job, plan_features(problem, segments), scenario.fitted_forecast())
+    return with_forecast(job, plan_features(problem, plan.segments), scenario.fitted_forecast())
 
 
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:

@@ -36,8 +36,10 @@ from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
 from fedgap.running.model_card import model_card
 from fedgap.running.predict import Predictions, TrainedModel
+from fedgap.running.ruled_steering import RuledSteering
 from fedgap.running.run_folder import has_run
 from fedgap.running.run_report import run_report
+from fedgap.running.tracker import RunTrackers
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,7 +53,14 @@ DEPLOY_COMMAND = Path("deployment") / "command.txt"
 
 @dataclass(frozen=True)
 class Run(Printable):
-    """A run's folder, read when asked for: ``Run("runs/first").history``; ``print`` shows what came out."""
+    """A run's folder, read when asked for; ``print`` shows what came out.
+
+    >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> made = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/read")
+    >>> run = fedgap.Run("runs/read")
+    >>> run.finished, run.summary["rounds"], [event["round"] for event in run.history]
+    (True, 3, [0, 1, 2])
+    """
 
     folder: Path
 
@@ -64,6 +73,15 @@ class Run(Printable):
         return Job.load(self.folder / "job")
 
     @cached_property
+    def trained_job(self) -> Job:
+        """The job with the rounds that were trained: those that a policy decided, where the run has one."""
+        steering, state = _steering(self), Checkpoints(self.folder / "checkpoint").load()
+        if steering is None or state is None:
+            return self.job
+        steering.load(state[1]["steering"])
+        return steering.whole_job(int(state[1]["round"]))
+
+    @cached_property
     def plan(self) -> Plan:
         """The plan that was trained."""
         from fedgap.planning.plan import Plan
@@ -74,7 +92,7 @@ class Run(Printable):
         """What came out, and what to know before believing it."""
         if not self.finished:
             return [f"{self.folder}: has not finished; continue with `fedgap resume {self.folder}`"]
-        return run_report(self.folder, self.summary, self.job)
+        return run_report(self.folder, self.summary, self.job, self.history)
 
     @property
     def history(self) -> list[Event]:
@@ -191,10 +209,12 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
     logs = {i: RoundLog(runs[i].folder / "rounds.jsonl", state[1]["log"] if state else 0)
             for i, state in zip(positions, states, strict=True)}
     write_versions([run.folder for run in runs.values()], rounds)
+    trackers = {i: RunTrackers(run) for i, run in runs.items()}
 
     def write() -> None:
         for i, events in zip(positions, rounds.drain(), strict=True):
             logs[i].write(events)
+            trackers[i].log(events)
             if on_events and events:
                 on_events(i, runs[i].job, events)
 
@@ -228,7 +248,10 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
                     take_back(row)
                 else:
                     finish(runs[positions[row]], rounds, row, time.monotonic() - began)
+                    trackers[positions[row]].close(runs[positions[row]].summary)
             if interrupted() and len(ended) < len(positions):
+                for tracker in trackers.values():
+                    tracker.close()
                 raise KeyboardInterrupt
             left = [row for row in range(len(positions)) if row not in ended]
             positions = [positions[row] for row in left]
@@ -240,17 +263,20 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
             write()
         if rounds.round % rounds.accounts[0].job.checkpoint_every == 0:
             checkpoint()
-    for log in logs.values():
+    for i, log in logs.items():
         log.close()
+        trackers[i].close()
     for i in again:
         state = Checkpoints(runs[i].folder / "checkpoint").load()
         _train({i: runs[i]}, [state], dataset, interrupted, on_events)
 
 
-def _steering(run: Run) -> Steering | None:
+def _steering(run: Run) -> Steering | RuledSteering | None:
     """Who decides the run's rounds; None where the plan does."""
     if not run.job.policy:
         return None
+    if "rule" in run.job.policy:
+        return RuledSteering(run.job)
     from fedgap.running.steering import Steering  # needs the planner, which a static run does not
 
     return Steering.of(run.folder, run.job)
@@ -278,7 +304,8 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
         "energy_left_j": job.energy_budget_j - ledger.energy_j, "delay_left_s": job.delay_budget_s - ledger.delay_s,
         "accounting": job.accounting, "uploaded_bits": ledger.uploaded_bits,
         "kept_weights": int(torch.count_nonzero(rounds.kept(row))), "weights": layout.size,
-        "clients": ledger.by_client(), **job.extra.get("summary", {}), "wall_s": round(wall_s, 3)}
+        "clients": ledger.by_client(), **_policy_summary(job, history), **job.extra.get("summary", {}),
+        "wall_s": round(wall_s, 3)}
     if account.recovery:
         summary["taken_back"] = account.recovery
     if account.progress.diverged:
@@ -288,6 +315,13 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
         versions = json.loads((run.folder / "versions.json").read_bytes())
         write_bytes(run.folder / "model_card.md", model_card(run.folder, job, summary, versions).encode())
     write_json(run.folder / "summary.json", summary)
+
+
+def _policy_summary(job: Job, history: Sequence[Event]) -> dict[str, Any]:
+    """Keys of a run whose rounds a policy decided."""
+    if not job.policy:
+        return {}
+    return {"policy": job.policy["name"], "planned_again": sum("planned_again" in event for event in history)}
 
 
 def write_versions(folders: list[Path], rounds: Rounds) -> None:

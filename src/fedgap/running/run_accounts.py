@@ -23,6 +23,7 @@ from fedgap.streams import stream
 from fedgap.upload_size import bits_per_value, upload_bytes
 
 if TYPE_CHECKING:
+    from fedgap.running.ruled_steering import RuledSteering
     from fedgap.running.steering import Steering
 
 TRAINING_SAMPLE = 2000
@@ -47,10 +48,12 @@ class RoundOutline:
 class RunAccounts:
     """A run's job and ledger, and what a round of each segment is and costs."""
 
-    def __init__(self, job: Job, device: torch.device, structure: Structure, steering: Steering | None = None) -> None:
+    def __init__(self, job: Job, device: torch.device, structure: Structure,
+                 steering: Steering | RuledSteering | None = None) -> None:
         """:param steering: decides the rounds, where the job has a policy."""
         self.ledger, self.progress, self._structure = Ledger(job), Progress(), structure
         self.steering = steering
+        self._decided: dict[str, Any] | None = None  # the decision that the job was made of
         self._rules = StoppingRule(job.stop.get("accuracy"), patience=job.stop.get("patience"))
         self.divergence = DivergenceRule(job.extra["classes"]) if job.stop.get("diverged") else None
         sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:TRAINING_SAMPLE]
@@ -92,13 +95,19 @@ class RunAccounts:
         self._outlines: dict[int, RoundOutline] = {}  # by segment; with faults by round, until it is booked
 
     def stopped(self, round_number: int) -> str:
-        """"" while the run continues, else why it ends before round ``round_number``."""
+        """"" while the run continues, else why it ends before round ``round_number``.
+
+        In a deployment it also continues while its steering could not decide the round yet.
+        """
         if self.steering is not None and not self.progress.ended:
             self.steering.decide(round_number, self.ledger)
-            if self.steering.ended:
+            if self.steering.ended or self.steering.undecided(round_number):
                 return self.steering.ended
-            if self.job.rounds != round_number + 1:
+            if self.steering.decided[round_number] is not self._decided:
+                self._decided = self.steering.decided[round_number]
                 self._take(self.steering.round_job(round_number))
+                if "rate_factor" in self.recovery:
+                    self._scale_rate(self.recovery["rate_factor"])
         if round_number >= len(self._schedule):
             return "all rounds are done"
         return self.progress.ended or self.ledger.affords(*self.planned[self._schedule[round_number]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,14 @@ from fedgap.report.uncut_table import Sheet
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fedgap.running.events import Event
     from fedgap.running.job import Job
 
+_CHANGES = 4
+"""Changes of the plan that are told; of the others there is a number."""
 
-def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[RenderableType]:
+
+def run_report(folder: Path, summary: dict[str, Any], job: Job, history: Sequence[Event]) -> list[RenderableType]:
     """The table, remarks, and where everything is."""
     table = Sheet(f"{summary['data']}, {summary['model']}, {summary['scheme']}, seed {summary['seed']}", "", "value",
                   left=["value"])
@@ -23,6 +28,8 @@ def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[Renderab
         table.add_row(name, "–" if value is None else text.format(value))
 
     row("rounds", f"{summary['rounds']} of {summary['rounds_planned']}: {summary['ended']}")
+    if job.policy:
+        row("policy", f"{job.policy['name']}, {_times(len(_changes(history)))}")
     row("test accuracy", summary["test_accuracy"], "{:.2%}")
     row("test loss", summary["test_loss"], "{:.4f}")
     row("mini-batch loss", summary["train_loss"], "{:.4f}")
@@ -34,7 +41,25 @@ def run_report(folder: Path, summary: dict[str, Any], job: Job) -> list[Renderab
         count = sum(client[key] for client in summary["clients"])
         if count:
             row(f"{key} uploads", count)
-    return [table, *_remarks(summary, job), f"Everything is in {folder}; the model is {folder / 'model.safetensors'}."]
+    return [table, *plan_changes(history), *_remarks(summary, job),
+            f"Everything is in {folder}; the model is {folder / 'model.safetensors'}."]
+
+
+def plan_changes(history: Sequence[Event]) -> list[str]:
+    """When and why a policy changed its plan, one sentence each, the first ones."""
+    changes = _changes(history)
+    told = [f"Round {event['round']} was planned again: {event['planned_again']}." for event in changes[:_CHANGES]]
+    if len(changes) > _CHANGES:
+        told.append(f"So were {len(changes) - _CHANGES} later rounds; `planned_again` in rounds.jsonl says why.")
+    return told
+
+
+def _changes(history: Sequence[Event]) -> list[Event]:
+    return [event for event in history if "planned_again" in event]
+
+
+def _times(count: int) -> str:
+    return {0: "never planned again", 1: "planned again once"}.get(count, f"planned again {count} times")
 
 
 def _remarks(summary: dict[str, Any], job: Job) -> list[str]:

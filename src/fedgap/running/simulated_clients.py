@@ -13,8 +13,9 @@ from fedgap.learning.aggregators import aggregate, load_aggregator, mean, weight
 from fedgap.learning.contract import RoundInput, RoundOutput, known
 from fedgap.learning.engine import Engine
 from fedgap.learning.global_model import GlobalModel
+from fedgap.learning.robust_aggregators import ROBUST, aggregate_buffers
 from fedgap.learning.stochastic_rounding import arriving
-from fedgap.learning.structure import Structure
+from fedgap.learning.structure import Channels, Structure
 from fedgap.running.batch_queue import Batches, RoundBatches
 from fedgap.running.clients import Delivery, Update
 from fedgap.running.run_accounts import RunAccounts
@@ -50,7 +51,8 @@ class SimulatedClients:
                                  batches.labels, self._structure)
         output = self.compute(round_input, model.client_rates, per_client=self._by_client)
         if self._by_client:
-            output = replace(output, gradient=self._aggregated(round_input, output, model.round, batches))
+            output = replace(output, gradient=self._aggregated(round_input, output, model.round, batches),
+                             buffers=self._aggregated_buffers(round_input, output, batches))
         update = Update(output.gradient, known(round_input, output), output.buffers, tasks.heard)
         return Delivery(events, senders, output.losses, output.finite, update)
 
@@ -80,3 +82,21 @@ class SimulatedClients:
             elif bool(finite[rows].any()):
                 direction[row] = aggregate(self._aggregator, updates[rows][finite[rows]], masks[rows][finite[rows]])
         return direction
+
+    def _aggregated_buffers(self, round_input: RoundInput, output: RoundOutput, batches: RoundBatches) -> Tensor:
+        """BatchNorm's statistics (R, B) after the round, as the aggregator treats the clients'."""
+        if self._aggregator not in ROBUST or not output.buffers.numel():
+            return output.buffers
+        assert output.client_buffers is not None
+        runs, keeps = batches.table[5], batches.table[6]
+        after, finite, tasks = output.buffers.clone(), output.finite, batches.tasks
+        for row, rows in zip(tasks.heard, tasks.slices, strict=True):
+            if not bool(finite[rows].any()):
+                continue
+            counted = None
+            if isinstance(self._structure, Channels):
+                masks = round_input.ranks[runs[rows]] < keeps[rows][:, None]
+                counted = self._structure.buffer_mask(masks[finite[rows]])
+            after[row] = aggregate_buffers(self._aggregator, output.client_buffers[rows][finite[rows]], counted,
+                                           round_input.buffers[row])
+        return after

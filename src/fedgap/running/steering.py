@@ -2,24 +2,26 @@
 
 Before each round the policy sees the world's present row and what is left of both budgets. A row in which nobody trains
 costs the world's step seconds and nothing else. The decided round becomes a job of a single segment, which replaces the
-run's job for that round.
+run's job for that round. The world is a trace that is known from the start (a simulation), or one that grows by a
+measured row before each decision (a deployment).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from fedgap.arrays import Floats
+from fedgap.arrays import Bools, Floats
 from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
 from fedgap.errors import InputError
 from fedgap.planning.plan import Plan, Segment
-from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, make_policy
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients, make_policy
 from fedgap.planning.policy_simulation import ChangingWorld
 from fedgap.planning.solve import scheme_of
 from fedgap.registry import call_extension
@@ -27,17 +29,33 @@ from fedgap.running.job import Job
 from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.ledger import Ledger
 from fedgap.running.round_arrays import round_arrays
+from fedgap.running.ruled_steering import Ask, nobody_answers
+from fedgap.running.trace_changes import clients_changes
+from fedgap.system import probe_cost
+from fedgap.system.trace import Trace
 from fedgap.theory.generalization import smoothed
 
 TRACE = "trace.csv"
 """The file of a run's folder with its world."""
 
 
+class MeasuredRows(Protocol):
+    """Measures the world of a deployment, row by row."""
+
+    state: dict[str, Any]
+    """What was learned from measurements so far, as plain values (JSON)."""
+
+    def row(self) -> tuple[Floats, Bools, Floats] | None:
+        """The present gain, availability and speed of each client, as in a trace; None while too few are there."""
+
+
 class Steering:
     """Decides the rounds of one run, and remembers what it decided."""
 
-    def __init__(self, job: Job, scenario: Scenario, world: ChangingWorld, policy: Policy) -> None:
-        self.job, self.world, self.policy = job, world, policy
+    def __init__(self, job: Job, scenario: Scenario, world: ChangingWorld, policy: Policy,
+                 measured: MeasuredRows | None = None) -> None:
+        """:param measured: gives the world's rows where they are not known beforehand."""
+        self.job, self.world, self.policy, self.measured = job, world, policy, measured
         self._scenario = scenario
         clients = len(job.names)
         self.decided: list[dict[str, Any]] = []
@@ -46,53 +64,101 @@ class Steering:
         """The world's next row."""
         self.ended = ""
         """Why no further round follows; "" while rounds do."""
+        self.ask: Ask = nobody_answers
+        """How clients are asked for their loss."""
         self._losses, self._last_round = np.full(clients, np.nan), np.full(clients, -1.0)
+        self._idle = 0  # rows in which nobody trained since the last decided round
+        self._before: dict[str, Any] = {}  # the policy's state and the idle rows before the last decided round
 
     @classmethod
-    def of(cls, folder: Path, job: Job) -> Steering:
+    def of(cls, folder: Path, job: Job, measured: MeasuredRows | None = None) -> Steering:
         """The steering of the run in a folder, before its first round."""
         scenario, plan = Scenario.load(folder / "scenario.yaml"), Plan.load(folder / "plan.json")
         choice = job.policy
         scheme = scheme_of(choice["scheme"], choice.get("objective"), choice.get("selection"))
         start = PolicyStart.of(scenario, plan, scheme, job.seed, choice["interleave"])
-        trace = read_trace(TRACE, folder, job.names)
+        nothing = measured is not None and not (folder / TRACE).exists()
+        trace = Trace.constant(0, len(job.names)) if nothing else read_trace(TRACE, folder, job.names)
         policy = make_policy(choice["name"], start)
-        return cls(job, scenario, ChangingWorld.of(start, trace), policy)
+        return cls(job, scenario, ChangingWorld.of(start, trace), policy, measured)
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
     def decide(self, number: int, ledger: Ledger) -> None:
-        """Decide round ``number`` unless that is done, or training has ended. Idle rows are charged to the ledger."""
-        idle = 0
-        while len(self.decided) <= number and not self.ended:
+        """Decide round ``number`` unless that is done, or training has ended. Idle rows are charged to the ledger.
+
+        In a measured world it stays :meth:`undecided` while too few clients are there, and after an idle row.
+        """
+        while self.undecided(number):
             if number >= self.world.start.problem.rounds:
                 self.ended = "all rounds are done"
                 return
+            if not self._observe():
+                return
             view = self._view(ledger)
+            asked = asked_clients(self.policy, view)
+            if asked is not None:
+                cost = probe_cost(view.fleet, asked)
+                self.ended = ledger.affords(float(cost.energy_j), float(cost.delay_s))
+                if self.ended:
+                    return
+                probe = ledger.book_probe(cost.client_j, cost.client_s)
+                self._losses[asked] = self.ask(number, np.flatnonzero(asked).tolist())
+                view = self._view(ledger)
             decision = call_extension("policy", self.job.policy["name"], self.policy.decide, view)
             if not isinstance(decision, Decision):
                 raise InputError(f"policy: {self.job.policy['name']} must give a Decision; got {decision!r:.60}")
             if decision.ends:
                 self.ended = decision.reason or "the policy has no further round"
             elif decision.segment is None:
-                idle += 1
+                self._idle += 1
                 self.ended = ledger.affords(0.0, self.world.start.step_s)
                 if not self.ended:
                     ledger.delay_s += self.world.start.step_s
                 self.row += 1
+                if self.measured is not None:
+                    return  # the caller lets the time pass
             else:
-                self._take(decision, decision.segment, view, idle)
+                self._take(decision, decision.segment, view, {} if asked is None else probe)
 
-    def _take(self, decision: Decision, segment: Segment, view: RoundView, idle: int) -> None:
+    def undecided(self, number: int) -> bool:
+        """Whether round ``number`` is still to be decided, or the training's end."""
+        return len(self.decided) <= number and not self.ended
+
+    def decide_again(self, number: int) -> None:
+        """Take back the decision of round ``number``, which was not trained; the rows of the world stay passed."""
+        if len(self.decided) > number:
+            self.decided.pop()
+            self._set_policy(self._before["policy"])
+            self._idle = self._before["idle"]
+
+    def _observe(self) -> bool:
+        """Add the present row to a measured world; False while too few clients are there."""
+        if self.measured is None:
+            return True
+        before = {"policy": deepcopy(self.policy.state), "idle": self._idle}
+        row = self.measured.row()
+        if row is None:
+            return False
+        self.world, self._before = replace(self.world, trace=self.world.trace.first(self.row).with_row(*row)), before
+        return True
+
+    def _take(self, decision: Decision, segment: Segment, view: RoundView, probe: dict[str, Any]) -> None:
         if (segment.selected & ~view.available).any():
             raise InputError(f"policy: {self.job.policy['name']} selects {_first(self.job, segment, view)}, which is "
                              "not available")
         event: dict[str, Any] = {"row": self.row, "available": np.flatnonzero(view.available).tolist(),
-                                 "energy_left_j": view.energy_j, "delay_left_s": view.delay_s}
-        if idle:
-            event["idle_s"] = idle * self.world.start.step_s
+                                 "energy_left_j": view.energy_j, "delay_left_s": view.delay_s, **probe}
+        row = self.world.trace.row(self.row)
+        for key, values in (("gain", self.world.trace.gain[row]), ("speed", self.world.trace.speed[row])):
+            if (values != 1.0).any():
+                event[key] = [float(f"{value:.4g}") for value in values]
+        if self._idle:
+            event["idle_s"] = self._idle * self.world.start.step_s
+            self._idle = 0
         if decision.reason:
-            event["planned_again"] = decision.reason
+            news = clients_changes(self.world.trace, self.row, self.job.names)
+            event["planned_again"] = "; ".join([decision.reason, *news])
         if decision.forecast_error is not None:
             event["forecast_accuracy"] = 1.0 - decision.forecast_error
         if decision.notes:
@@ -164,17 +230,24 @@ class Steering:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
+        measured = {} if self.measured is None else {
+            "measured": self.measured.state, "before": self._before, "idle": self._idle}
         return {"policy": self.policy.state, "decided": self.decided, "row": self.row, "ended": self.ended,
                 "losses": [None if np.isnan(loss) else float(loss) for loss in self._losses],
-                "last_round": self._last_round.tolist()}
+                "last_round": self._last_round.tolist(), **measured}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore :meth:`state`."""
-        self.policy.state.clear()
-        self.policy.state.update(state["policy"])
+        self._set_policy(state["policy"])
+        if self.measured is not None:
+            self.measured.state, self._before, self._idle = state["measured"], state["before"], state["idle"]
         self.decided, self.row, self.ended = state["decided"], state["row"], state["ended"]
         self._losses = np.array([np.nan if loss is None else loss for loss in state["losses"]])
         self._last_round = np.array(state["last_round"])
+
+    def _set_policy(self, state: dict[str, Any]) -> None:
+        self.policy.state.clear()
+        self.policy.state.update(state)
 
 
 def _first(job: Job, segment: Segment, view: RoundView) -> str:

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from fedgap.config import Experiment
+from fedgap.config.mode_defaults import PRACTICAL_SCHEME
 from fedgap.errors import FedgapError, InputError
 from fedgap.files import write_json, write_text
 from fedgap.learning.engine.cpu_probe import probe
+from fedgap.registry import RULES
 from fedgap.running.run import Run
 from fedgap.running.run_folder import has_run
 from fedgap.running.stacked_runs import prepare_all, train_together
@@ -39,8 +41,8 @@ class SweepRun:
     folder: Path
 
     def experiment(self, base: Experiment) -> Experiment:
-        """The experiment of this run."""
-        return base.with_overrides(self.overrides)
+        """The experiment of this run; a ``scheme`` that names a published rule is the policy of that name."""
+        return base.with_overrides([change for override in self.overrides for change in _changes(override)])
 
     @property
     def values(self) -> dict[str, str]:
@@ -49,6 +51,12 @@ class SweepRun:
 
 
 Report = Callable[[SweepRun, Outcome], None]
+
+
+def _changes(override: str) -> tuple[str, ...]:
+    key, _, name = override.partition("=")
+    return (f"scheme={PRACTICAL_SCHEME}", f"policy={name}") if key == "scheme" and name in RULES.built_in else (
+        override,)
 
 
 def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
@@ -120,7 +128,12 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
           report: Report | None = None) -> SweepResult:
     """Train every combination of the grid into ``out/runs/``, and summarise over seeds.
 
-    ``fedgap.sweep(experiment, {"seed": [0, 1, 2]}, "runs/seeds").plot("seeds.png")`` draws the accuracies.
+    >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> experiment = fedgap.Experiment.load("embedded", small)
+    >>> result = fedgap.sweep(experiment, {"seed": [0, 1]}, "runs/seeds", stacked=True)
+    >>> picture = result.plot("seeds.png")
+
+    The picture shows the accuracies with their intervals.
 
     Finished runs are kept and interrupted ones resumed, so that the same call resumes a sweep; a larger grid extends
     it. A run that failed because of its input (a missing file) is tried again; one without a feasible plan is not.

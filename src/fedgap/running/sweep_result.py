@@ -1,4 +1,4 @@
-"""What came out of a sweep: means over seeds, and differences between schemes seed by seed."""
+"""What came out of a sweep: means over seeds, and differences between schemes or policies seed by seed."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ SHOWN = {"test_accuracy": "accuracy", "test_loss": "test loss", "generalization_
 """The measures of the printed table, and their headings."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Okabe and Ito's colours, which colour-blind people can tell apart."""
+_COMPARED = {"scheme": "schemes", "policy": "policies"}
+"""The swept keys whose values are compared seed by seed, and what they are called."""
 
 Outcome = dict[str, Any]
 """``{"summary": ...}`` of a finished run, or ``{"error": line, "exit_code": code}`` of one that has no plan (3), bad
@@ -56,7 +58,7 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class SchemeDifference:
-    """The test accuracy of one scheme minus that of another, over the seeds that both have."""
+    """The test accuracy of one scheme, or policy, minus that of another, over the seeds that both have."""
 
     values: Mapping[str, str]
     """The other swept keys."""
@@ -74,12 +76,12 @@ class SchemeDifference:
 
 @dataclass(frozen=True, repr=False)
 class SweepResult(Printable):
-    """A sweep's rows, and its differences between schemes. It prints itself, and ``plot`` draws it."""
+    """A sweep's rows, and its differences between schemes and policies. It prints itself, and ``plot`` draws it."""
 
     folder: Path
     rows: tuple[SweepRow, ...]
     differences: tuple[SchemeDifference, ...]
-    """The first scheme of the grid minus each other one; none unless ``scheme`` is swept."""
+    """The first scheme of the grid minus each other one, and likewise policies; none unless these are swept."""
 
     def to_dict(self) -> dict[str, Any]:
         """``rows`` and ``differences``, for JSON."""
@@ -108,7 +110,7 @@ class SweepResult(Printable):
         return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}
 
     def parts(self) -> list[RenderableType]:
-        """The means over seeds, and the differences between schemes where there are any."""
+        """The means over seeds, and the differences between schemes and policies where there are any."""
         varied, first = self.varied(), self.rows[0].values
         same = ", ".join(f"{key} = {value}" for key, value in first.items() if key not in varied)
         means = Sheet("Mean ± half of the 95 % confidence interval over seeds", *varied.values(), "runs",
@@ -118,11 +120,12 @@ class SweepResult(Printable):
                           *(_cell(row.measures[name], percent=name == "test_accuracy") for name in SHOWN))
         if not self.differences:
             return [means]
-        others = {key: name for key, name in varied.items() if key != "scheme"}
+        others = {key: name for key, name in varied.items() if any(key in d.values for d in self.differences)}
+        compared = " or ".join(_COMPARED[key] for key in _COMPARED if key in varied)
         pairs = Sheet("Differences of the accuracy in percentage points, paired seed by seed", *others.values(),
-                      "schemes", "seeds", "difference", "p (Holm)", "verdict", left=("schemes", "verdict"))
+                      compared, "seeds", "difference", "p (Holm)", "verdict", left=(compared, "verdict"))
         for d in self.differences:
-            pairs.add_row(*(d.values[key] for key in others), f"{d.first} − {d.second}",
+            pairs.add_row(*(d.values.get(key, "") for key in others), f"{d.first} − {d.second}",
                           str(d.comparison.difference.n), d.comparison.difference.signed(100),
                           f"{d.comparison.adjusted:.2g}", d.comparison.verdict)
         return [means, pairs]
@@ -188,15 +191,15 @@ def summarise(runs: Sequence[tuple[Mapping[str, str], Outcome]], folder: Path) -
 
 
 def _differences(accuracies: Mapping[tuple[tuple[str, str], ...], Mapping[int, float]]) -> list[SchemeDifference]:
-    """The first scheme minus each other one, for every combination of the other keys."""
-    by_others: dict[tuple[tuple[str, str], ...], dict[str, Mapping[int, float]]] = {}
+    """The first scheme or policy minus each other one, for every combination of the other keys."""
+    by_others: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, Mapping[int, float]]] = {}
     for key, by_seed in accuracies.items():
-        if "scheme" in dict(key):
-            others = tuple((name, value) for name, value in key if name != "scheme")
-            by_others.setdefault(others, {})[dict(key)["scheme"]] = by_seed
+        for compared in (name for name in _COMPARED if name in dict(key)):
+            others = tuple((name, value) for name, value in key if name != compared)
+            by_others.setdefault((compared, others), {})[dict(key)[compared]] = by_seed
     pairs = []
-    for others, by_scheme in by_others.items():
-        (first, of_first), *rest = by_scheme.items()
+    for (_, others), by_name in by_others.items():
+        (first, of_first), *rest = by_name.items()
         pairs += [(others, first, second, paired(of_first, of_second)) for second, of_second in rest
                   if of_first.keys() & of_second.keys()]
     corrected = holm([comparison for *_, comparison in pairs])

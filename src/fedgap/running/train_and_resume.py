@@ -21,7 +21,10 @@ def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan |
           dataset: Dataset | None = None, on_events: OnEvents | None = None, progress: Progress | None = None) -> Run:
     """Plan (unless a ``plan`` is given) and train an experiment into the folder ``out``; returns the run.
 
-    ``fedgap.train(fedgap.Experiment.load("embedded"), "runs/first").summary["test_accuracy"]`` is what it reached.
+    >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> run = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/first")
+    >>> run.summary["ended"], 0 <= run.summary["test_accuracy"] <= 1
+    ('all rounds are done', True)
 
     Without ``out`` the folder is ``runs/DATA-SCHEME-seedN``, numbered where that is taken. ``dataset`` replaces the
     experiment's data by your own; a copy is kept in the run's folder, so that it can be resumed.
@@ -37,7 +40,12 @@ def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan |
 def resume(folder: str | Path, *, on_events: OnEvents | None = None) -> Run:
     """Resume an interrupted run from its last checkpoint; a finished run is returned as it is.
 
-    ``fedgap.resume("runs/first")`` ends as the run would have ended without the interruption, bit for bit on a CPU.
+    >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> run = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/short")
+    >>> fedgap.resume("runs/short").summary == run.summary
+    True
+
+    A resumed run ends as it would have ended without the interruption, bit for bit on a CPU.
     """
     return execute([Path(folder)], on_events=on_events)[0]
 
@@ -51,7 +59,7 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
     ready.experiment.save(folder / "config.yaml")
     ready.scenario.save(folder / "scenario.yaml")
     ready.plan.save(folder / "plan.json")
-    if ready.job.policy:
+    if ready.job.policy and not ready.job.extra.get("deployed"):  # a deployment records its world as it goes
         write_trace(folder / "trace.csv", ready.scenario.trace(ready.job.seed), ready.job.names)
     if copy_data:
         (folder / "job").mkdir(exist_ok=True)
@@ -61,7 +69,7 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
 
 
 _WRITTEN = ("config.yaml", "scenario.yaml", "plan.json", "trace.csv", "rounds.jsonl", "summary.json", "versions.json",
-            "model.safetensors", "model_card.md", "job", "checkpoint")
+            "model.safetensors", "model_card.md", "job", "checkpoint", "tensorboard")
 
 
 def free_folder(out: str | Path | None, experiment: Experiment) -> Path:

@@ -11,6 +11,8 @@ from fedgap.learning.data import Dataset
 from fedgap.running.events import Event
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
+from fedgap.running.ruled_steering import RuledSteering
+from fedgap.running.run_accounts import RunAccounts
 
 
 def train_stack(jobs: Sequence[Job], dataset: Dataset,
@@ -19,7 +21,7 @@ def train_stack(jobs: Sequence[Job], dataset: Dataset,
 
     ``step`` is called after each round with the number of runs that took part in it.
     """
-    rounds = Rounds(jobs, dataset)
+    rounds = Rounds(jobs, dataset, steerings=[RuledSteering(job) if job.policy else None for job in jobs])
     events: list[list[Event]] = [[] for _ in jobs]
     running = list(range(len(jobs)))
 
@@ -28,7 +30,7 @@ def train_stack(jobs: Sequence[Job], dataset: Dataset,
             events[position] += [event for event in new if "test_accuracy" in event]
 
     while running:
-        ended = [row for row, account in enumerate(rounds.accounts) if rounds.round >= account.job.rounds]
+        ended = [row for row, account in enumerate(rounds.accounts) if _has_ended(account, rounds.round)]
         if ended:
             read()
             left = [row for row in range(len(running)) if row not in ended]
@@ -47,3 +49,10 @@ def train_stack(jobs: Sequence[Job], dataset: Dataset,
         if step is not None:
             step(len(running))
     return events, rounds.engine.device
+
+
+def _has_ended(account: RunAccounts, number: int) -> bool:
+    """Whether a run has no round of this number; the rounds of one that a rule steers end with its budgets."""
+    if account.steering is None:
+        return number >= account.job.rounds
+    return bool(account.stopped(number)) and not account.progress.ended

@@ -19,6 +19,18 @@ def uplink_rate(power_w: Floats, gain: Floats, bandwidth_hz: Floats, noise_psd_w
     return np.asarray(bandwidth_hz * np.log1p(power_w * gain / (bandwidth_hz * noise_psd_w_hz)) / _LN2)
 
 
+def slower_link_gain(slower: Floats, power_w: Floats, gain: Floats, bandwidth_hz: Floats,
+                     noise_psd_w_hz: Floats) -> Floats:
+    """The factor x on a client's gain at which its uplink is d times slower: r_n(p_n; x·h_n) = r_n(p_n; h_n)/d.
+
+    With the signal-to-noise ratio ζ = p·h/(c·U₀), x = ((1 + ζ)^(1/d) − 1)/ζ.
+
+    :param slower: d ≥ 1, shape (..., N); the others as in :func:`uplink_rate`.
+    """
+    snr = power_w * gain / (bandwidth_hz * noise_psd_w_hz)
+    return np.asarray(np.expm1(np.log1p(snr) / slower) / snr)
+
+
 def downlink_rate(
     server_power_w: Floats, gain: Floats, server_bandwidth_hz: Floats, noise_psd_w_hz: Floats
 ) -> Floats:

@@ -145,3 +145,32 @@ def round_cost(
         broadcast_j=_energy_of_broadcast(fleet, download_s),
         idle_j=idle_energy(fleet, selected, round_s),
     )
+
+
+ANSWER_BITS = 32.0
+"""Size of the loss that a probed client sends."""
+FORWARD_SHARE = 1.0 / 3.0
+"""Operations of a forward pass as a share of a gradient's."""
+
+
+def probe_cost(fleet: Fleet, asked: Bools) -> RoundCost:
+    """What it costs to ask clients for the loss of the present model on one mini-batch of Z_n samples.
+
+    Everybody has the present model already. A client that is asked computes a forward pass, Z_n·e_n/3 operations, at
+    its highest clock and sends 32 bits at its highest power; the server waits for the slowest. Shapes (..., N).
+    """
+    cycles = FORWARD_SHARE * fleet.batch_size * fleet.flops_per_sample / fleet.flops_per_cycle
+    frequency = fleet.max_frequency_hz
+    rate = uplink_rate(fleet.max_power_w, fleet.uplink_gain, fleet.bandwidth_hz, fleet.uplink_noise_psd_w_hz[..., None])
+    upload_s, compute_s = ANSWER_BITS / rate, cycles / frequency
+    round_s = np.where(asked, compute_s + upload_s, 0.0).max(axis=-1, keepdims=True)
+
+    def of_asked(values: Floats) -> Floats:
+        return np.where(asked, values, 0.0)
+
+    return RoundCost(
+        compute_s=of_asked(compute_s), upload_s=of_asked(upload_s), download_s=np.zeros(np.shape(asked)),
+        compute_j=of_asked(fleet.pue * fleet.capacitance * frequency**2 * cycles),
+        upload_j=of_asked(fleet.max_power_w * upload_s), broadcast_j=np.zeros(np.shape(asked)[:-1]),
+        idle_j=idle_energy(fleet, asked, round_s),
+    )

@@ -28,6 +28,15 @@ class Trace:
         ones = np.ones((rounds, clients))
         return cls(ones, ones > 0.0, ones)
 
+    def with_row(self, gain: Floats, available: Bools, speed: Floats) -> "Trace":
+        """The trace with one row more; arrays (N,)."""
+        return Trace(np.vstack([self.gain, gain]), np.vstack([self.available, available]),
+                     np.vstack([self.speed, speed]))
+
+    def first(self, rounds: int) -> "Trace":
+        """Its first rows."""
+        return Trace(self.gain[:rounds], self.available[:rounds], self.speed[:rounds])
+
     @property
     def rounds(self) -> int:
         """T."""

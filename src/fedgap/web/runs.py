@@ -38,7 +38,8 @@ _SWEPT = "runs"
 _MARK = "studio.json"
 _LOG = "studio.log"
 KEPT = ("round", "clients", "energy_total_j", "delay_total_s", "train_loss", "test_loss", "test_accuracy",
-        "validation_accuracy", "forecast")
+        "validation_accuracy", "forecast", "available", "gain", "speed", "energy_left_j", "delay_left_s", "idle_s",
+        "planned_again", "forecast_accuracy", "policy", "dropped", "late", "rejected")
 """What the page draws of a round."""
 
 
@@ -110,7 +111,7 @@ class Runs:
             "name": name, "state": state, "message": message, **self._place(name),
             "data": _inner(config, "data", "name"), "model": _inner(config, "model", "name"),
             "scheme": plan.get("scheme") or config.get("scheme"), "seed": config.get("seed"),
-            "mode": config.get("mode"), "learner": _learner(scenario, plan),
+            "mode": config.get("mode"), "policy": config.get("policy"), "learner": _learner(scenario, plan),
             "concentration": _inner(config, "partition", "concentration"),
             "rounds": len(rounds), "rounds_planned": plan.get("rounds") or scenario.get("rounds"),
             "energy_j": last.get("energy_total_j"), "delay_s": last.get("delay_total_s"),

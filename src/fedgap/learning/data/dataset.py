@@ -52,8 +52,16 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A classification data set, held whole in memory. :func:`from_arrays` and :func:`from_torch` make one:
-    ``fedgap.train(experiment, dataset=from_arrays(train_x, train_y, test_x, test_y))``.
+    """A classification data set, held whole in memory. :func:`from_arrays` and :func:`from_torch` make one.
+
+    >>> import numpy as np
+    >>> from fedgap.learning.data import from_arrays
+    >>> images, labels = np.random.default_rng(0).random((60, 8, 8)), np.arange(60) % 3
+    >>> dataset = from_arrays(images[:45], labels[:45], images[45:], labels[45:])
+    >>> dataset.shape, dataset.classes, len(dataset.train_y)
+    ((1, 8, 8), 3, 45)
+
+    ``fedgap.train(experiment, dataset=dataset)`` trains on it.
 
     ``train_x`` (n, c, h, w) or (n, features) float32 are the inputs of the model, after the preprocessing;
     ``train_y`` (n,) int64 are the classes, in 0..classes-1; ``test_x`` and ``test_y`` likewise, preprocessed with the

@@ -164,8 +164,9 @@ class Engine:
             losses, finite = out.losses[:, 0], out.finite
             if back is not None:
                 losses, finite = losses[back], finite[back]
-            each = (out.gradients.clone() if back is None else out.gradients[back]) if per_client else None
-            return RoundOutput(out.gradient, losses, finite, out.accepted, out.buffers, each, out.kept)
+            each, each_buffers = ((values.clone() if back is None else values[back]) if per_client else None
+                                  for values in (out.gradients, out.client_buffers))
+            return RoundOutput(out.gradient, losses, finite, out.accepted, out.buffers, each, out.kept, each_buffers)
         return self._divided(plan, round_input, weights, ranks, buffers, rates, per_client)
 
     def _small_models(self, structure: Channels) -> SmallModels["Engine"]:
@@ -184,10 +185,11 @@ class Engine:
         jobs, runs = len(round_input.run), len(weights)
         losses = torch.zeros(jobs, dtype=self.dtype, device=self.device)
         finite = torch.zeros(jobs, dtype=torch.bool, device=self.device)
-        each = torch.zeros(jobs, weights.shape[1], dtype=self.dtype, device=self.device) if per_client else None
+        each, each_buffers = (torch.zeros(jobs, values.shape[1], dtype=self.dtype, device=self.device)
+                              if per_client else None for values in (weights, buffers))
         total = PassOutput(torch.zeros_like(weights), torch.zeros_like(buffers),
                            torch.zeros(runs, dtype=torch.int64, device=self.device),
-                           torch.zeros(runs, dtype=torch.int32, device=self.device), losses, finite, losses)
+                           torch.zeros(runs, dtype=torch.int32, device=self.device), losses, finite, losses, losses)
         pending = list(plan)
         while pending:
             planned = pending.pop()
@@ -201,10 +203,10 @@ class Engine:
                                    accepted=total.accepted + out.accepted, kept=torch.maximum(total.kept, out.kept))
             losses[planned.jobs] = out.losses.flatten()
             finite[planned.jobs] = out.finite.repeat_interleave(clients)
-            if each is not None:
-                each[planned.jobs] = out.gradients
+            if each is not None and each_buffers is not None:
+                each[planned.jobs], each_buffers[planned.jobs] = out.gradients, out.client_buffers
         mean = finish(total, buffers)
-        return RoundOutput(mean.gradient, losses, finite, mean.accepted, mean.buffers, each, mean.kept)
+        return RoundOutput(mean.gradient, losses, finite, mean.accepted, mean.buffers, each, mean.kept, each_buffers)
 
     def _plan(self, round_input: RoundInput, per_client: bool, local: LocalTraining | None) -> list[_Planned]:
         """The round's chunks; a plan's rounds repeat, so they are kept."""

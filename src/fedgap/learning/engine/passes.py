@@ -11,7 +11,8 @@ from fedgap.learning.engine.pruned_models import PassInput, Shape, finite_rows, 
 
 
 class PassOutput(NamedTuple):
-    """:class:`~fedgap.learning.engine.pruned_models.Sums`, and the sum of the finite models' buffers (R, B)."""
+    """:class:`~fedgap.learning.engine.pruned_models.Sums`, the sum of the finite models' buffers (R, B), and each
+    model's (G, B) where its gradient was asked for; else (0, B)."""
 
     gradient: Tensor
     buffers: Tensor
@@ -20,6 +21,7 @@ class PassOutput(NamedTuple):
     losses: Tensor
     finite: Tensor
     gradients: Tensor
+    client_buffers: Tensor
 
 
 def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
@@ -32,10 +34,10 @@ def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
     else:
         sums, client_buffers = take_steps(forward, shape, given, shape.local)
     with torch.no_grad():
-        if given.counted.numel():
-            client_buffers = client_buffers * given.counted
-        buffers = sum_by_run(finite_rows(client_buffers, sums.finite), shape.run, len(given.weights))
-        return PassOutput(buffers=buffers, **sums._asdict())
+        counted = client_buffers * given.counted if given.counted.numel() else client_buffers
+        buffers = sum_by_run(finite_rows(counted, sums.finite), shape.run, len(given.weights))
+        return PassOutput(buffers=buffers, client_buffers=client_buffers if shape.each else client_buffers[:0],
+                          **sums._asdict())
 
 
 def finish(total: PassOutput, before: Tensor) -> PassOutput:

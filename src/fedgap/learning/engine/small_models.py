@@ -79,6 +79,7 @@ class SmallModels(Generic[EngineKind]):
         accepted = torch.zeros(len(weights), dtype=torch.int64, device=device)
         kept = torch.zeros(len(weights), dtype=torch.int32, device=device)
         each = weights.new_zeros(jobs, weights.shape[1]) if per_client else None
+        each_buffers = buffers[list(round_input.run)] if per_client else None
         for size in self._divided(round_input):
             here = size.on_device
             index, buffer_index = self.structure.part(ranks[here.runs], units[here.runs], size.widths)
@@ -101,8 +102,12 @@ class SmallModels(Generic[EngineKind]):
             buffer_counts.index_add_(0, here.job_runs, (has & out.finite[:, None]).to(dtype))
             if each is not None and out.client_gradients is not None:
                 each[here.jobs] = each[here.jobs].scatter(1, index[here.places], out.client_gradients)
+            if each_buffers is not None and out.client_buffers is not None:
+                moved = each_buffers[here.jobs].scatter(1, buffer_index[here.places], out.client_buffers)
+                each_buffers[here.jobs] = torch.where(has, moved, each_buffers[here.jobs])
         buffers = torch.where(buffer_counts > 0, buffer_sums / buffer_counts.clamp(min=1), buffers)
-        return RoundOutput(gradient / accepted.clamp(min=1)[:, None], losses, finite, accepted, buffers, each, kept)
+        return RoundOutput(gradient / accepted.clamp(min=1)[:, None], losses, finite, accepted, buffers, each, kept,
+                           each_buffers)
 
     def _divided(self, round_input: RoundInput) -> list[_Size]:
         """The jobs by the widths of their models; a plan's rounds repeat, so divisions are kept."""

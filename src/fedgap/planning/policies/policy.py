@@ -21,7 +21,16 @@ from fedgap.system import Fleet
 
 @dataclass(frozen=True, eq=False)
 class PolicyStart:
-    """What a policy is made of before the first round."""
+    """What a policy is made of before the first round.
+
+    >>> from fedgap.planning.policies.policy import PolicyStart
+    >>> from fedgap.planning.solve import scheme_of
+    >>> scenario = fedgap.Scenario.load("paper-mnist")
+    >>> plan = fedgap.plan(scenario)
+    >>> start = PolicyStart.of(scenario, plan, scheme_of("proposed"))
+    >>> len(start.order) == plan.rounds
+    True
+    """
 
     problem: Problem
     """With the nominal fleet and the whole budgets."""
@@ -52,7 +61,13 @@ class PolicyStart:
 
 @dataclass(frozen=True, eq=False)
 class RoundView:
-    """What is known before a round."""
+    """What is known before a round.
+
+    >>> class Cautious:
+    ...     state = {}
+    ...     def decide(self, view):
+    ...         return Decision(None, ends=view.energy_j < 1.0 or not view.available.any())
+    """
 
     number: int
     """Rounds done so far."""
@@ -71,7 +86,7 @@ class RoundView:
     done: tuple[Segment, ...]
     """The rounds so far, in order, each as a segment of one round."""
     losses: Floats
-    """Each client's training loss when it last took part; NaN before, (N,)."""
+    """Each client's training loss when it last took part or was asked; NaN before, (N,)."""
     last_round: Floats
     """When each client last took part; −1 before, (N,)."""
     validation_accuracy: float | None = None
@@ -80,7 +95,12 @@ class RoundView:
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The next round."""
+    """The next round.
+
+    >>> from fedgap.planning.policies.policy import Decision
+    >>> Decision(None, ends=True, reason="the battery of client 3 is empty").ends
+    True
+    """
 
     segment: Segment | None
     """Of one round; None where nobody takes part, so that the world moves on without training."""
@@ -91,19 +111,44 @@ class Decision:
     forecast_error: float | None = None
     """The error that is now expected at the end, where the policy knows."""
     probed: Bools | None = None
-    """Clients that were asked for their loss before the round, (N,); the question and the answer are charged."""
+    """Clients that were asked for their loss before the round, (N,); whoever asked them fills this in."""
     notes: dict[str, float] = field(default_factory=dict)
     """Numbers worth showing beside the round, such as virtual queues."""
 
 
 class Policy(Protocol):
-    """Decides the rounds of one run."""
+    """Decides the rounds of one run.
+
+    A policy is made by a call with a :class:`PolicyStart`. This one follows the plan and leaves out who is away:
+
+    >>> from dataclasses import replace
+    >>> from fedgap.planning.policies.policy import Decision
+    >>> class PlanWithoutAbsent:
+    ...     def __init__(self, start):
+    ...         self.start, self.state = start, {}
+    ...     def decide(self, view):
+    ...         if view.number >= len(self.start.order):
+    ...             return Decision(None, ends=True)
+    ...         planned = self.start.plan.segments[self.start.order[view.number]]
+    ...         here = planned.selected & view.available
+    ...         return Decision(replace(planned, rounds=1, selected=here) if here.any() else None)
+    """
 
     state: dict[str, Any]
     """All that changes from round to round, as plain values (JSON)."""
 
     def decide(self, view: RoundView) -> Decision:
         """The next round."""
+
+
+def asked_clients(policy: Policy, view: RoundView) -> Bools | None:
+    """The clients that a policy wants to know the present loss of before it decides, (N,); None for nobody.
+
+    A policy says so by a method ``asks``, which takes the view as ``decide`` does; most have none. The answers are in
+    the ``losses`` of the view that ``decide`` then gets, and question and answer are charged.
+    """
+    asked: Bools | None = getattr(policy, "asks", lambda view: None)(view)
+    return None if asked is None or not asked.any() else asked
 
 
 def make_policy(name: str, start: PolicyStart) -> Policy:

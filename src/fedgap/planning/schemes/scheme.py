@@ -14,7 +14,13 @@ SelectionRule = Callable[[Scenario], Bools | Ints | Sequence[bool] | Sequence[in
 
 @dataclass(frozen=True)
 class Scheme:
-    """A restriction of P1, and what it minimises. The default restricts nothing and minimises θ."""
+    """A restriction of P1, and what it minimises. The default restricts nothing and minimises θ.
+
+    >>> loud = fedgap.Scheme(name="loud", title="Full power, no pruning", power=False, prune=False)
+    >>> plan = fedgap.plan(fedgap.Scenario.load("paper-mnist"), scheme=loud)
+    >>> plan.scheme, float(max(segment.pruning_ratio.max() for segment in plan.segments))
+    ('loud', 0.0)
+    """
 
     name: str
     title: str

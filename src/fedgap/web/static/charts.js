@@ -9,7 +9,7 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 
 let tones = null;
 export function readTheme() {
-  tones = { ink: css("--ink"), soft: css("--soft"), grid: css("--grid"), card: css("--card"), bad: css("--bad"), accent: css("--accent") };
+  tones = { ink: css("--ink"), soft: css("--soft"), grid: css("--grid"), card: css("--card"), bad: css("--bad"), accent: css("--accent"), rest: css("--rest"), accent2: css("--k1") };
 }
 export const tone = (name) => tones[name];
 

@@ -4,6 +4,7 @@ import { Refused, get, post } from "./server.js";
 import { axis, clientAxis, colours, draw, tone } from "./charts.js";
 import { SCHEMES } from "./scenario.js";
 import { notice } from "./plan.js";
+import { drawTimeline } from "./timeline.js";
 import * as newRun from "./new_run.js";
 import { shortLabel, showRuns } from "./run_list.js";
 
@@ -147,6 +148,7 @@ function drawAll() {
     ["delay", last ? `${number(last.delay_total_s)} s` : "–", info.delay_budget_s ? `of ${number(info.delay_budget_s)}` : "", info.delay_budget_s && last ? last.delay_total_s / info.delay_budget_s : undefined],
     ["mini-batch loss", number(last?.train_loss)], ["test loss", number(newest?.test_loss)], ["accuracy (one seed)", percent(newest?.test_accuracy)],
     ["scheme", SCHEMES[info.scheme] ?? info.scheme ?? "–", info.data ? `on ${info.data}` : ""],
+    ...(info.policy ? [["policy", info.policy, `planned again in ${rounds.filter((one) => one.planned_again).length} rounds`]] : []),
     ["server optimiser", info.learner?.optimiser ?? "–", info.learner ? learnerText(info.learner) : ""],
   ]);
   const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, ...more });
@@ -156,6 +158,7 @@ function drawAll() {
   draw($("chart-accuracy"), [line(xt, tested.map((one) => 100 * one.test_accuracy), "accuracy", orange, { mode: "lines+markers" })],
     { xaxis: across, yaxis: axis("%", { range: [0, 100] }), margin }, `Accuracy ${percent(newest?.test_accuracy)} after ${rounds.length} rounds.`);
   drawForecast(tested, xt, line, across, margin);
+  drawTimeline(info, rounds);
   budget("chart-joules", "energy_total_j", info.energy_budget_j, "J");
   budget("chart-seconds", "delay_total_s", info.delay_budget_s, "s");
   const times = info.clients.map(() => 0);
@@ -176,8 +179,9 @@ function drawAll() {
 // The forecast that was planned with, what the run has shown, and the forecast corrected by its validation samples.
 function drawForecast(tested, xt, line, across, margin) {
   const [blue, orange, green] = colours(), planned = info.forecast, held = tested.filter((one) => one.validation_accuracy != null), right = held.filter((one) => one.forecast);
+  const steered = rounds.filter((one) => one.forecast_accuracy != null);
   const at = (rows) => rows.map((one) => one.round + 1), last = right.at(-1)?.forecast, end = info.rounds_planned ?? Math.max(1, rounds.length);
-  $("chart-forecast").parentElement.hidden = !planned && !right.length;
+  $("chart-forecast").parentElement.hidden = !planned && !right.length && !steered.length;
   if ($("chart-forecast").parentElement.hidden) return;
   const band = (xs, low, high, colour) => [line(xs, low, "", colour, { line: { width: 0 }, hoverinfo: "skip", showlegend: false }),
     line(xs, high, "", colour, { line: { width: 0 }, fill: "tonexty", fillcolor: `${colour}33`, hoverinfo: "skip", showlegend: false })];
@@ -191,11 +195,12 @@ function drawForecast(tested, xt, line, across, margin) {
     traces.push(...band(at(right), percents(right, "low"), percents(right, "high"), green));
     traces.push(line(at(right), percents(right, "accuracy"), "corrected", green, { mode: "lines+markers", marker: { size: 5 } }));
   }
+  if (steered.length) traces.push(line(at(steered), steered.map((one) => 100 * one.forecast_accuracy), "policy expects", tone("ink"), { line: { color: tone("ink"), width: 1.5, dash: "dot" } }));
   traces.push(line(xt, tested.map((one) => 100 * one.test_accuracy), "test set", orange, { mode: "lines+markers", marker: { size: 5 } }));
   if (held.length) traces.push(line(at(held), held.map((one) => 100 * one.validation_accuracy), "validation", tone("soft"), { mode: "markers", marker: { size: 5, symbol: "x" } }));
-  const lows = [planned?.low ?? planned?.accuracy, ...right.map((one) => one.forecast.low)].filter((value) => value != null), bottom = Math.max(0, 100 * Math.min(...lows) - 12);
+  const lows = [planned?.low ?? planned?.accuracy, ...right.map((one) => one.forecast.low), ...steered.map((one) => one.forecast_accuracy)].filter((value) => value != null), bottom = Math.max(0, 100 * Math.min(...lows) - 12);
   draw($("chart-forecast"), traces, { xaxis: across, yaxis: axis("%", { range: [bottom, 100.5] }), showlegend: true, margin: { ...margin, t: 44 } },
-    `${planned ? `Planned: ${percent(planned.accuracy, 2)}. ` : ""}${last ? `Corrected by what the run has shown: ${percent(last.accuracy, 2)}, between ${percent(last.low, 2)} and ${percent(last.high, 2)}. ` : ""}Measured: ${percent(tested.at(-1)?.test_accuracy, 2)}.`);
+    `${planned ? `Planned: ${percent(planned.accuracy, 2)}. ` : ""}${steered.length ? `The policy now expects ${percent(steered.at(-1).forecast_accuracy, 2)}. ` : ""}${last ? `Corrected by what the run has shown: ${percent(last.accuracy, 2)}, between ${percent(last.low, 2)} and ${percent(last.high, 2)}. ` : ""}Measured: ${percent(tested.at(-1)?.test_accuracy, 2)}.`);
   const sure = planned?.confidence ?? last?.confidence;
   $("forecast-note").textContent = (sure ? `Shaded: where the accuracy lies with ${percent(sure, 0)} confidence. ` : "") + (planned ? `Forecast: ${planned.origin}. ` : "") + (right.length ? "" : "Without validation samples (data.validation) and a forecast in the scenario it is not corrected during the run.");
 }

@@ -1,0 +1,99 @@
+"""The world of a deployment, measured: who is there, and how much slower than usual their links and processors are.
+
+The model keeps its joules and seconds; a measurement says by which factor a client has become slower than it usually
+is. A link that is d times slower has the gain at which the client's highest power gives 1/d of its rate; a processor
+that is d times slower has 1/d of its highest clock. A client that is as fast as usual, or faster, has its nominal
+figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+
+from fedgap.arrays import Bools, Floats
+from fedgap.system import Fleet
+from fedgap.system.channel import slower_link_gain
+
+FIRST = 5
+"""What is usual for a client is the median of its first measurements, so many at most."""
+WEIGHT = 0.7
+"""Of a new measurement in the smoothed logarithm of the slowness: one that is 10 times slower counts 5 times."""
+FADES = 0.9
+"""What remains of that logarithm after a round in which the client was not measured, so that it is tried again."""
+NOTICED = 2.0
+"""A client that is less than so many times slower than usual counts as unchanged."""
+LINK_POLLS, PROCESSOR_POLLS = 5, 1
+"""Times below so many looks for answers are not told apart: messages wait for the nodes' and the server's looks."""
+
+
+class Slowness:
+    """How many times slower than usual each of N clients is at one thing. ``state`` is all that it remembers."""
+
+    def __init__(self, clients: int, least_s: float) -> None:
+        """:param least_s: shorter times count as this."""
+        self._least_s = least_s
+        self.state: dict[str, Any] = {"first": [[] for _ in range(clients)], "log_slower": [0.0] * clients,
+                                      "measured": []}
+
+    def see(self, client: int, seconds: float, amount: float) -> None:
+        """Take in a measurement: so many seconds for an amount of work, in any unit.
+
+        A larger amount may take longer in proportion. A smaller one may take as long as usual: masked weights are
+        computed with, and most of a small message's time is not its bytes'.
+        """
+        first = self.state["first"][client]
+        if len(first) < FIRST:
+            first.append([max(seconds, self._least_s), amount])
+        usual_s, usual_amount = (sorted(values)[(len(first) - 1) // 2] for values in zip(*first, strict=True))
+        expected_s = usual_s * max(1.0, amount / usual_amount)
+        logs = self.state["log_slower"]
+        logs[client] += WEIGHT * (math.log(max(1.0, seconds / expected_s)) - logs[client])
+        self.state["measured"].append(client)
+
+    def present(self) -> Floats:
+        """How many times slower each client is, (N,), 1 where it is as usual. Begins a new round."""
+        logs, measured = self.state["log_slower"], set(self.state["measured"])
+        self.state["log_slower"] = [log if n in measured else FADES * log for n, log in enumerate(logs)]
+        self.state["measured"] = []
+        slower = np.exp(self.state["log_slower"])
+        return np.where(slower < NOTICED, 1.0, slower)
+
+
+class MeasuredWorld:
+    """Rows of the world from measurements; see :class:`~fedgap.running.steering.MeasuredRows`."""
+
+    def __init__(self, nominal: Fleet, there: Callable[[], Collection[int]], least: int, poll_s: float) -> None:
+        """:param there: the clients that can take part now; :param least: with fewer there is nothing to decide;
+        :param poll_s: seconds between two looks for answers."""
+        self._nominal, self._there, self._least = nominal, there, least
+        self.link = Slowness(nominal.size, LINK_POLLS * poll_s)
+        """Seconds of a round's messages to and from a client, by their bytes."""
+        self.processor = Slowness(nominal.size, PROCESSOR_POLLS * poll_s)
+        """Seconds of a client's computing, by its cycles."""
+
+    def row(self) -> tuple[Floats, Bools, Floats] | None:
+        """The present gain, availability and speed of each client; None while too few are there."""
+        there = list(self._there())
+        if len(there) < self._least:
+            return None
+        fleet = self._nominal
+        available = np.zeros(fleet.size, dtype=np.bool_)
+        available[there] = True
+        slower = self.link.present()
+        gain = slower_link_gain(slower, fleet.max_power_w, fleet.uplink_gain, fleet.bandwidth_hz,
+                                fleet.uplink_noise_psd_w_hz)
+        lowest = fleet.min_frequency_hz / fleet.max_frequency_hz
+        return np.where(slower > 1.0, gain, 1.0), available, np.maximum(1.0 / self.processor.present(), lowest)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What was learned from measurements so far."""
+        return {"link": self.link.state, "processor": self.processor.state}
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        self.link.state, self.processor.state = state["link"], state["processor"]

@@ -1,0 +1,48 @@
+"""Joules and seconds to equal accuracy: what a scheme spends until it is as good as a baseline.
+
+Two runs of one seed have both reached the lower of their two final accuracies. The first evaluation at or above it
+(interpolated linearly between evaluations) says what each had spent by then. The ratio, scheme over baseline, is
+averaged geometrically over seeds. Taking the baseline's final accuracy instead would leave out the seeds in which the
+scheme never reaches it, and so flatter the scheme.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedgap.statistics import Interval, interval
+
+AXES = {"seconds": "delay_s", "joules": "energy_j"}
+Runs = Mapping[str, Mapping[str, Any]]
+
+
+def spent_at(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float) -> float | None:
+    """The share of its total that a run had spent when it first reached an accuracy; None if it never did.
+
+    Rounds of one plan cost nearly the same, so that spending is taken to be proportional to rounds.
+    """
+    before, reached = 0.0, 0.0
+    for number, value in zip(run["round"], run["test_accuracy"], strict=True):
+        if value >= accuracy:
+            part = 1.0 if value == reached else (accuracy - reached) / (value - reached)
+            return float((before + part * (number - before)) / row["rounds"])
+        before, reached = number, value
+    return None
+
+
+def ratios(rows: Sequence[Mapping[str, Any]], runs: Runs, baseline: str,
+           scheme: str = "proposed") -> dict[str, Interval]:
+    """Return ln(scheme over baseline) by axis, over the seeds of one mode and value that have both."""
+    schemes = {name: {row["seed"]: row for row in rows if row["scheme"] == name and row["accuracy"] is not None}
+               for name in (scheme, baseline)}
+    logarithms: dict[str, list[float]] = {axis: [] for axis in AXES}
+    for seed in sorted(schemes[scheme].keys() & schemes[baseline].keys()):
+        both = [schemes[scheme][seed], schemes[baseline][seed]]
+        accuracy = min(row["accuracy"] for row in both)
+        shares = [spent_at(row, runs[row["run"]], accuracy) for row in both]
+        for axis, key in AXES.items():
+            ours, theirs = (share * row[key] for share, row in zip(shares, both, strict=True) if share is not None)
+            logarithms[axis].append(math.log(ours / theirs))
+    return {axis: interval(values) for axis, values in logarithms.items() if values}

@@ -1,0 +1,45 @@
+"""The results of the panel: one row per run, and the judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedgap.evidence.cases import Case, Planned, cases
+from fedgap.evidence.definition import Figure
+from fedgap.evidence.planning_value import judged
+from fedgap.evidence.results import measured, provenance
+from fedgap.evidence.store import Store
+from fedgap.evidence.workshop import Workshop
+
+
+def planning_results(figure: Figure, planned: Mapping[Case, Planned | str], shop: Workshop) -> dict[str, Any]:
+    """Return the rows of every trained run, what is missing, and the judgement."""
+    rows: list[dict[str, Any]] = []
+    missing: dict[str, int] = {}
+    reasons: set[str] = set()
+    for panel in figure.panels[shop.preset]:
+        for case in cases(panel):
+            answer = planned[case]
+            if isinstance(answer, str):
+                reasons.add(answer)
+            elif answer.key and answer.key not in shop.store:
+                missing[panel.title] = missing.get(panel.title, 0) + 1
+            else:
+                rows.append({"cell": panel.title} | _as_trained(answer, shop.store))
+    keys = [row["run"] for row in rows if row["run"]]
+    runs = {key: shop.store[key] for key in keys}
+    panels = [{"title": figure.title, "status": "" if rows else "not trained yet", "rows": rows,
+               "missing": sum(missing.values()), "missing_by_cell": missing, "without_plan": sorted(reasons)[:5]}]
+    return {"figure": figure.name, "title": figure.title, "kind": figure.kind, "xlabel": figure.xlabel,
+            "preset": shop.preset, "panels": panels, "judged": judged(rows, runs),
+            "provenance": provenance(keys, shop.store)}
+
+
+def _as_trained(answer: Planned, store: Store) -> dict[str, Any]:
+    """A case's row; where a rule decided while training, with the rounds, joules and seconds that it really used."""
+    row = measured(answer, store)
+    if answer.job is not None and answer.job.policy:
+        run = store[answer.key]
+        row |= {"rounds": run["rounds"], "energy_j": run["energy_total_j"][-1], "delay_s": run["delay_total_s"][-1]}
+    return row

@@ -1,0 +1,118 @@
+"""What planning is worth: ``forecast`` against every other scheme and rule, cell by cell and pooled.
+
+A cell is one task, fleet, σ and share of the budgets; a rival is a scheme or rule in a mode. All comparisons are paired
+over seeds, in accuracy, and forecast minus rival.
+
+- **Not inferior** in a cell: the one-sided 95 % bound of the mean difference is above −0.3 points.
+- **Better** over the tight cells (shares of at most a quarter): each seed's mean difference over the cells that have
+  both, two-sided paired t-test, Holm's correction over the rivals.
+- **Regret** in a cell: the best mean accuracy of all minus that of ``forecast``.
+- **Equal accuracy**: what ``forecast`` spends over what the rival spends until both reach the lower of their final
+  accuracies, as a geometric mean over the tight cells' runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedgap.evidence.equal_accuracy import AXES, Runs, ratios
+from fedgap.statistics import holm, interval, lower_bound, paired
+
+OURS = "forecast"
+MARGIN = 0.003
+"""The accuracy that a scheme may be below another without being called inferior."""
+TIGHT = 0.25
+"""The largest share of the nominal budgets that is called tight."""
+Row = Mapping[str, Any]
+
+
+def rival_of(row: Row) -> str:
+    """The name of a row's scheme or rule; with the mode where it is one of the paper's."""
+    return str(row["scheme"]) if row["mode"] == "practical" else f"{row['scheme']}, {row['mode']}"
+
+
+def judged(rows: Sequence[Row], runs: Runs) -> dict[str, Any]:
+    """The judgement of rows with ``cell``, ``value`` (the share), ``mode``, ``scheme``, ``seed``, ``accuracy``,
+    ``run``, ``rounds``, ``energy_j`` and ``delay_s``; ``runs``: the records by key."""
+    cells: dict[tuple[str, float], dict[str, dict[int, Row]]] = {}
+    for row in rows:
+        if row["accuracy"] is not None:
+            of_cell = cells.setdefault((row["cell"], row["value"]), {})
+            of_cell.setdefault(rival_of(row), {})[row["seed"]] = row
+    cells = {place: of_cell for place, of_cell in cells.items() if OURS in of_cell}
+    return {"cells": [_cell(*place, of_cell) for place, of_cell in cells.items()],
+            "pooled": _pooled(cells, runs), "regret": _regret(cells)}
+
+
+def _accuracies(by_seed: Mapping[int, Row]) -> dict[int, float]:
+    return {seed: row["accuracy"] for seed, row in by_seed.items()}
+
+
+def _cell(cell: str, share: float, of_cell: Mapping[str, Mapping[int, Row]]) -> dict[str, Any]:
+    """The accuracies of one cell, and how forecast compares with each rival there."""
+    ours = _accuracies(of_cell[OURS])
+    compared: list[dict[str, Any]] = []
+    for rival, by_seed in of_cell.items():
+        theirs = _accuracies(by_seed)
+        seeds = sorted(ours.keys() & theirs.keys())
+        mean = interval(list(theirs.values()))
+        entry: dict[str, Any] = {"rival": rival, "accuracy": _digits(mean.mean), "seeds": mean.n,
+                                 "half": None if mean.half is None else _digits(mean.half)}
+        if rival != OURS and seeds:
+            differences = [ours[seed] - theirs[seed] for seed in seeds]
+            difference, bound = interval(differences), lower_bound(differences)
+            entry |= {"difference": _digits(difference.mean), "bound": None if bound is None else _digits(bound),
+                      "not_inferior": None if bound is None else bound >= -MARGIN}
+        compared.append(entry)
+    best = max(compared, key=lambda entry: entry["accuracy"])
+    mine = next(entry["accuracy"] for entry in compared if entry["rival"] == OURS)
+    return {"cell": cell, "share": share, "best": best["rival"], "regret": _digits(best["accuracy"] - mine),
+            "rivals": compared}
+
+
+def _pooled(cells: Mapping[tuple[str, float], Mapping[str, Mapping[int, Row]]], runs: Runs) -> list[dict[str, Any]]:
+    """For each rival the mean over the tight cells, seed by seed, corrected over the rivals."""
+    tight = {place: of_cell for place, of_cell in cells.items() if place[1] <= TIGHT}
+    rivals = dict.fromkeys(rival for of_cell in tight.values() for rival in of_cell if rival != OURS)
+    places, family = [], []
+    for rival in rivals:
+        both = [of_cell for of_cell in tight.values() if rival in of_cell]
+        seeds = set.intersection(*(of_cell[OURS].keys() & of_cell[rival].keys() for of_cell in both))
+        if not seeds:
+            continue
+        means = [{seed: math.fsum(of_cell[name][seed]["accuracy"] for of_cell in both) / len(both) for seed in seeds}
+                 for name in (OURS, rival)]
+        places.append({"rival": rival, "cells": len(both), **_spending(both, rival, runs)})
+        family.append(paired(*means))
+    return [place | {"difference": _digits(c.difference.mean), "seeds": c.difference.n,
+                     "half": None if c.difference.half is None else _digits(c.difference.half),
+                     "p_holm": float(f"{c.adjusted:.3g}"), "verdict": c.verdict}
+            for place, c in zip(places, holm(family), strict=True)]
+
+
+def _spending(both: Sequence[Mapping[str, Mapping[int, Row]]], rival: str, runs: Runs) -> dict[str, Any]:
+    """Seconds and joules of forecast over the rival's until equal accuracy; the mean of the cells' logarithms."""
+    logarithms: dict[str, list[float]] = {axis: [] for axis in AXES}
+    for of_cell in both:
+        rows = [dict(row) | {"scheme": name} for name in (OURS, rival) for row in of_cell[name].values()]
+        for axis, value in ratios(rows, runs, rival, OURS).items():
+            logarithms[axis].append(value.mean)
+    return {axis: _digits(math.exp(math.fsum(values) / len(values))) for axis, values in logarithms.items() if values}
+
+
+def _regret(cells: Mapping[tuple[str, float], Mapping[str, Mapping[int, Row]]]) -> dict[str, Any]:
+    """The mean over all cells, and over the tight ones, of how far forecast is below the best of all."""
+    by_share: dict[str, list[float]] = {"all": [], "tight": []}
+    for (cell, share), of_cell in cells.items():
+        regret = _cell(cell, share, of_cell)["regret"]
+        by_share["all"].append(regret)
+        if share <= TIGHT:
+            by_share["tight"].append(regret)
+    return {name: {"mean": _digits(math.fsum(values) / len(values)), "cells": len(values)}
+            for name, values in by_share.items() if values}
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")

@@ -1,0 +1,42 @@
+"""``power_of_choice``: of d candidates, the k with the highest loss (Cho, Wang and Joshi, arXiv:2010.01243).
+
+1. Draw d ≥ k candidates without replacement, client n with probability p_n = D̂_n/ΣD̂.
+2. Ask them for the loss of the present model on their data.
+3. The k candidates with the highest loss take part; ties are broken at random.
+
+This is the paper's π_cpow-d: the loss is estimated on one mini-batch. The question and the answer are charged. The
+paper tries d from k to the whole fleet; here d = min(N, 2k).
+"""
+
+import numpy as np
+
+from fedgap.arrays import Bools
+from fedgap.rules.rule import RoundFacts, RoundRule, members
+
+CANDIDATES = 2
+"""d/k."""
+
+
+class PowerOfChoice(RoundRule):
+    """Asks the candidates, and takes those with the highest loss."""
+
+    uses_losses = True
+
+    def asks(self, now: RoundFacts) -> Bools | None:
+        """The candidates."""
+        here = np.flatnonzero(now.available)
+        if not len(here):
+            return None
+        share = self.facts.samples[here] / self.facts.samples[here].sum()
+        wanted = min(CANDIDATES * self.facts.count, len(here))
+        return members(self.facts.size, self.random(now.number).choice(here, wanted, replace=False, p=share))
+
+    def choose(self, now: RoundFacts) -> Bools:
+        """The candidates with the highest loss; one without a loss comes first."""
+        candidates = self.asks(now)
+        if candidates is None:
+            return np.zeros(self.facts.size, dtype=np.bool_)
+        ties = self.random(now.number).permutation(self.facts.size)
+        loss = np.where(np.isnan(now.losses), np.inf, now.losses)
+        order = np.lexsort((ties, -np.where(candidates, loss, -np.inf)))
+        return members(self.facts.size, order[: self.wanted(now)]) & candidates

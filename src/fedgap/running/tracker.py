@@ -1,0 +1,90 @@
+"""Trackers: logs that a run writes beside its own ``rounds.jsonl``, for programs that draw or collect curves.
+
+An experiment names them (``trackers: tensorboard``). A tracker is made when a run begins or is resumed, in the
+simulator, in each run of a sweep, and on the server of a deployment.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedgap.registry import TRACKERS, call_extension
+from fedgap.running.events import Event
+from fedgap.running.job import Job
+
+
+class TrackedRun(Protocol):
+    """What a tracker sees of a :class:`fedgap.Run`.
+
+    >>> small = ["rounds=2", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
+    >>> run = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/tracked")
+    >>> run.folder.name, run.job.scheme, [event["round"] for event in run.history]
+    ('tracked', 'proposed', [0, 1])
+    """
+
+    @property
+    def folder(self) -> Path:
+        """Where the run keeps its files, and where a tracker may put its own."""
+
+    @property
+    def job(self) -> Job:
+        """All that the run was asked to do, as plain numbers."""
+
+    @property
+    def history(self) -> list[Event]:
+        """The rounds so far, one dictionary each, as in ``rounds.jsonl``."""
+
+
+class Tracker(Protocol):
+    """Follows one run.
+
+    It is made by a call with a :class:`TrackedRun`. ``run.history`` holds the rounds that were trained before, and a
+    resumed run will train some again that are not in it: once made, the tracker's log must have exactly the rounds of
+    the history.
+
+    >>> class Printer:
+    ...     def __init__(self, run):
+    ...         self.losses = [event["train_loss"] for event in run.history]
+    ...     def log(self, events):
+    ...         self.losses += [event["train_loss"] for event in events]
+    ...     def close(self, summary):
+    ...         print(len(self.losses), "rounds")
+    """
+
+    def log(self, events: Sequence[Event]) -> None:
+        """Take new rounds, each as a line of ``rounds.jsonl`` has it."""
+
+    def close(self, summary: Mapping[str, Any] | None) -> None:
+        """Finish the log. ``summary``: what ``summary.json`` holds; None for a run that was interrupted."""
+
+
+class RunTrackers:
+    """All trackers of one run. One that fails is left out from then on; the run continues."""
+
+    def __init__(self, run: TrackedRun) -> None:
+        """Make the trackers that the run's job names; its ``rounds.jsonl`` has exactly the rounds so far."""
+        self._trackers: dict[str, Tracker] = {}
+        for name in run.job.trackers:
+            make = TRACKERS.load(name, "trackers")
+            self._trackers[name] = call_extension("trackers", name, make, run)
+
+    def log(self, events: Sequence[Event]) -> None:
+        """Hand new rounds to each tracker."""
+        self._call(lambda tracker: tracker.log(events))
+
+    def close(self, summary: Mapping[str, Any] | None = None) -> None:
+        """Close each tracker; closing again does nothing."""
+        self._call(lambda tracker: tracker.close(summary))
+        self._trackers = {}
+
+    def _call(self, act: Callable[[Tracker], None]) -> None:
+        for name, tracker in list(self._trackers.items()):
+            try:
+                act(tracker)
+            except Exception as error:  # whatever a user's tracker raises: hours of training are worth more than a log
+                del self._trackers[name]
+                warnings.warn(f"trackers: {name} failed ({type(error).__name__}: {error}); the run continues without "
+                              "it", stacklevel=3)
