@@ -562,6 +562,7 @@ def test_what_is_copied_runs(page: Page, studio: Studio) -> None:
                                          "partition.concentration=1 scheme=proposed")
 
 
+@pytest.mark.full
 def test_a_target_accuracy_is_answered_with_budgets(page: Page) -> None:
     planned(page)
     page.evaluate("location.hash = '#/plan?file=small.yaml&set=forecast.like%3Dlenet5-mnist'"
@@ -744,6 +745,7 @@ def test_the_timeline_of_a_run_with_a_policy_grows_with_it(page: Page, studio: S
     expect(page.locator("#timeline-list li")).to_have_text(["the world differs; <b>van</b> left"])
     page.set_viewport_size({"width": 380, "height": 800})
     page.select_option("#theme", "dark")
+    page.wait_for_timeout(300)  # the charts follow the window
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the timeline is wider than a phone"
     shoot(page, "timeline-phone-dark")
     shutil.rmtree(folder)

@@ -273,7 +273,7 @@ def _learner(scenario: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any] |
     learning = scenario.get("learning")
     if not isinstance(learning, dict):
         return None
-    planned = next(iter(plan.get("segments") or []), {})
+    planned: dict[str, Any] = next(iter(plan.get("segments") or []), {})
     usual = {"local_steps": 1, "upload_bits": 32}
     return {**{key: planned.get(key) or learning.get(key, value) for key, value in usual.items()},
             "optimiser": _inner(learning, "server", "optimiser") or "sgd", "batches": learning.get("batches", "as_is")}
