@@ -21,7 +21,6 @@ from starlette.staticfiles import StaticFiles
 
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
 from fedgap.errors import FedgapError, InputError
-from fedgap.planning.solve import usual_scheme
 from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, SCHEMES, SELECTION
 from fedgap.web import documents
 from fedgap.web.api_models import (
@@ -127,7 +126,7 @@ def _reply(document: dict[str, Any], scenario: Scenario) -> ScenarioReply:
         phi = [client.phi for client in scenario.clients]  # a pooled statement needs no client's own
     return ScenarioReply(
         document=document, listed=documents.listed(scenario), scenario=scenario.to_dict(), names=scenario.names,
-        phi=phi, hash=scenario.hash(), recipe="labels" in scenario.document(), usual_scheme=usual_scheme(scenario),
+        phi=phi, hash=scenario.hash(), recipe="labels" in scenario.document(), usual_scheme=scenario.usual_scheme,
     )  # fmt: skip
 
 

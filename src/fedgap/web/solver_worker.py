@@ -28,7 +28,7 @@ from fedgap.planning.diagnosis import feasible
 from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.single_selection import best_single_selection
-from fedgap.planning.solve import infeasible, scheme_of, usual_scheme
+from fedgap.planning.solve import infeasible, scheme_of
 from fedgap.planning.task import Task
 from fedgap.web.documents import open_scenario
 from fedgap.web.plan_view import brief, drawn, point_view, target_view
@@ -51,7 +51,7 @@ def solved(scenario: Scenario, scheme: Scheme) -> Plan:
 
 
 def _scheme(job: Event, scenario: Scenario) -> Scheme:
-    return scheme_of(job["scheme"] or usual_scheme(scenario), job["objective"], job["selection"])
+    return scheme_of(job["scheme"] or scenario.usual_scheme, job["objective"], job["selection"])
 
 
 def quick(job: Event) -> Iterator[Event]:

@@ -47,7 +47,27 @@ const SETTINGS = { displaylogo: false, responsive: true, modeBarButtons: BUTTONS
 // Without a single point there is nothing to draw: a sentence says so, and no axes are invented.
 const isEmpty = (traces) => traces.every((trace) => !(trace.z ?? trace.y ?? []).flat().some((value) => value !== null && value !== undefined));
 
+// Plotly is large: it is executed for the first chart, so that the numbers of the first plan need not wait for it.
+const waiting = new Map();
+function later(element, parts) {
+  if (!waiting.size) {
+    const script = document.createElement("script");
+    script.src = "plotly.min.js";
+    script.addEventListener("load", () => {
+      const charts = [...waiting];
+      waiting.clear();
+      for (const [place, given] of charts) draw(place, ...given);
+    });
+    setTimeout(() => document.head.append(script));  // after the frame that shows the numbers
+  }
+  waiting.set(element, parts);
+}
+
 export function draw(element, traces, layout, summary) {
+  if (!window.Plotly) {
+    later(element, [traces, layout, summary]);
+    return;
+  }
   element.classList.toggle("nothing", isEmpty(traces));
   if (isEmpty(traces)) {
     if (element.data) Plotly.purge(element);
