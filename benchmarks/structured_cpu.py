@@ -130,7 +130,8 @@ def main() -> None:
             answer = subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | PROMPT)
             memory.append({"model": name, "ratio": ratio, "peak_mib": float(answer.stdout)})
     results = {"batch": BATCH, "threads": 1, "torch": torch.__version__, "python": platform.python_version(),
-               "machine": platform.processor() or platform.machine(), "steps": rows, "memory": memory}
+               "machine": platform.processor() or platform.machine(), "load": os.getloadavg()[0],
+               "steps": rows, "memory": memory}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(results, indent=1) + "\n")
     for row in rows:

@@ -1,6 +1,6 @@
 """Whole channels pruned, on a GPU: is it right, and what does a round cost against an unpruned one.
 
-    PYTHONPATH=src python benchmarks/structured_gpu.py [--out benchmarks/results/structured_gpu.json]
+    PYTHONPATH=src python benchmarks/structured_gpu.py [--out benchmarks/results/structured_gpu.json] [--variants]
 
 Needs torch (a CUDA build) and numpy only. A round is 10 clients × 32 random samples: weights, ranking, ratios and
 batches go in, the mean gradient comes out. Correctness first: every precision against the plain loop in float64, with
@@ -8,6 +8,9 @@ clients of different sizes. Then the time of a round in which all clients prune 
 turns in one process; ranking and taking the small models out of the whole one are part of it. Masks over single weights
 and clients with ratios of their own are there for comparison. The mark: a round of ResNet-44 in bfloat16 with λ = 0.5
 takes at most 0.85 of the unpruned one. With $OUT set, the results go there as well.
+
+``--variants`` times the marked round with widths rounded up to 8, 16 and 32 (the choice is ``ON_GPU`` of
+``fedgap.learning.engine.small_models``), and lists the kernels that take longest in a round, unpruned and at λ = 0.5.
 """
 
 import argparse
@@ -26,7 +29,8 @@ from torch import nn
 from engine_gpu import by_turns, save
 from fedgap.learning import reference
 from fedgap.learning.contract import LocalTraining, RoundInput
-from fedgap.learning.engine import Engine
+from fedgap.learning.engine import Engine, core, small_models
+from fedgap.learning.engine.small_models import Passes
 from fedgap.learning.models import Layout, build
 from fedgap.learning.structure import structure_of
 
@@ -108,6 +112,45 @@ def timings(name: str, precision: str, steps: int) -> list[dict[str, Any]]:
     return rows
 
 
+def variants() -> list[dict[str, Any]]:
+    """The marked round with several alignments of the widths: milliseconds, as a share of the unpruned round."""
+    rows, local, rates = [], LocalTraining(1), torch.full((1,), RATE, device="cuda")
+    for aligned in (8, 16, 32):
+        core.ON_GPU = Passes(aligned, small_models.ON_GPU.least_jobs)  # type: ignore[attr-defined]
+        functions = []
+        for ratios in ((0.0,) * CLIENTS, (0.5,) * CLIENTS, OWN):
+            module, rounds = case("resnet44", "channels", ratios, steps=1)
+            engine = Engine(module, device="cuda", precision="bfloat16")
+            functions.append(whole_round(engine, rounds, local, rates, ranked=any(ratios)))
+        blocks = by_turns(functions, 5, repeats=9, warm=4)
+        shares = [statistics.median(a / b for a, b in zip(own, blocks[0], strict=True)) for own in blocks]
+        rows.append({"aligned": aligned, "unpruned_ms": statistics.median(blocks[0]), "share": shares[1],
+                     "own_share": shares[2]})
+        print(f"  widths in multiples of {aligned:2d}: unpruned {rows[-1]['unpruned_ms']:.3f} ms, "
+              f"λ = 0.5 {shares[1]:.2f}, ratios of their own {shares[2]:.2f}", flush=True)
+    core.ON_GPU = small_models.ON_GPU  # type: ignore[attr-defined]
+    return rows
+
+
+def slow_kernels(ratio: float) -> list[dict[str, Any]]:
+    """The kernels that take longest in a marked round."""
+    module, rounds = case("resnet44", "channels", (ratio,) * CLIENTS, steps=1)
+    rates = torch.full((1,), RATE, device="cuda")
+    engine = Engine(module, device="cuda", precision="bfloat16")
+    once = whole_round(engine, rounds, LocalTraining(1), rates, ranked=True)
+    for _ in range(4):
+        once()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        once()
+        torch.cuda.synchronize()
+    events = sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total)[:12]
+    rows = [{"kernel": event.key[:100], "calls": event.count, "ms": event.self_device_time_total / 1e3}
+            for event in events]
+    for row in rows:
+        print(f"  λ = {ratio}: {row['ms']:7.3f} ms in {row['calls']:3d} calls  {row['kernel']}", flush=True)
+    return rows
+
+
 def whole_round(engine: Engine, rounds: list[RoundInput], local: LocalTraining, rates: torch.Tensor, *,
                 ranked: bool) -> Callable[[], object]:
     """Ranking and updates, on the next set each time."""
@@ -134,6 +177,7 @@ def line(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--variants", action="store_true")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("structured_gpu: torch sees no GPU here")
@@ -149,6 +193,9 @@ def main() -> None:
     results["timings"] = [row for which in (("resnet44", "bfloat16", 1), ("resnet44", "tf32", 1),
                                             ("resnet44", "bfloat16", 4), ("lenet5", "tf32", 1), ("lenet5", "tf32", 8))
                           for row in timings(*which)]
+    if arguments.variants:
+        results["variants"] = variants()
+        results["kernels"] = {str(ratio): slow_kernels(ratio) for ratio in (0.0, 0.5)}
     results["seconds"] = time.time() - began
     save(results, arguments.out, "structured_gpu.json")
 

@@ -196,7 +196,7 @@ import {modules}
         ("fedgap.learning.engine, fedgap.learning.data, fedgap.learning.partition, fedgap.learning.sizes",
          "scipy pydantic yaml cvxpy typer rich matplotlib safetensors mlxtend pooch triton"),
         ("fedgap.running.loop, fedgap.running.job, fedgap.running.ledger, fedgap.running.checkpoint, "
-         "fedgap.running.ruled_steering, fedgap.rules.oort, fedgap.rules.fedzero",
+         "fedgap.running.ruled_steering, fedgap.rules.oort, fedgap.rules.fedzero, fedgap.evidence.bundle",
          "scipy pydantic cvxpy typer matplotlib mlxtend pooch ray triton"),
     ],
 )  # fmt: skip

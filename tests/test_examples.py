@@ -26,7 +26,8 @@ EXTENSION_POINTS = (
 """What people write or use beside the names of ``fedgap`` itself."""
 NAMES = {f"fedgap.{name}": name for name in fedgap.__all__ if name != "__version__"}
 DOCUMENTED = (*NAMES, *EXTENSION_POINTS)
-LONG = {"fedgap.budget", "fedgap.calibrate", "fedgap.regret", "fedgap.sweep", "fedgap.resume", "fedgap.frontier"}
+LONG = {"fedgap.Objective", "fedgap.Run", "fedgap.budget", "fedgap.calibrate", "fedgap.compare", "fedgap.frontier",
+        "fedgap.regret", "fedgap.resume", "fedgap.running.tracker.TrackedRun", "fedgap.sweep"}
 """Examples that take seconds: `make test-all` runs them."""
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -140,5 +140,16 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join(["", lines[0], "|---" * len(head) + "|", *lines[1:], ""])
 
 
+def planned_seconds() -> str:
+    """The table of planned and measured seconds of four profiled nodes: the first run in full, all runs' totals."""
+    results = data("benchmarks/results/planned_seconds.json")
+    runs = results["runs"]
+    nodes = [[f"{node['quota']:.1%} of a core", f"{node['pruning_ratio']:.2f}", f"{node['planned_s']:.1f} s",
+              f"{node['measured_s']:.1f} s", f"{node['seconds_ratio']:.2f}"] for node in runs[0]["nodes"]]
+    totals = [[f"**all {results['rounds']} rounds**, load {run['load_before']:.0f} to {run['load_after']:.0f}", "",
+               f"{run['planned_s']:.1f} s", f"{run['measured_s']:.1f} s", f"**{run['ratio']:.2f}**"] for run in runs]
+    return table(["node", "λ", "planned", "measured", "ratio"], nodes + totals)
+
+
 WRITERS: tuple[Callable[..., str], ...] = (value, planning, pruning, noise, readings, overheads, latencies, hostile,
-                                        secant)
+                                        planned_seconds, secant)

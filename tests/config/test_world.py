@@ -93,5 +93,11 @@ def test_drift_goes_as_it_says(kind: str, amounts: list[float]) -> None:
 
 def test_labels_after_a_drift() -> None:
     drift, uniform = Drift(kind="sudden", classes=5, mass=0.8), np.full(10, 7.0)
-    assert np.allclose(drift.labels(uniform, 0.2), 0.1)
-    assert np.allclose(drift.labels(uniform, 0.7), [0.16] * 5 + [0.04] * 5)
+    assert np.allclose(drift.labels(uniform, drift.amount(0.2)), 0.1)
+    assert np.allclose(drift.labels(uniform, drift.amount(0.7)), [0.16] * 5 + [0.04] * 5)
+
+
+def test_clients_keep_all_data_or_the_latest():
+    """Of rows 0 to 6 of a sudden change at row 5 of 10, two are late; of the latest three rows likewise two."""
+    assert Drift(kind="sudden").collected(6, 10) == pytest.approx(2.0 / 7.0)
+    assert Drift(kind="sudden", memory_rounds=3).collected(6, 10) == pytest.approx(2.0 / 3.0)

@@ -8,7 +8,7 @@ import pytest
 from fedgap.config import Experiment
 from fedgap.config.trace_csv import read_trace
 from fedgap.deploy.measured_world import FADES, MeasuredWorld, Slowness
-from fedgap.deploy.transport import Quorum
+from fedgap.deploy.transport import Answer, Quorum
 from fedgap.errors import InputError
 from fedgap.running.planned_measured import planned_and_measured
 from fedgap.running.train_and_resume import train
@@ -140,6 +140,32 @@ def test_a_round_that_does_not_count_is_decided_again_without_the_lost_nodes(fle
     assert fourth["row"] == 4
     assert run.summary["energy_j"] == pytest.approx(sum(event["energy_j"] for event in run.history))
     assert run.summary["energy_j"] <= 12.0 * (1 + 1e-6)
+
+
+def test_a_node_that_answers_after_the_deadline_is_away_for_a_round_and_then_known_to_be_slow(fleet):
+    nodes = clocked(fleet(4, *FORECAST, "policy=replan"), slow=1, since=4)
+    answered, kept = nodes.spoil[1], []
+
+    def late(request, answer):
+        data = answered(request, answer)
+        if request.fields.get("round") != 4:
+            return data
+        kept.append((str(len(nodes.requests) - 1), data))  # the ticket of this request
+        return None
+
+    nodes.spoil[1] = late
+
+    def deliver(job, event):
+        if event["round"] == 4:
+            ticket, data = kept[0]
+            nodes.box[ticket] = Answer(ticket, data)
+
+    run = nodes.session(poll_s=POLL_S, round_s=0.5, on_event=deliver).run()
+    assert run.history[4]["late"] == [1]
+    assert 1 not in run.history[5]["available"]
+    assert (5, 1, "answered round 4 after its deadline") in news(run)
+    assert 1 in run.history[6]["available"]
+    assert run.history[6]["speed"][1] == pytest.approx(0.1995)
 
 
 def test_a_server_without_nodes_waits_and_no_budget_is_spent(fleet):

@@ -14,10 +14,14 @@ import subprocess
 import sys
 import time
 import urllib.error
+from types import SimpleNamespace
 
 import pytest
 from flwr.proto.control_pb2 import ListRunsRequest, ListRunsResponse, RegisterNodeRequest
 from flwr.proto.fleet_pb2 import RegisterNodeFleetRequest
+from flwr.server.superlink.linkstate.in_memory_linkstate import InMemoryLinkState
+from flwr.supercore.constant import TaskType
+from flwr.supercore.corestate.in_memory_corestate import InMemoryCoreState
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, ObjectUnavailableError, pull_objects
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink import extensions
@@ -29,7 +33,7 @@ from starlette.testclient import TestClient
 from fedgap.deploy import admission, client_app, connection_owner, flower_patches
 from fedgap.deploy.child_processes import DeployError, flwr
 from fedgap.deploy.connection_owner import owner_of
-from fedgap.deploy.flower_patches import PULL, check_version, pull_soon, register_nodes, run_only
+from fedgap.deploy.flower_patches import PULL, check_version, pull_soon, register_nodes, run_only, wait_for_slow_starts
 from fedgap.deploy.keys import make_certificates, make_node_key, node_id, read_public_keys
 from fedgap.deploy.packet import Packet
 from fedgap.deploy.server_app import GridTransport
@@ -317,3 +321,16 @@ def test_a_flower_command_that_hangs_is_told_in_one_line(monkeypatch):
     monkeypatch.setattr(subprocess, "run", hang)
     with pytest.raises(DeployError, match=r"^flwr run gave no answer within 7 s; is this machine very busy\?"):
         flwr(["run"], {}, timeout_s=7.0)
+
+
+def test_a_process_that_starts_slowly_is_waited_for(monkeypatch):
+    """Flower counts an app's process as lost after 30 s and starts another, on a busy computer without end."""
+    monkeypatch.setattr(InMemoryCoreState, "claim_task", InMemoryCoreState.claim_task)
+    state = InMemoryLinkState(federation_manager=SimpleNamespace(), object_store=None)
+    before = datetime.datetime.now(datetime.UTC)
+    for wait in (30.0, 130.0):
+        task = state.create_task(TaskType.SERVER_APP, run_id=1)
+        assert state.claim_task(task) is not None
+        assert state.claim_task(task) is None  # as before: one process for one task
+        assert (state.task_token_store[task].active_until - before).total_seconds() == pytest.approx(wait, abs=20.0)
+        wait_for_slow_starts(100.0)

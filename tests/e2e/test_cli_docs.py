@@ -75,9 +75,9 @@ def steps(page: Path) -> list[Command | tuple[str, str]]:
                 found.append((named[1], content))
         elif language in ("", "bash", "sh", "console", "text"):
             given = commands_of(content)
-            if not given and found and isinstance(found[-1], Command) and not before.strip():
+            if not given and found and isinstance(found[-1], Command) and (not before.strip() or "───" in content):
                 lines = [line for line in content.splitlines() if line and not line.startswith("...")]
-                found[-1] = Command(found[-1].line, tuple(lines))
+                found[-1] = Command(found[-1].line, (*found[-1].shown, *lines))
             found += given
     return found
 
@@ -149,7 +149,7 @@ def flat(text: str) -> str:
 def prepare_folder(page: Path, folder: Path) -> None:
     """What the reader has made before, by the names that pages use for it, and the digits of one page's example."""
     text = page.read_text(encoding="utf-8")
-    if "fedgap init my-fleet" not in text:
+    if not any(isinstance(step, Command) and step.name == "init" for step in steps(page)):
         fedgap("init", folder / "my-fleet")
         for name in ("scenario.yaml", "fleet.csv", "experiment.yaml"):
             shutil.copyfile(folder / "my-fleet" / name, folder / name)

@@ -15,6 +15,7 @@ from fedgap.errors import InputError
 from fedgap.learning import masks, reference
 from fedgap.learning.contract import LocalTraining, RoundInput, mean_buffers
 from fedgap.learning.engine import Engine
+from fedgap.learning.engine.small_models import Passes, SmallModels
 from fedgap.learning.models import Layout, build
 from fedgap.learning.sizes import flops_per_sample
 from fedgap.learning.structure import Channels, Weights, cost_curve, structure_of
@@ -146,30 +147,36 @@ def test_the_engine_is_the_plain_loop(name, local):
     torch.testing.assert_close(stacked.client_buffers[finite], loop.client_buffers[finite], rtol=1e-9, atol=1e-9)
 
 
+class Replayed:
+    """Computes as a replay does: from copies of the tensors of this call, by the function of the first."""
+
+    def __init__(self):
+        self.known = {}
+
+    def run(self, key, function, given):
+        return self.known.setdefault(key, function)(type(given)(*(tensor.clone() for tensor in given)))
+
+
+@pytest.mark.parametrize("local", [None, LocalTraining(2, momentum=0.9)])
 @pytest.mark.parametrize("name", ["lenet5", "resnet20"])
-def test_units_that_come_along_change_nothing(name):
-    """On a GPU widths are rounded up; masks then do the rest, for clients of several sizes in one pass."""
+def test_units_that_come_along_change_nothing(name, local):
+    """On a GPU widths are rounded up, clients of several sizes share a pass, and rounds are replayed."""
     module, shape, channels = made(name)
-    given = round_of(module, channels, shape, (0.35, 0.4, 0.6), runs=2)
-    widths = tuple(min(full, -(-width // 4) * 4) for width, full in
-                   zip(channels.widths_of(channels.keep_count(0.35)), channels.graph.widths, strict=True))
-    assert list(widths) not in channels.widths.tolist()
-    index, buffer_index = channels.part(given.ranks, channels.unit_ranks(given.ranks), widths)
-    mask = torch.zeros_like(given.weights, dtype=torch.bool).scatter(1, index, True)
-    assert (mask | ~(given.ranks < channels.keep_count(0.35))).all()
-    counted = channels.buffer_mask(given.ranks[given.run] < torch.tensor(given.keeps)[:, None])
-    small = RoundInput(given.weights.gather(1, index), given.ranks.gather(1, index),
-                       given.buffers.gather(1, buffer_index), given.run, given.ratios, given.inputs, given.labels,
-                       keep_counts=given.keeps, counted=counted.gather(1, buffer_index[given.run]))
-    out = Engine(channels.small_module(widths), precision="float64").gradients(small)
-    loop = reference.gradients(module, given)
-    torch.testing.assert_close(torch.zeros_like(given.weights).scatter(1, index, out.gradient), loop.gradient,
-                               rtol=1e-9, atol=1e-9)
-    if channels.layout.buffer_size:
-        clients = torch.stack([counted[:3].sum(0), counted[3:].sum(0)])
-        sums = torch.zeros_like(given.buffers).scatter(1, buffer_index, 3 * out.buffers)
-        mean = torch.where(clients > 0, sums / clients.clamp(min=1), given.buffers)
-        torch.testing.assert_close(mean, loop.buffers, rtol=1e-9, atol=1e-9)
+    engine, rates = Engine(module, precision="float64"), torch.tensor([0.01, 0.02], dtype=torch.float64)
+    engine._smaller = SmallModels(channels, engine, engine._of_small_module, Passes(4, 5), Replayed())
+    first = round_of(module, channels, shape, (0.0, 0.35, 0.4, 0.6), runs=2, steps=local and local.steps)
+    sizes = engine._smaller._divided(first)
+    assert [len(size.jobs) for size in sizes] == [6, 2]  # 0.35 and 0.4 are rounded up to one size and join 0
+    other = replace(first, weights=first.weights.flip(1), ranks=channels.ranks(first.weights.flip(1).abs()),
+                    inputs=first.inputs.flip(0))
+    for own in (first, other):
+        if local is None:
+            loop, out = reference.gradients(module, own), engine.gradients(own, per_client=True)
+        else:
+            loop = reference.updates(module, own, local, rates)
+            out = engine.updates(own, local, rates, per_client=True)
+        for key in ("gradient", "buffers", "losses", "client_gradients"):
+            torch.testing.assert_close(getattr(out, key), getattr(loop, key), rtol=1e-8, atol=1e-9)
 
 
 def test_the_sizes_of_a_small_network_worked_by_hand():

@@ -10,6 +10,7 @@ import torch
 from fedgap import Experiment
 from fedgap.config.fleet_csv import read_clients, write_client
 from fedgap.errors import InputError
+from fedgap.learning.structure import Channels
 from fedgap.running import device_profile
 from fedgap.running.device_profile import DeviceProfile, Measured, clock_hz, energy_meter, receive_one, send_to
 from fedgap.running.prepare import divide, other_sizes
@@ -105,3 +106,13 @@ def test_sizes_left_out_come_from_the_model():
     line = other_sizes(wrong, divide(wrong, dataset)[2], dataset)
     assert line.startswith("warning: scenario.model.gradient_bits is 7, the model's own is ")
     assert "\n" not in line
+
+
+def test_with_channels_the_small_model_is_timed():
+    module = device_profile.build("mlp", input_shape=(1, 8, 8), classes=3, seed=0)
+    channels = Channels(module, (1, 8, 8))
+    asked = []
+    made = channels.small_module
+    channels.small_module = lambda widths: asked.append(widths) or made(widths)
+    device_profile.client_round(module, channels, (torch.randn(4, 1, 8, 8), torch.arange(4) % 3), 0.5, 4, 2)()
+    assert asked == [channels.widths_of(channels.keep_count(0.5))]

@@ -13,9 +13,11 @@ from fedgap.planning.policies.policy import Decision
 from fedgap.running.events import read_rounds
 from fedgap.running.prepare import prepare
 from fedgap.running.run import open_data
+from fedgap.running.steering import Steering
 from fedgap.running.sweep import sweep
 from fedgap.running.trace_changes import clients_changes
 from fedgap.running.train_and_resume import resume, train
+from fedgap.running.train_stack import train_stack
 from fedgap.system.trace import Trace
 from tests.running.test_run import planned, results
 from tests.running.test_run_folder import PAGE
@@ -44,9 +46,14 @@ class Waiting:
         return Decision(present.within(selected[present.clients], 0.2 * view.energy_j, 0.2 * view.delay_s))
 
 
-@pytest.mark.parametrize("policy", ["replan", "static"])
-def test_a_dynamic_run_that_is_interrupted_ends_bit_identically(small, tmp_path, policy):
-    experiment = small(*DYNAMIC, f"policy={policy}")
+DRIFTING = ("scenario.world.drift.who=both", "scenario.world.drift.kind=gradual",
+            "scenario.world.drift.memory_rounds=3",
+            "scenario.clients[0].battery_j=0.02", "scenario.clients[3].battery_j=0.02")
+
+
+@pytest.mark.parametrize(("policy", "world"), [("replan", ()), ("replan", DRIFTING), ("static", DRIFTING)])
+def test_a_dynamic_run_that_is_interrupted_ends_bit_identically(small, tmp_path, policy, world):
+    experiment = small(*DYNAMIC, *world, f"policy={policy}")
     plan = prepare(experiment).plan
     whole = train(experiment, tmp_path / "whole", plan=plan)
     assert whole.summary["rounds"] > 6
@@ -132,8 +139,35 @@ def test_what_makes_no_sense_is_refused(small, tmp_path):
         small("policy=statik")
     with pytest.raises(InputError, match=r"^policy: must be chosen for a scenario with a world"):
         train(small(*DYNAMIC), tmp_path / "a")
-    with pytest.raises(InputError, match=r"^scenario.world.drift.who: must be target"):
-        train(small(*DYNAMIC, "policy=static", "scenario.world.drift.who=both"), tmp_path / "b")
+
+
+def test_clients_whose_labels_drift_draw_by_what_they_have_collected(small, tmp_path):
+    """Five of eight rounds after a sudden change, of which two rows are remembered, all mass is on the first label."""
+    run = train(small(*DYNAMIC, *DRIFTING, "policy=static", "scenario.world.drift.kind=sudden",
+                      "learning.batches=as_is", "scenario.world.drift.classes=1", "scenario.world.drift.mass=1.0",
+                      "scenario.world.drift.memory_rounds=2"), tmp_path / "run")
+    steering = Steering.of(run.folder, run.job)
+    steering.load(json.loads((run.folder / "checkpoint" / "latest.json").read_bytes())["state"]["steering"])
+    first, last = (steering.round_job(number) for number in (0, len(steering.decided) - 1))
+    own = run.job.label_counts / run.job.label_counts.sum(axis=1, keepdims=True)
+    for job, expected in ((first, own), (last, np.eye(10)[[0] * 10] * (own[:, :1] > 0.0))):
+        chosen = job.selected[0] & (expected.sum(axis=1) > 0.0)
+        assert chosen.any()
+        np.testing.assert_allclose(job.label_probabilities[0, chosen], expected[chosen])
+    events = read_rounds(run.folder / "rounds.jsonl")
+    assert any(event.get("label_reports") for event in events)
+
+
+def test_rounds_decided_beforehand_train_the_same_model(small, tmp_path):
+    """With a constant rate, as the schedule follows the rounds in one and the budgets in the other."""
+    experiment = small(*DYNAMIC, *DRIFTING, "policy=replan", "learning.schedule=constant")
+    ready = prepare(experiment)
+    run = train(experiment, tmp_path / "run", plan=ready.plan)
+    job = Steering.in_world(ready.job, ready.scenario, ready.plan, ready.scenario.trace(0)).decided_beforehand()
+    [events], _ = train_stack([job], ready.dataset)
+    live = {event["round"]: event["test_accuracy"] for event in run.history if "test_accuracy" in event}
+    assert {event["round"]: event["test_accuracy"] for event in events} == live
+    assert all("target" in event for event in events)
 
 
 def test_accuracy_counts_classes_by_the_present_target(small, tmp_path):

@@ -47,7 +47,6 @@ def _forget():
 
 def curves(folder):
     """Tag to (step, value) pairs, read back from the raw records of the event files: nothing is merged or purged."""
-    pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.util.tensor_util import make_ndarray
@@ -63,6 +62,7 @@ def curves(folder):
 
 
 def test_tensorboards_curves_are_the_rounds_also_after_an_interruption(small, tmp_path):
+    pytest.importorskip("tensorboard")
     experiment = small("rounds=7", "checkpoint_every=100", "trackers=tensorboard")
     plan = planned(experiment, (1, range(10), 0.0), (6, range(6), 0.4))
     with pytest.raises(KeyboardInterrupt):
@@ -83,6 +83,7 @@ def test_tensorboards_curves_are_the_rounds_also_after_an_interruption(small, tm
 
 
 def test_the_forecast_is_a_curve(small, tmp_path):
+    pytest.importorskip("tensorboard")
     experiment = small("rounds=4", "mode=practical", "scenario.forecast={like: lenet5-mnist}", "data.validation=100",
                        "learning.local_steps=2", "trackers=tensorboard", "evaluate_every=2")
     run = train(experiment, tmp_path / "run")

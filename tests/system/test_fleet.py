@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fedgap.system import Fleet
 from tests.system.strategies import EVERYDAY, EVERYDAY_SERVER, checked, fleets
 
-LIMITS = {"min_frequency_hz", "min_power_w", "idle_power_w", "battery_j"}
+LIMITS = {"min_frequency_hz", "min_power_w", "idle_power_w", "battery_j", "latency_s"}
 CLIENT_FIELDS, SERVER_FIELDS = set(EVERYDAY) | LIMITS, set(EVERYDAY_SERVER)
 
 

@@ -137,6 +137,8 @@ def test_a_scenario_cannot_name_a_file(studio: Studio, secret: str) -> None:
         assert "root:" not in reply.text
     text = "\n".join(f"{key}: {json.dumps(value)}" for key, value in (document | {"clients": secret}).items())
     assert studio.post("/api/scenario/upload", kind="yaml", text=text).status_code == 422
+    reply = studio.post("/api/scenario", preset="paper-mnist", overrides=["world.trace=/etc/passwd"])
+    assert (reply.status_code, reply.json()["key"]) == (422, "world.trace")
 
 
 def test_a_scenario_cannot_name_code(studio: Studio) -> None:

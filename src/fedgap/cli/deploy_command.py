@@ -30,6 +30,9 @@ Out = Annotated[Path, typer.Option(help="The run's folder. A run that was killed
 RoundTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds the server waits for a round's answers.")]
 EnrolTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds it waits for all nodes to enrol.")]
 
+WithProfile = Annotated[bool, typer.Option("--profile", help="Have the nodes measure how long steps and messages take, "
+                                           "and plan with that.")]
+
 MinClients = Annotated[str, typer.Option(
     metavar="N", help="Gradients that a round needs to count: a number, or a share of its selected clients such as 0.5 "
     "(1.0: all). With fewer the server waits for nodes and tries the round again.")]
@@ -48,6 +51,7 @@ def up(
     round_timeout: RoundTimeout = 60.0,
     enrol_timeout: EnrolTimeout = 180.0,
     min_clients: MinClients = "1",
+    profile: WithProfile = False,
     plain: Annotated[bool, typer.Option("--plain", help="Flower's own SuperNode and SuperExec, with their polls and a "
                                         "new process for every message.")] = False,
     as_json: AsJson = False,
@@ -64,7 +68,8 @@ def up(
     with _terminable(), hold_folder(out):
         _keep_command(out)
         _say(f"starting a SuperLink and {local} nodes on this machine", as_json)
-        with start(chosen, local, out, patience=patience, epsilon=epsilon, warm=not plain) as deployment:
+        with start(chosen, local, out, patience=patience, epsilon=epsilon, warm=not plain,
+                   profile=profile) as deployment:
             _say(f"the SuperLink listens on 127.0.0.1:{deployment.superlink.port}; logs are in {out}/deployment",
                  as_json)
             run = deployment.run(None if as_json else _show(out), on_wait=lambda what: _say(what, as_json))
@@ -121,6 +126,7 @@ def server(
     round_timeout: RoundTimeout = 60.0,
     enrol_timeout: EnrolTimeout = 600.0,
     min_clients: MinClients = "1",
+    profile: WithProfile = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a SuperLink, wait for nodes on other machines, plan, and train."""
@@ -146,7 +152,7 @@ def server(
         try:
             superlink.start()
             _say(f"listening on {host}:{port}; {', '.join(names)} may take part, {nodes} nodes must enrol", as_json)
-            run = watch(superlink, out, lambda: superlink.submit(application, file, out, nodes, patience),
+            run = watch(superlink, out, lambda: superlink.submit(application, file, out, nodes, patience, profile),
                         None if as_json else _show(out), on_wait=lambda what: _say(what, as_json))
         finally:
             superlink.stop()

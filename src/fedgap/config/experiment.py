@@ -203,6 +203,11 @@ class Experiment(Document):
         return scenario.learning.batch_size, scenario.largest_ratio
 
     @property
+    def usual_local_steps(self) -> int:
+        """τ, or what stands for it where it is planned."""
+        return self._checked_scenario().learning.usual_local_steps
+
+    @property
     def radio(self) -> tuple[float, float, float]:
         """Noise density, W/Hz, transmit power, W, and bandwidth, Hz, of the scenario's first client."""
         scenario = self._checked_scenario()

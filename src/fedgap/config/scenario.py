@@ -185,7 +185,7 @@ class Scenario(Document):
             server_power_w=np.array(self.server.power_w),
             server_bandwidth_hz=np.array(self.server.bandwidth_hz),
             uplink_noise_psd_w_hz=np.array(self.noise_psd_w_hz),
-            **{key: column(key, 0.0) for key in ("min_frequency_hz", "min_power_w", "idle_power_w")},
+            **{key: column(key, 0.0) for key in ("min_frequency_hz", "min_power_w", "idle_power_w", "latency_s")},
             battery_j=column("battery_j", np.inf),
             cost_curve=None if points is None else CostCurve.covering(
                 *map(np.array, (points.ratio, points.bits, points.flops))),

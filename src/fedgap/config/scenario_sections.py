@@ -44,6 +44,7 @@ MaxFrequency = Annotated[float, clock("a stopped clock never finishes a gradient
 MinPower = Annotated[float, Number("W", at_least=0, reason="a power is not negative")]
 MinFrequency = Annotated[float, clock("leave it out where a clock may be as slow as it likes")]
 IdlePower = Annotated[float, Number("W", at_least=0, reason="a power is not negative")]
+Latency = Annotated[float, Number("s", at_least=0, reason="nothing takes less than no time")]
 Battery = Annotated[float, Number("J", above=0, reason="an empty battery runs nothing; leave it out for mains power")]
 CycleFlops = Annotated[float, Number("FLOP", above=0, reason="a processor does some work in a cycle")]
 Pue = Annotated[float, Number(above=0, reason="computing takes energy")]
@@ -267,6 +268,8 @@ class Client(Section):
     """P_n: what the device draws throughout a round that it takes part in, beside computing and sending, in watt."""
     battery_j: Battery | None = None
     """B_n: energy that the client has for all rounds together, in joule; left out, only budget.energy_j counts."""
+    latency_s: Latency | None = None
+    """ℓ_n: seconds of every round that no decision changes, beside the download: messages, polls, the server's work."""
     gradient_bits: GradientBits | None = None
     """H_n, where it differs from the model's."""
     flops_per_sample: SampleFlops | None = None

@@ -70,6 +70,8 @@ class Drift(Section):
     """On how many classes, the first ones, most of the mass lies after the change."""
     mass: Share = 0.8
     """How much of it."""
+    memory_rounds: Annotated[int, count("a client needs data")] | None = None
+    """Rounds after which clients forget their data. Without it they keep what they have collected since the start."""
 
     def amount(self, progress: float) -> float:
         """How far the change has gone, from 0 to 1, after this share of the rounds."""
@@ -79,13 +81,20 @@ class Drift(Section):
             return min(1.0, max(0.0, (progress - 0.25) / 0.5))
         return float(int(progress * 8.0) % 2)
 
-    def labels(self, at_start: Floats, progress: float) -> Floats:
-        """A label distribution, (classes,), after this share of the rounds."""
-        start = at_start / at_start.sum()
-        few = np.arange(start.size) < self.classes
+    def labels(self, at_start: Floats, amount: float) -> Floats:
+        """A label distribution, (..., classes), when the change has gone this far."""
+        start = at_start / at_start.sum(axis=-1, keepdims=True)
+        few = np.arange(start.shape[-1]) < self.classes
         late = np.where(few, self.mass / few.sum(), (1.0 - self.mass) / max(1, (~few).sum()))
-        amount = self.amount(progress)
         return np.asarray((1.0 - amount) * start + amount * late / late.sum())
+
+    def collected(self, row: int, rounds: int) -> float:
+        """How far the change has gone in the data that a client has: the mean over the rows that it remembers.
+
+        In every row of the world a client collects as many samples as in any other.
+        """
+        first = 0 if self.memory_rounds is None else max(0, row + 1 - self.memory_rounds)
+        return float(np.mean([self.amount(min(1.0, each / rounds)) for each in range(first, row + 1)]))
 
 
 class World(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from fedgap.learning.partition import Partition
 from fedgap.planning import plan as make_plan
 from fedgap.planning.plan import Plan
 from fedgap.running.prepare import Prepared, check_model, data_arguments, make_job, missing_sizes
-from fedgap.system.cost import download_delay, round_cost
+from fedgap.system import Fleet, download_delay, round_cost
 
 PROFILE_BYTES = 2**20
 """No profile may be longer."""
@@ -114,7 +114,7 @@ def check_profile(experiment: Experiment, profile: Profile, dataset: Dataset) ->
         if counts is not None and len(counts) != dataset.classes:
             raise PacketError(f"{key}: has {len(counts)} classes; the experiment's data have {dataset.classes}")
     try:
-        fleet = _scenario(experiment, [profile], [profile.label_counts], dataset)[1].fleet()
+        fleet = fleet_of(experiment, [profile], dataset)
         ratio = np.zeros(1)
         cost = round_cost(fleet, np.ones(1, dtype=bool), ratio, fleet.max_power_w, fleet.max_frequency_hz)
         usable = np.isfinite([cost.energy_j, cost.delay_s]).all()
@@ -150,14 +150,20 @@ def limited_claims(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     return limited
 
 
-def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> Prepared:
+def fleet_of(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> Fleet:
+    """Nodes as the cost formulas take them."""
+    return _scenario(experiment, profiles, [p.label_counts for p in profiles], dataset)[1].fleet()
+
+
+def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset,
+             cost_curve: Mapping[str, Any] | None = None) -> Prepared:
     """Scenario → plan → job for these nodes, in this order; each profile has passed :func:`check_profile`.
 
     :param dataset: the server's own; its test set is what the model is evaluated on, and its label histogram the
-        target of planning.
+        target of planning; :param cost_curve: what pruning saves, where nodes have measured it.
     """
     counts = limited_claims(np.array([p.label_counts for p in profiles], dtype=np.int64))
-    experiment, scenario, target_counts = _scenario(experiment, profiles, counts, dataset)
+    experiment, scenario, target_counts = _scenario(experiment, profiles, counts, dataset, cost_curve)
     plan: Plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
                            selection=experiment.selection, solver=experiment.solver)
     if not plan.feasible:
@@ -168,13 +174,15 @@ def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Datas
     return Prepared(experiment, scenario, plan, job, dataset, parts)
 
 
-def _scenario(experiment: Experiment, profiles: Sequence[Profile], counts: ArrayLike,
-              dataset: Dataset) -> tuple[Experiment, Scenario, NDArray[np.int64] | None]:
+def _scenario(experiment: Experiment, profiles: Sequence[Profile], counts: ArrayLike, dataset: Dataset,
+              cost_curve: Mapping[str, Any] | None = None) -> tuple[Experiment, Scenario, NDArray[np.int64] | None]:
     """The experiment with these nodes as its clients, its scenario, and the nodes' target histograms if all have one.
     """
     experiment = experiment.with_clients([{**p.device, "name": p.name} for p in profiles])
     targets = [p.target_counts for p in profiles]
     target_counts = np.array(targets, dtype=np.int64) if all(t is not None for t in targets) else None
-    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts,
-                                            missing_sizes(experiment, dataset))
+    sizes = missing_sizes(experiment, dataset)
+    if cost_curve is not None:
+        sizes["cost_curve"] = cost_curve
+    scenario = experiment.planning_scenario(counts, dataset.label_counts()[1], target_counts, sizes)
     return experiment, scenario, target_counts

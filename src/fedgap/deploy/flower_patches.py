@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from importlib import metadata
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,28 @@ def register_nodes(keys: Mapping[str, bytes]) -> None:
 
     check_version()
     vars(extensions)["configure_app"] = register
+
+
+def wait_for_slow_starts(seconds: float) -> None:
+    """Give an app's process so long to start before a SuperLink calls it lost and has another one started.
+
+    Flower gives it thirty seconds. On a slow or busy computer, importing takes longer: every process is then lost
+    before it begins, and each slows down the next.
+    """
+    from flwr.supercore.corestate.in_memory_corestate import InMemoryCoreState
+
+    check_version()
+    claim = InMemoryCoreState.claim_task
+
+    def patient_claim(self: InMemoryCoreState, task_id: int) -> str | None:
+        token = claim(self, task_id)
+        if token is not None:
+            with self.lock_task_store:
+                record = self.task_token_store[task_id]
+                record.active_until = record.active_until + timedelta(seconds=seconds)
+        return token
+
+    InMemoryCoreState.claim_task = patient_claim  # type: ignore[method-assign]
 
 
 def run_only(app: ClientApp) -> None:

@@ -59,6 +59,7 @@ nodes = 4                 # how many must enrol before planning
 keys = ""                 # the folder with the nodes' public keys, NAME.pub: each may take its own name only
 round-timeout = 60.0      # seconds the server waits for a round's answers
 enrol-timeout = 180.0     # seconds it waits for all nodes to enrol
+profile = false           # whether the nodes measure how long they take, before planning
 min-clients = "1"         # gradients that a round needs to count; a share such as "0.5" is of its selected clients
 """
 """The Flower app: its code is the installed fedgap, so the bundle is this file alone."""
@@ -105,11 +106,13 @@ class SuperLink:
             "--host", self.host, "--port", str(self.port)], self.logs / "superlink.log", self.environ)
         wait_until(lambda: listening(reach, self.port), 90.0, "the SuperLink did not listen", self.process)
 
-    def submit(self, app: Path, experiment: Path, out: Path, nodes: int, patience: Patience) -> str:
+    def submit(self, app: Path, experiment: Path, out: Path, nodes: int, patience: Patience,
+               profile: bool = False) -> str:
         """Starts a run of the app; its id."""
         settings = {"experiment": str(experiment.resolve()), "folder": str(out.resolve()), "nodes": nodes,
                     "keys": str(self.keys.resolve()), "round-timeout": patience.round_s,
-                    "enrol-timeout": patience.enrol_s, "min-clients": str(patience.quorum)}
+                    "enrol-timeout": patience.enrol_s, "min-clients": str(patience.quorum),
+                    "profile": profile}
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
         return str(flwr(["run", str(app), CONNECTION, "--run-config", text], self.environ)["run-id"])
 
@@ -244,13 +247,13 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
 
 
 def _server_died(out: Path, since: float) -> bool:
-    """Whether the server app that held the folder's lock is gone, or none has come within two minutes.
+    """Whether the server app that held the folder's lock is gone, or none has come within four minutes.
 
     One that ended because of the disk has left its reason there.
     """
     path = out / LOCK
     if not path.is_file():
-        return time.monotonic() - since > 120.0
+        return time.monotonic() - since > 240.0
     with open(path, "a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -34,10 +34,12 @@ class Local:
     app: Path
     out: Path
     patience: Patience
+    profile: bool = False
+    """Whether the nodes measure before planning."""
 
     def submit(self) -> str:
         """Start a run, which continues where an earlier one was killed."""
-        return self.superlink.submit(self.app, self.experiment, self.out, len(self.nodes), self.patience)
+        return self.superlink.submit(self.app, self.experiment, self.out, len(self.nodes), self.patience, self.profile)
 
     def run(self, on_events: Callable[[list[Event]], None] | None = None,
             on_wait: Callable[[str], None] | None = None) -> Run:
@@ -47,12 +49,13 @@ class Local:
 
 @contextmanager
 def local(experiment: Experiment, count: int, out: Path, *, patience: Patience | None = None,
-          epsilon: float | None = None, warm: bool = True,
+          epsilon: float | None = None, warm: bool = True, profile: bool = False,
           through: Callable[[int], int] | None = None) -> Iterator[Local]:
     """Starts a SuperLink and ``count`` nodes, each with its share of the experiment's data; ends them all after.
 
-    ``epsilon`` noises the nodes' label histograms. ``warm`` False leaves Flower's own processes and polls as they are.
-    ``through`` gives another port of this machine, which leads to the SuperLink's, for the nodes to go through.
+    ``epsilon`` noises the nodes' label histograms. With ``profile`` they measure before planning.
+    ``warm`` False leaves Flower's own processes and polls as they are. ``through`` gives another port of this machine,
+    which leads to the SuperLink's, for the nodes to go through.
     """
     chosen = first_clients(experiment, count)
     most_bytes = most_request_bytes(chosen)
@@ -73,7 +76,7 @@ def local(experiment: Experiment, count: int, out: Path, *, patience: Patience |
                                  key=key, warm=warm)
             nodes.append(node)
             node.start()
-        yield Local(superlink, nodes, file, write_app(folder / "app"), out, patience or Patience())
+        yield Local(superlink, nodes, file, write_app(folder / "app"), out, patience or Patience(), profile)
     finally:
         superlink.stop()  # first, or the server would train a round or two without its nodes
         for node in nodes:

@@ -1,14 +1,16 @@
 """A node's side of the algorithm, without Flower: it keeps a copy of the model up to date and computes updates.
 
-Everything numerical is :mod:`fedgap.learning`'s, as in the simulator. A node answers three kinds of requests: ``hello``
-(are you there?), ``enrol`` (its profile) and ``round``.
+Everything numerical is :mod:`fedgap.learning`'s, as in the simulator. A node answers five kinds of requests: ``hello``
+(are you there?), ``enrol`` (what it is), ``profile`` (how long its steps take), ``echo`` (so many bytes) and ``round``.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any, Protocol
 
@@ -36,11 +38,18 @@ from fedgap.learning.stacked_importance import Importances
 from fedgap.learning.stochastic_rounding import upload_keys
 from fedgap.learning.structure import Channels, Structure, structure_of
 from fedgap.registry import IMPORTANCE, MODELS, Registry
+from fedgap.running.device_profile import measure_steps, repeated_seconds
 from fedgap.streams import stream_seed
 from fedgap.upload_size import UPLOAD_BITS
 
 MOST_SAMPLES = 2**24
 """Samples that a node computes on in a round, at most."""
+MOST_RATIOS = 32
+"""Pruning ratios at which a node times its steps, at most."""
+PROFILE_REPEATS = 3
+"""How often each is timed."""
+MOST_BYTES = 2**28
+"""Bytes of an echo, at most."""
 
 
 class NodeData(Protocol):
@@ -83,11 +92,13 @@ class Node:
         self._data = data
         self._samples: tuple[Tensor, Tensor] | None = None
         self._copy: _ModelCopy | None = None
+        self._built: tuple[Any, torch.nn.Module, Structure] | None = None
 
     def answer(self, request: Packet) -> Packet:
         """The reply; a request that makes no sense is answered with the reason."""
         kinds: dict[str, Callable[[Packet], Packet]] = {
-            "hello": lambda request: Packet({"status": "here"}), "enrol": self._enrol, "round": self._round}
+            "hello": lambda request: Packet({"status": "here"}), "enrol": self._enrol, "profile": self._profile,
+            "echo": self._echo, "round": self._round}
         try:
             kind = request.text("kind")
             if kind not in kinds:
@@ -98,6 +109,32 @@ class Node:
 
     def _enrol(self, request: Packet) -> Packet:
         return Packet({"status": "enrolled", "fedgap": metadata.version("fedgap"), **self._data.profile()})
+
+    def _profile(self, request: Packet) -> Packet:
+        """Time a round's local steps with the model that the task describes, on this node's samples."""
+        samples, task = self._read(), request.fields.get("task")
+        module, structure = self._model(task)
+        ratios, batch, steps = request.fields.get("ratios"), request.whole("batch"), request.whole("steps")
+        if not isinstance(ratios, list) or not 1 <= len(ratios) <= MOST_RATIOS or not all(
+                isinstance(ratio, float | int) and 0.0 <= ratio < 1.0 for ratio in ratios):
+            raise PacketError(f"ratios: must be 1 to {MOST_RATIOS} numbers, at least 0 and below 1")
+        if steps < 1 or not 1 <= batch <= MOST_SAMPLES // steps:
+            raise PacketError(f"batch: must be a number of samples, not {batch}")
+        measured = measure_steps(module, structure, samples, ratios=ratios, batches=[batch], local_steps=steps,
+                                 repeats=PROFILE_REPEATS)
+        follows = repeated_seconds(partial(_practise_following, module, structure), PROFILE_REPEATS)
+        watts = {key: None if value is None else list(value.values)
+                 for key, value in (("idle_w", measured.idle_w), ("busy_w", measured.busy_w))}
+        seconds = [list(measured.steps_s[batch, ratio].values) for ratio in ratios]
+        return Packet({"status": "profiled", "seconds": seconds, "follow": list(follows.values),
+                       "peak_bytes": measured.peak_bytes, "clock_hz": measured.clock_hz, **watts})
+
+    def _echo(self, request: Packet) -> Packet:
+        """As many bytes as asked for: the server times how long they travel."""
+        size = request.whole("bytes")
+        if not 0 <= size <= MOST_BYTES:
+            raise PacketError(f"bytes: must be at most {MOST_BYTES}, not {size}")
+        return Packet({"status": "echo"}, {"payload": secrets.token_bytes(size)})
 
     # --- a round ----------------------------------------------------------------------------------------------------
 
@@ -167,18 +204,10 @@ class Node:
         """A new copy at round ``number``: the model that the task describes, with the server's state."""
         if not isinstance(task, dict):
             raise PacketError("task: is missing")
-        inputs, _ = self._read()
         try:
-            if tuple(inputs.shape[1:]) != tuple(task["input_shape"]):
-                raise PacketError(f"task: expects samples of shape {tuple(task['input_shape'])}; this node's have "
-                                  f"{tuple(inputs.shape[1:])}")
-            self._check_allowed(MODELS, task["model"]["name"])
             self._check_allowed(IMPORTANCE, task["importance"]["rule"])
-            seed = int(task["seed"])
-            module = build(**task["model"], input_shape=task["input_shape"], classes=int(task["classes"]),
-                           seed=stream_seed(seed, "model"))
-            layout = Layout.of(module)
-            structure = structure_of(task.get("structure", "weights"), module, task["input_shape"])
+            module, structure = self._model(task)
+            seed, layout = int(task["seed"]), Layout.of(module)
             importance = Importances([task["importance"]], [stream_seed(seed, "selection")], torch.device("cpu"))
             learner, bits, client = Learner(**task["learner"]), task["upload_bits"], [int(task["client"])]
             weights = torch.zeros(1, layout.size)
@@ -191,6 +220,26 @@ class Node:
         model = GlobalModel(weights, torch.zeros(1, layout.buffer_size), importance, update, structure.ranks)
         model.load([_read_state(state, layout, update)], number)
         return _ModelCopy(run, module, layout, structure, *keys, bits, learner, model)
+
+    def _model(self, task: Any) -> tuple[torch.nn.Module, Structure]:
+        """The model that a task describes, as the run begins with it, and what is pruned of it."""
+        if not isinstance(task, dict):
+            raise PacketError("task: is missing")
+        inputs, _ = self._read()
+        try:
+            if tuple(inputs.shape[1:]) != tuple(task["input_shape"]):
+                raise PacketError(f"task: expects samples of shape {tuple(task['input_shape'])}; this node's have "
+                                  f"{tuple(inputs.shape[1:])}")
+            self._check_allowed(MODELS, task["model"]["name"])
+            described = {key: task.get(key) for key in ("model", "input_shape", "classes", "seed", "structure")}
+            if self._built is None or self._built[0] != described:  # what was profiled is trained next
+                module = build(**task["model"], input_shape=task["input_shape"], classes=int(task["classes"]),
+                               seed=stream_seed(int(task["seed"]), "model"))
+                structure = structure_of(task.get("structure", "weights"), module, task["input_shape"])
+                self._built = described, module, structure
+            return self._built[1:]
+        except (KeyError, TypeError, ValueError) as error:
+            raise PacketError(f"task: cannot be understood ({error})") from None
 
     def _check_allowed(self, registry: Registry, name: object) -> None:
         """Refuse code that the server names and this node's operator has not allowed, before anything is imported."""
@@ -225,6 +274,14 @@ class Node:
         if self._samples is None:
             self._samples = self._data.samples()
         return self._samples
+
+
+def _practise_following(module: torch.nn.Module, structure: Structure) -> None:
+    """What a node does in a round beside its local steps: it reads the last round's direction and ranks the weights."""
+    weights = Layout.of(module).weights(module)
+    everything = torch.ones(len(weights), dtype=torch.bool)
+    decode(encode(weights, everything, round=0, plan=""), size=len(weights), round=0, plan="", mask=everything)
+    structure.ranks(weights.abs()[None])
 
 
 def _place(request: Packet, key: str, learner: Learner) -> int:

@@ -139,7 +139,7 @@ def main(grid: Grid, context: Context) -> None:
         keys = str(settings.get("keys", ""))
         names = {node_id(pem): name for name, pem in read_public_keys(Path(keys)).items()} if keys else None
         Session(folder, experiment, GridTransport(grid), nodes=int(settings["nodes"]), patience=patience, names=names,
-                on_event=report, on_wait=lambda what: LOG.warning("%s", what)).run()
+                profile=bool(settings["profile"]), on_event=report, on_wait=lambda what: LOG.warning("%s", what)).run()
     except FedgapError as error:
         write_json(failed, {"error": str(error), "exit_code": error.exit_code})
         raise

@@ -9,15 +9,18 @@ import copy
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from fedgap.config import Experiment, Scenario
 from fedgap.config.trace_csv import write_trace
-from fedgap.deploy.enrol import PROFILE_BYTES, Profile, check_profile, plan_for, unaffordable
+from fedgap.deploy.enrol import PROFILE_BYTES, Profile, check_profile, fleet_of, plan_for, unaffordable
 from fedgap.deploy.label_claims import LabelClaims
 from fedgap.deploy.measured_world import MeasuredWorld
 from fedgap.deploy.node_clients import NodeClients
+from fedgap.deploy.node_profiles import NodeProfile, measure_nodes, measured_curve
 from fedgap.deploy.packet import Packet, PacketError
 from fedgap.deploy.round_messages import RoundMessages
 from fedgap.deploy.transport import WAITING, News, Patience, Transport
@@ -32,7 +35,7 @@ from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog
 from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
-from fedgap.running.prepare import data_arguments
+from fedgap.running.prepare import channel_costs, data_arguments
 from fedgap.running.ruled_steering import RuledSteering
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
@@ -41,22 +44,26 @@ from fedgap.running.steering import TRACE, Steering
 from fedgap.running.tracker import RunTrackers
 from fedgap.running.train_and_resume import write_run
 
+PROFILES = "profiles.json"
+"""In the run's folder: what the nodes measured before planning."""
+
 
 class Session:
     """One deployed run in its folder; a second session in the same folder continues where the first was killed."""
 
     def __init__(self, folder: Path, experiment: Experiment, transport: Transport, *, nodes: int,
                  patience: Patience | None = None, dataset: Dataset | None = None,
-                 names: Mapping[int, str] | None = None,
+                 names: Mapping[int, str] | None = None, profile: bool = False,
                  on_event: Callable[[Job, Event], None] | None = None,
                  on_wait: Callable[[str], None] | None = None) -> None:
         """``names``: the name that belongs to each node's key; without it (in a simulation) nodes choose theirs.
 
+        With ``profile`` the nodes measure before planning how long they take, and the plan counts on that.
         ``on_event`` is told of every round that counts, ``on_wait`` once each time that too few nodes are there.
         """
         self.folder, self.experiment, self.transport, self.nodes = folder, experiment, transport, nodes
         self.patience, self._on_event, self._on_wait = patience or Patience(), on_event, on_wait
-        self._names_of_keys = names
+        self._names_of_keys, self._profile = names, profile
         self.dataset = dataset or load(**data_arguments(experiment))
         self.profiles: dict[int, Profile] = {}
         self._asked: dict[str, int] = {}
@@ -74,7 +81,7 @@ class Session:
         self._enrol_all(list(Job.load(self.folder / "job").names) if has_run(self.folder) else None)
         began = time.monotonic()
         if not has_run(self.folder):
-            self._plan()
+            self._plan(self._measure() if self._profile else None)
         job, state = run.job, checkpoints.load()
         remove_torn(self.folder)
         run_id = state[1]["run"] if state else secrets.token_hex(8)
@@ -132,7 +139,48 @@ class Session:
         trackers.close(run.summary)
         return run
 
-    def _plan(self) -> None:
+    def _measure(self) -> dict[str, Any] | None:
+        """Have the nodes profile themselves, take their measured figures, and return the measured cost curve.
+
+        A node that cannot is planned with by the figures in its file.
+        """
+        measured: dict[int, NodeProfile] = {}
+        for node, found in measure_nodes(self.transport, list(self.profiles), self.experiment, self.dataset,
+                                         self.patience).items():
+            if isinstance(found, NodeProfile):
+                alone = fleet_of(self.experiment, [self.profiles[node]], self.dataset)
+                if why_not := self._take_figures(node, found.figures(self.profiles[node].device, alone)):
+                    found = why_not
+                else:
+                    measured[node] = found
+                    self._news.tell(None, f"{self.profiles[node].name}: {found.text()}")
+                    continue
+            self._news.tell(None, f"{self.profiles[node].name} was not profiled ({found}); its file's figures count")
+        fleet = fleet_of(self.experiment, list(self.profiles.values()), self.dataset)
+        for position, node in enumerate(self.profiles):
+            if node in measured:
+                self._take_figures(node, self.profiles[node].device | measured[node].waiting(fleet, position))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / PROFILES, {
+            self.profiles[node].name: {**found.to_dict(), "figures": self.profiles[node].device}
+            for node, found in measured.items()})
+        several = [found for found in measured.values() if len(found.ratios) > 1]
+        if not several:
+            return None
+        channels = self.experiment.pruning.structure == "channels"
+        return measured_curve(several, channel_costs(self.experiment, self.dataset) if channels else None)
+
+    def _take_figures(self, node: int, device: dict[str, Any]) -> str:
+        """Plan with these figures of a node; why not, where nobody could."""
+        profile = replace(self.profiles[node], device=device)
+        try:
+            check_profile(self.experiment, profile, self.dataset)
+        except FedgapError as error:
+            return str(error)
+        self.profiles[node] = profile
+        return ""
+
+    def _plan(self, cost_curve: dict[str, Any] | None) -> None:
         """Plan for the enrolled nodes and write the run's folder up to its job."""
         order = sorted(self.profiles, key=lambda node: (self.profiles[node].order, self.profiles[node].name))
         costly = unaffordable(self.experiment, [self.profiles[node] for node in order], self.dataset)
@@ -141,7 +189,7 @@ class Session:
             order.remove(node)
             del self.profiles[node]
         profiles = [self.profiles[node] for node in order]
-        ready = plan_for(self.experiment, profiles, self.dataset)
+        ready = plan_for(self.experiment, profiles, self.dataset, cost_curve)
         if ready.scenario.world is not None and (drawn := ready.scenario.world.channels_and_clients):
             raise InputError(f"scenario.world.{drawn[0]}: a deployment measures its world; leave it out")
         if "rule" in ready.job.policy:

@@ -28,11 +28,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedgap.deploy.admission import CHECK, judge
 from fedgap.deploy.connection_owner import may_control
-from fedgap.deploy.flower_patches import put_before_superlink, register_nodes
+from fedgap.deploy.flower_patches import put_before_superlink, register_nodes, wait_for_slow_starts
 from fedgap.deploy.keys import read_public_keys
 from fedgap.errors import FedgapError, InputError
 
 FLEET = "/v1/fleet/"
+SLOW_START_S = 150.0
+"""So much longer than Flower's own thirty seconds the processes of server and client apps may take to start."""
 
 
 class Gate:
@@ -103,6 +105,7 @@ def main() -> None:
         raise InputError("--database: would keep the clients' gradients on disk; leave it out")
     put_before_superlink(Middleware(Gate, most_bytes=most_bytes))
     register_nodes(read_public_keys(keys))
+    wait_for_slow_starts(SLOW_START_S)
     sys.argv += ["--ssl-ca-certfile", str(keys / "ca.crt"), "--ssl-certfile", str(keys / "server.crt"),
                  "--ssl-keyfile", str(keys / "server.key"), "--enable-supernode-auth"]
     flower_superlink()

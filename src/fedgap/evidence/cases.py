@@ -32,6 +32,7 @@ from fedgap.planning.task import Task
 from fedgap.registry import RULES
 from fedgap.running.job import Job
 from fedgap.running.prepare import Divided, divide, prepare
+from fedgap.running.steering import Steering
 from fedgap.running.worker_pool import all_in_processes
 
 
@@ -128,7 +129,12 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
         plan = replace(plan, theta=np.inf)
     if not job:
         return Planned(case, divided[2], plan, None, "", asked)
-    prepared = _shared(prepare(experiment, plan, dataset, divided=divided).job)
+    policies = [override for override in case.overrides if override.startswith("policy=")]
+    prepared = prepare(experiment.with_overrides(policies), plan, dataset, divided=divided).job
+    if prepared.policy:
+        steering = Steering.in_world(prepared, divided[2], plan, divided[2].trace(prepared.seed))
+        prepared = steering.decided_beforehand()
+    prepared = _shared(prepared)
     return Planned(case, divided[2], plan, prepared, training_key(prepared), asked)
 
 

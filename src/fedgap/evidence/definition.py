@@ -20,7 +20,7 @@ FOLDER = _IN_THE_WHEEL if _IN_THE_WHEEL.is_dir() else Path(__file__).parents[3] 
 """One folder per figure with its definition and results: ``experiments`` in a clone, copied into the wheel by
 ``setup.py``."""
 FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured",
-           "learner", "forecast", "forecast_city", "panel")
+           "learner", "forecast", "forecast_city", "panel", "structure", "drift")
 """What ``fedgap reproduce`` can make."""
 PRESETS = ("quick", "paper")
 KINDS = ("partitions", "loss", "accuracy", "learners", "forecast", "planning")

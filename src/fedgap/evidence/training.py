@@ -63,6 +63,7 @@ def training_key(job: Job) -> str:
         digest(job.sizes), [job.importance, *ties, job.evaluate_pruned] if pruned else None,
         *([job.aggregator] if job.aggregator != "mean" else []),  # keys of stored records stay as they are
         *([job.structure] if job.structure != "weights" else []),  # likewise
+        *([hashlib.sha256(job.targets[job.schedule].tobytes()).hexdigest()] if job.targets.size else []),  # likewise
         *_beyond_fedsgd(job), *_by_rule(job),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]

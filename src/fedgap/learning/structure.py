@@ -201,6 +201,8 @@ class Channels:
     def buffer_mask(self, mask: Tensor) -> Tensor:
         """Which buffer entries (BatchNorm's statistics) belong to units of which a mask (..., M) keeps any weight:
         (..., B) bool. The mask may be a client's own."""
+        if not self.layout.buffer_size:
+            return mask[..., :0]
         return self.buffer_ranks(self.unit_ranks((~mask).to(torch.int32))) == 0
 
     def part(self, ranks: Tensor, units: Tensor, widths: tuple[int, ...]) -> tuple[Tensor, Tensor]:

@@ -7,14 +7,13 @@ idle, has at least the error
     constant + (the R least of ℓ_0..ℓ_{W−1}, summed, + ν·(W − R)·(seconds of an idle row) − μ·E₀ − ν·T₀) / R
 
 for every μ, ν ≥ 0 (weak duality). The least over W is a bound for R rounds. The forecast error falls with R if all else
-is equal, so the costs of R₂ rounds bound those of all R₁ ≤ R ≤ R₂. Intervals of R are halved, the one of least bound
-first, until the least bound belongs to a single R.
+is equal, so the costs of R₂ rounds bound those of all R₁ ≤ R ≤ R₂. Which intervals of R are bounded together, and at
+which prices, is estimated by a linear program over good rounds of some rows; any choice gives a valid bound.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
-from itertools import pairwise
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from fedgap.arrays import Floats
 from fedgap.planning.objectives.forecast_tangent import ForecastTangent
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.oracles.planes import PlaneBound
+from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.planning.policies.row_program import RowProgram
 from fedgap.planning.policy_simulation import ChangingWorld, SimulatedPolicy
@@ -29,13 +29,15 @@ from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 from fedgap.report.printable import Printable
 
 _ENOUGH = 2e-3
-"""Share of the error by which the bound may be improved at most when the search ends."""
-_MOST_SPLITS = 24
-"""Intervals that are halved at most; the bound is valid whenever the search ends."""
+"""Share of the error by which intervals of R are allowed to lower the bound."""
 _SAMPLED = 8
 """Rows that the prices are chosen by."""
-_FACTORS = (2.0, 2.0, 1.4, 1.2, 1.1)
-"""By which both prices are changed, together and one by one, while that raises the bound."""
+_PROGRAMS = 8
+"""Programs that look for an interval's prices at most."""
+_MET = 1e-3
+"""Share of the error by which the sampled rows may disagree with their program."""
+_DEARER = 2.0
+"""Factor by which prices rise while the sampled rows have no rounds that fit the budgets."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,74 +72,105 @@ class _Bounds:
         self.world, self.problem = world, world.start.problem
         budgets = self.problem.energy_j, self.problem.delay_s
         distinct = world.most_rows if world.labels_at is not None else min(world.trace.rounds, world.most_rows)
-        rows = [world.present(number, budgets, first=False) for number in range(distinct)]
+        rows = [_without_batteries(world.present(number, budgets, first=False)) for number in range(distinct)]
         self.rows: dict[int, PresentRound] = {number: row for number, row in enumerate(rows) if row is not None}
         """Those in which somebody is there."""
         self.distinct = distinct
-        program = RowProgram(world.start, {})
-        guess, rounds = list(self.rows.values()), world.start.plan.rounds
-        self.sample = guess[:: -(-len(guess) // _SAMPLED)]
-        program.first_prices(self.sample, rounds, rounds)
-        self.prices: tuple[float, float] = program.state["prices"]
-        self.slowed: float = program.state["slowed"]
-        self.guess = rounds
+        self.planes: dict[int, PlaneBound] = {}
+        rounds, there = world.start.plan.rounds, list(self.rows)
+        sampled = there[:: -(-len(there) // _SAMPLED)]
+        self.sample: list[int] = []
+        self.program = RowProgram(world.start, {})
+        self.program.first_prices([self.rows[number] for number in sampled], rounds, rounds)
+        for number in sampled:
+            task = self.rows[number].task(rounds, self.program.state["slowed"])
+            if self.program.good_rounds(task) is not None:
+                self.sample.append(number)
+        best, expected = self.program.best_left(rounds, self.problem.rounds, *budgets, leap=max(1, rounds // 8))
+        self.rounds = best
+        if np.isfinite(expected.error):
+            self.program.state |= {"prices": expected.prices, "slowed": expected.slowed}
+        self.prices: tuple[float, float] = self.program.state["prices"]
+        self.slowed: float = self.program.state["slowed"]
 
     def least(self) -> Clairvoyant:
         """The bound over all numbers of rounds."""
-        most, near = self.problem.rounds, self.guess
-        edges = sorted({1, *(max(1, round(near * share)) for share in (0.5, 0.8, 0.95)), near,
-                        *(min(most, round(near * share)) for share in (1.05, 1.3)), most + 1})
-        intervals = [(self._bound(low, high - 1), low, high - 1) for low, high in pairwise(edges)]
-        for _ in range(_MOST_SPLITS):
-            bound, low, high = min(intervals)
-            if low == high or bound >= (1.0 - _ENOUGH) * self._single(intervals):
-                break
-            intervals.remove((bound, low, high))
-            middle = (low + high) // 2
-            intervals += [(max(bound, self._bound(a, b)), a, b) for a, b in ((low, middle), (middle + 1, high))]
-        bound, low, high = min(intervals)
-        return Clairvoyant(min(bound, 1.0), (low + high + 1) // 2)
+        goal = (1.0 - _ENOUGH) * self._bound(self.rounds, self.rounds)
+        bounds: list[tuple[float, int]] = []
+        open_ = [(1, self.problem.rounds)]
+        while open_:
+            low, most = open_.pop()
+            high = self._widest(low, most, goal)
+            if high < most:
+                open_.append((high + 1, most))
+            bound = self._bound(low, high)
+            if bound < goal and high > low:
+                open_ += [((low + high) // 2 + 1, high), (low, (low + high) // 2)]
+            else:
+                bounds.append((bound, (low + high + 1) // 2))
+        bound, rounds = min(bounds)
+        return Clairvoyant(min(bound, 1.0), rounds)
 
-    @staticmethod
-    def _single(intervals: Sequence[tuple[float, int, int]]) -> float:
-        """The least bound of an interval that holds one number only."""
-        return min((bound for bound, low, high in intervals if low == high), default=np.inf)
+    def _widest(self, low: int, most: int, goal: float) -> int:
+        """The last number of rounds that may share a bound with ``low``, by estimate."""
+        high = low
+        while high < most and self._estimate(low, high + 1) >= goal:
+            step = 1
+            while high + 2 * step <= most and self._estimate(low, high + 2 * step) >= goal:
+                step *= 2
+            high += step
+        return high
+
+    def _estimate(self, low: int, high: int) -> float:
+        """About what :meth:`_bound` gives."""
+        tangent = self._tangent(self.rows[self.sample[0]], low, high)
+        return tangent.constant + self.program.shared(
+            tangent, self.problem.energy_j / low, self.problem.delay_s / low).objective
 
     def _bound(self, low: int, high: int) -> float:
         """A bound on the error of every policy that trains between ``low`` and ``high`` rounds."""
         mu, nu = self._best_prices(low, high)
         values = np.full(self.distinct, np.inf)
-        for number, row in self.rows.items():
-            values[number] = self._rounds(row, low, high)(mu, nu)
+        for number in self.rows:
+            values[number] = self._least(number, low, high)(mu, nu)
         values = np.resize(values, self.world.most_rows)
         spent = mu * self.problem.energy_j + nu * self.problem.delay_s
-        constant = self._tangent(self.sample[0], low, high).constant
+        constant = self._tangent(self.rows[self.sample[0]], low, high).constant
         sums = _least_sums(values, low, high, nu * self.world.start.step_s)
         return float((constant + (sums - spent) / np.arange(low, high + 1)).min())
 
     def _best_prices(self, low: int, high: int) -> tuple[float, float]:
-        """Prices with a large bound, by trial on a sample of the rows."""
-        rounds = [self._rounds(row, low, high) for row in self.sample]
+        """Prices with a large bound for the sampled rows, by column generation."""
         energy, delay = self.problem.energy_j / low, self.problem.delay_s / low
+        tasks = [replace(row.task(1, 0.0), objective=self._tangent(row, low, high))
+                 for row in (self.rows[number] for number in self.sample)]
+        prices, best, most = self.prices, self.prices, -np.inf
+        for _ in range(_PROGRAMS):
+            program = self.program.shared(self._tangent(self.rows[self.sample[0]], low, high), energy, delay)
+            prices = program.prices if np.isfinite(program.objective) else (_DEARER * prices[0], _DEARER * prices[1])
+            value = -prices[0] * energy - prices[1] * delay
+            for place, task in enumerate(tasks):
+                columns = cheapest_rounds(task, *prices)
+                if columns is not None:
+                    columns = columns.take(range(1))
+                    self.program.add(place, task, columns)
+                    paid = columns.cost + prices[0] * columns.energy + prices[1] * columns.deadline
+                    value += float(paid[0]) / len(tasks)
+            if value > most:
+                best, most = prices, value
+            if most >= program.objective - _MET * abs(program.objective):
+                break
+        self.prices = best
+        return best
 
-        def value(prices: tuple[float, float]) -> float:
-            mu, nu = prices
-            return float(np.mean([least(mu, nu) for least in rounds])) - mu * energy - nu * delay
-
-        best, prices = value(self.prices), self.prices
-        for factor in _FACTORS:
-            for powers in ((1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1)):
-                trial = prices[0] * factor ** powers[0], prices[1] * factor ** powers[1]
-                if (found := value(trial)) > best:
-                    best, prices = found, trial
-        return prices
-
-    def _rounds(self, row: PresentRound, low: int, high: int) -> Callable[[float, float], float]:
+    def _least(self, number: int, low: int, high: int) -> Callable[[float, float], float]:
         """A function from prices to ℓ of a row."""
+        row = self.rows[number]
         tangent = self._tangent(row, low, high)
-        task = replace(row.task(1, 1, 0.0), objective=tangent)
+        task = replace(row.task(1, 0.0), objective=tangent)
         if row.problem.size > ENUMERATED_CLIENTS and row.selected is None and tangent.additive is None:
-            return PlaneBound(task).least
+            planes = self.planes.setdefault(number, PlaneBound(task))
+            return lambda mu, nu: planes.least(tangent, mu, nu)
         oracle = oracles_for(task)[-1]
         if not oracle.usable:
             return lambda mu, nu: np.inf
@@ -150,8 +183,18 @@ class _Bounds:
         """The costs of ``high`` rounds with the label limits of ``low`` rounds: both bound those between."""
         tangent = row.objective(low, self.slowed)
         forecast = tangent.fitted.forecast
-        start = forecast.start * (high / low) ** -forecast.rounds_power
+        steps, bits = self.problem.local_steps, self.problem.upload_bits
+        start = forecast.start * forecast.at(high, steps, bits).scale / forecast.at(low, steps, bits).scale
         return replace(tangent, fitted=replace(tangent.fitted, forecast=replace(forecast, start=start)))
+
+
+def _without_batteries(row: PresentRound | None) -> PresentRound | None:
+    """The row as it can be at best where batteries empty: nobody has to be sent the model over a bad channel."""
+    if row is None or np.isinf(row.problem.fleet.battery_j).all():
+        return row
+    fleet = row.problem.fleet
+    gain = np.where(np.isfinite(fleet.battery_j), fleet.downlink_gain.max(), fleet.downlink_gain)
+    return replace(row, problem=replace(row.problem, fleet=replace(fleet, downlink_gain=gain)))
 
 
 def _least_sums(values: Floats, low: int, high: int, step: float) -> Floats:

@@ -34,7 +34,7 @@ from numpy.polynomial.polynomial import polyval
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.roots import root
 from fedgap.planning.tolerances import CHEAPEST_PRICE
-from fedgap.system import CostCurve, Fleet, download_delay
+from fedgap.system import CostCurve, Fleet, fixed_delay
 
 
 class OperatingPoint(NamedTuple):
@@ -113,7 +113,7 @@ class ClientCurves:
     x_min: Floats
     s_max: Floats
     overhead: Floats
-    """Download seconds, spent before anything else."""
+    """Seconds of download and latency, spent beside everything else."""
     keep_min: Floats
     """s(λ^max) (1 − λ^max without a cost curve), or 1 where the scheme does not prune."""
     cycles: Floats
@@ -147,7 +147,7 @@ class ClientCurves:
             noise=noise,
             x_min=x_min,
             s_max=s_max,
-            overhead=download_delay(fleet),
+            overhead=fixed_delay(fleet),
             keep_min=fleet.cost_share(fleet.max_ratio) if prune else np.ones_like(noise),
             cycles=cycles,
             max_power=fleet.max_power_w,
@@ -249,7 +249,11 @@ class ClientCurves:
         :param worth: what a unit of w is worth; :param mu: what a joule costs, in the same unit;
         :param floor: a price below which no client works on the deadlines of interest.
         """
-        return tuple(self._balance(piece.slope * worth, mu, floor) for piece in self.pieces)
+        if len(self.pieces) == 1:
+            return (self._balance(self.pieces[0].slope * worth, mu, floor),)
+        slopes = np.array([piece.slope for piece in self.pieces]).reshape(-1, *[1] * np.ndim(worth))
+        together = self._balance(slopes * worth, mu, floor)  # a call for each piece would take several times as long
+        return tuple(Balance(*parts) for parts in zip(*together, strict=True))
 
     def _balance(self, worth: Floats, mu: Floats | float, floor: Floats | float) -> Balance:
         """u(π*), ε(π*) and μπ* with G(π*) = ``worth``/μ.
@@ -287,6 +291,25 @@ class ClientCurves:
             more = np.clip(time / balance.time, piece.low, piece.high)
             keep = np.where(time > piece.low * balance.time, more, keep)
         return keep
+
+    def knots(self, time: Floats) -> Floats:
+        """G at the low end of each piece, J, for clients that have ``time`` seconds, (pieces, ..., N); infinite where
+        the time does not suffice for it."""
+        low = np.stack([np.broadcast_to(piece.low, time.shape) for piece in self.pieces])
+        price = self.price_of_time(np.maximum(time / low, self.u_min))
+        point = self.at(price)
+        return np.where(time > low * self.u_min, point.energy + price * point.time, np.inf)
+
+    def kept_between(self, knots: Floats, time: Floats, worth: Floats, mu: Floats, floor: Floats) -> Floats:
+        """As :meth:`kept`, where :meth:`knots` are known: they say which piece a client is on, and its balance alone is
+        solved for. G rises with m and w′ falls, so all pieces below that one are worth keeping as well."""
+        slopes = np.array([piece.slope for piece in self.pieces])
+        wanted = slopes.reshape(-1, *[1] * time.ndim) * worth > mu * knots
+        place = np.maximum(wanted.sum(axis=0) - 1, 0)
+        low, high = (np.take_along_axis(np.stack([np.broadcast_to(end, time.shape) for end in ends]), place[None], 0)[0]
+                     for ends in ([piece.low for piece in self.pieces], [piece.high for piece in self.pieces]))
+        balance = self._balance(slopes[place] * worth, mu, floor)
+        return np.where(wanted[0], np.clip(time / balance.time, low, high), self.keep_min)
 
     def rate(self, keep: Floats, at_knot: Floats, balances: tuple[Balance, ...]) -> Floats:
         """What a second more is worth to each client: the balance's on a piece, ``at_knot`` at the ends of pieces."""

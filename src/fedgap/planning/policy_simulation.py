@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedgap.arrays import Floats
+from fedgap.arrays import Bools, Floats
 from fedgap.errors import InputError
+from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.objectives.forecast_tangent import forecast
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.done_rounds import DoneRounds
 from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients
+from fedgap.planning.policies.present_channel import least_joules
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.report.number_format import rounds as rounds_text
 from fedgap.report.printable import Printable
@@ -33,6 +35,8 @@ class ChangingWorld:
     trace: Trace
     labels_at: Callable[[int], Labels] | None = None
     """The labels in each row; without it they stay the problem's."""
+    clients_drift: bool = False
+    """Whether the clients' labels change, not the target's alone."""
 
     @classmethod
     def of(cls, start: PolicyStart, trace: Trace) -> "ChangingWorld":
@@ -45,14 +49,19 @@ class ChangingWorld:
         if counts is None or target is None:
             raise InputError("world.drift: needs label histograms; the clients have none")
 
-        def labels(row: int) -> Labels:
-            progress = min(1.0, row / start.plan.rounds)
-            drifted = target.sum() * drift.labels(target, progress) if drift.who != "clients" else target
-            if drift.who == "target":
-                return counts, drifted
-            return np.stack([own.sum() * drift.labels(own, progress) for own in counts]), drifted
+        rounds = start.plan.rounds
 
-        return cls(start, trace, labels)
+        def labels(row: int) -> Labels:
+            own, aimed = counts, target
+            if drift.who != "clients":
+                aimed = target.sum() * drift.labels(target, drift.amount(min(1.0, row / rounds)))
+            if drift.who != "target":
+                # A client collects more of some labels and less of others, and none that it never had.
+                shares = np.where(counts > 0.0, drift.labels(counts, drift.collected(row, rounds)), 0.0)
+                own = counts.sum(axis=-1, keepdims=True) * shares / shares.sum(axis=-1, keepdims=True)
+            return own, aimed
+
+        return cls(start, trace, labels, drift.who != "target")
 
     def labels(self, number: int) -> Labels:
         """The clients' and the target's labels in a row."""
@@ -60,13 +69,31 @@ class ChangingWorld:
             return self.labels_at(number)
         return self.start.problem.label_counts, self.start.problem.target_counts
 
-    def view(self, number: int, left: tuple[float, float], done: tuple[Segment, ...], losses: Floats | None = None,
-             last_round: Floats | None = None) -> RoundView:
-        """What is known before a round; ``left``: joules and seconds."""
-        nominal, row = self.start.problem.fleet, self.trace.row(number)
+    def available(self, number: int) -> Bools:
+        """Who can take part in a row, (N,): who is there, and could finish a round within the whole time.
+
+        A client in so deep a fade that it could not is not sent the model either, which would cost more than all
+        rounds together.
+        """
+        start = self.start
+        fleet = self.trace.fleet(start.problem.fleet, number)
+        curves = ClientCurves.of(fleet, prune=start.scheme.prune, free_power=start.scheme.power,
+                                 free_frequency=start.scheme.frequency)
+        shortest = curves.overhead + curves.keep_min * curves.u_min
+        return np.asarray(self.trace.available[self.trace.row(number)] & (shortest <= start.problem.delay_s))
+
+    def view(self, number: int, left: tuple[float, float], done: tuple[Segment, ...], *, losses: Floats | None = None,
+             last_round: Floats | None = None, client_j: Floats | float = 0.0) -> RoundView:
+        """What is known before a round; ``left``: joules and seconds, ``client_j``: what each client has spent, (N,).
+
+        A client whose battery cannot pay its cheapest round is not available.
+        """
+        nominal = self.start.problem.fleet
         counts, target = self.labels(number)
+        fleet, battery = self.trace.fleet(nominal, number), np.maximum(nominal.battery_j - client_j, 0.0)
+        charged = least_joules(fleet, self.start.scheme, left[1]) <= battery
         return RoundView(
-            number=number, fleet=self.trace.fleet(nominal, number), available=self.trace.available[row],
+            number=number, fleet=fleet, available=self.available(number) & charged, battery_j=battery,
             energy_j=left[0], delay_s=left[1], label_counts=counts, target_counts=target, done=done,
             losses=np.full(nominal.size, np.nan) if losses is None else losses,
             last_round=np.full(nominal.size, -1.0) if last_round is None else last_round,
@@ -75,8 +102,7 @@ class ChangingWorld:
     def present(self, number: int, left: tuple[float, float], *, first: bool) -> PresentRound | None:
         """The problem of a row; None where nobody who may be selected is there."""
         return PresentRound.row(self.start, self.trace.fleet(self.start.problem.fleet, number),
-                                self.trace.available[self.trace.row(number)], self.labels(number),
-                                budgets=left, first=first)
+                                self.available(number), self.labels(number), budgets=left, first=first)
 
     @property
     def most_rows(self) -> int:
@@ -97,6 +123,8 @@ class SimulatedPolicy(Printable):
     """One per row that was passed."""
     energy_j: float
     delay_s: float
+    client_j: Floats
+    """Joules of each client, (N,)."""
     error: float
     """The forecast error; 1 where no round was trained."""
     ended: str
@@ -118,6 +146,7 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
     """Let a policy decide round after round until it ends, or a round would exceed a budget."""
     problem = world.start.problem
     energy = delay = 0.0
+    client_j = np.zeros(problem.size)
     segments: list[Segment] = []
     rows: list[int] = []
     decisions: list[Decision] = []
@@ -126,7 +155,8 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
     number = 0
     while len(segments) < problem.rounds:
         left = problem.energy_j - energy, problem.delay_s - delay
-        view = world.view(number, left, tuple(segments), losses.copy(), last_round.copy())
+        view = world.view(number, left, tuple(segments), losses=losses.copy(), last_round=last_round.copy(),
+                          client_j=client_j)
         asked = asked_clients(policy, view)
         if asked is not None:
             view = replace(view, losses=np.where(asked, _UNKNOWN_LOSS, losses))
@@ -136,28 +166,32 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
             ended = decision.reason or "the policy ended it"
             break
         if decision.segment is None:
-            spent_j, spent_s = 0.0, world.start.step_s
+            spent_j, spent_s, spent_by_client = 0.0, world.start.step_s, np.zeros(problem.size)
         else:
-            present = world.present(number, left, first=not segments)
+            present = PresentRound.of(world.start, view)
             assert present is not None
             cost = present.cost(decision.segment)
             spent_j, spent_s = float(cost.energy_j), float(cost.delay_s)
+            spent_by_client = present.spread(cost.client_j)
         if asked is not None:
             probe = probe_cost(view.fleet, asked)
             spent_j, spent_s = spent_j + float(probe.energy_j), spent_s + float(probe.delay_s)
+            spent_by_client = spent_by_client + probe.client_j
         over = [name for name, total, budget in (("energy", energy + spent_j, problem.energy_j),
                                                  ("delay", delay + spent_s, problem.delay_s))
                 if total > budget * (1.0 + BUDGET_KEPT)]
+        if np.any(spent_by_client > view.battery_j * (1.0 + BUDGET_KEPT)):
+            over.append("battery")
         if over:
             ended = f"the {over[0]} budget is spent"
             break
-        energy, delay = energy + spent_j, delay + spent_s
+        energy, delay, client_j = energy + spent_j, delay + spent_s, client_j + spent_by_client
         if decision.segment is not None:
             segments.append(decision.segment)
             losses[decision.segment.selected], last_round[decision.segment.selected] = _UNKNOWN_LOSS, len(rows)
             rows.append(number)
         number += 1
-    return SimulatedPolicy(tuple(rows), tuple(segments), tuple(decisions), energy, delay,
+    return SimulatedPolicy(tuple(rows), tuple(segments), tuple(decisions), energy, delay, client_j,
                            reached_error(world, rows, segments), ended)
 
 

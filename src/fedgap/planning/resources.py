@@ -183,7 +183,7 @@ def _stepwise(batch: _Batch) -> Allocation:
     sides at ζ₁ < ζ₂ such an m is at most (E − E₁)·(1/ζ₁ − 1/ζ₂) below the optimum, by weak duality at ζ₁.
     """
     curves, time, share, ends = batch.curves, batch.time, batch.share, batch.ends
-    floor = 0.5 * ends.low
+    floor, knots = 0.5 * ends.low, curves.knots(time)
 
     def point_of(keep: Floats) -> tuple[Floats, OperatingPoint]:
         price = curves.price_of_time(np.maximum(time / keep, curves.u_min))
@@ -197,8 +197,8 @@ def _stepwise(batch: _Batch) -> Allocation:
     def excess(log_worth: Floats) -> Floats:
         """ln of the energy over the budget; what it came from becomes a side of the jump."""
         nonlocal under, over
-        balances = curves.balances(share, np.exp(-log_worth)[:, None], floor)
-        keep = np.minimum(curves.kept(time, balances), batch.keep_max)
+        keep = curves.kept_between(knots, time, share, np.exp(-log_worth)[:, None], floor)
+        keep = np.minimum(keep, batch.keep_max)
         now = _Spending(keep, (batch.weight * keep * point_of(keep)[1].energy).sum(axis=-1))
         rich = now.energy > batch.budget
         under, over = under.where(~rich, now), over.where(rich, now)

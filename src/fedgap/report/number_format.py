@@ -40,6 +40,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{float(text):,.{len(text.partition('.')[2])}f}"
 
 
+def four_digits(value: float) -> float:
+    """A measured number that goes into a file: it is not more accurate than this, and people read it."""
+    return float(f"{value:.4g}")
+
+
 def alike(values: Sequence[float], digits: int = 5) -> list[str]:
     """Numbers that are read together, a sum and its terms: as many decimals as the largest shows in ``digits`` digits.
 

@@ -71,7 +71,7 @@ class Batches:
             self._starts.append(parts[id(indices)])
         self._indices = torch.from_numpy(np.concatenate(arrays)).to(inputs.device)
         self._cumulative_starts = [np.zeros(account.job.ratio.shape, dtype=np.int64) for account in accounts]
-        self._cumulative = None if job.batches == "as_is" else self._cumulative_probabilities()
+        self._cumulative = self._cumulative_probabilities() if job.label_probabilities.size else None
         samples = sum(int((account.job.selected * account.job.batch_size).sum(1).max()) for account in accounts)
         block = _BLOCK_CPU if inputs.device.type == "cpu" else _BLOCK
         self._ahead = max(1, min(_AHEAD, block // max(1, samples * (self._steps or 1))))  # rounds

@@ -23,7 +23,7 @@ from fedgap.learning.partition import Partition
 from fedgap.learning.pilot import Pilot, pilot
 from fedgap.learning.sizes import flops_per_sample, gradient_bits
 from fedgap.learning.structure import structure_of
-from fedgap.report.number_format import number
+from fedgap.report.number_format import four_digits, number
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 from fedgap.running.forecast_pilot import RUNS, SHARE, ForecastPilot, run_pilot
@@ -230,7 +230,7 @@ def calibrate(
         if done is not None:
             done()
     quantities = _quantities(measured, ratio)
-    constants: dict[str, dict[str, float]] = {"bound": {q.key: _four_digits(q.taken) for q in quantities}}
+    constants: dict[str, dict[str, float]] = {"bound": {q.key: four_digits(q.taken) for q in quantities}}
     if sizes:
         constants["model"] = model_sizes
     practical = experiment.readings["mode"] == "practical"
@@ -283,7 +283,3 @@ def _sensitivity(measured: list[Pilot], ratio: float) -> Quantity:
     taken = float(np.median(values))
     return Quantity("pruning_sensitivity", f"secant of γ₂·R at λ = {ratio:g}", taken, "median", values)
 
-
-def _four_digits(value: float) -> float:
-    """Four digits: a pilot is not more accurate, and people read the file."""
-    return float(f"{value:.4g}")

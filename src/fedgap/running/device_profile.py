@@ -8,24 +8,27 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
-from torch.nn import functional
+from torch import Tensor, nn
 
 from fedgap.config import Experiment
 from fedgap.errors import InputError
+from fedgap.learning import reference
+from fedgap.learning.contract import LocalTraining, RoundInput
 from fedgap.learning.data import load
 from fedgap.learning.engine import check_device
 from fedgap.learning.models import build
 from fedgap.learning.models.layout import Layout
 from fedgap.learning.sizes import flops_per_sample, gradient_bits
-from fedgap.report.number_format import si
+from fedgap.learning.structure import Structure, structure_of
+from fedgap.report.number_format import four_digits, si
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 from fedgap.running.prepare import data_arguments, model_arguments
@@ -38,6 +41,10 @@ RATIOS = (0.0, 0.1, 0.3, 0.5, 0.7)
 """Pruning ratios at which a step is timed, up to the largest that the scenario allows."""
 LEAST_S = 0.2
 """A measurement repeats a step until it has taken this long: short ones are noise."""
+MOST_STEPS = 8
+"""Local steps of a timed round, at most: what a round takes beside its steps is a small part of so many."""
+RATE = 1e-3
+"""Learning rate of the timed steps, whose results nobody uses."""
 IDLE_S = 1.0
 """How long the device is left alone to see what it draws then."""
 NOMINAL_CLOCK_HZ = 1e9
@@ -68,6 +75,13 @@ class Measured:
         return {"median": self.median, "least": min(self.values), "most": max(self.values)}
 
 
+def link_figures(rate: float, noise_psd_w_hz: float, power_w: float, bandwidth_hz: float) -> dict[str, float]:
+    """The radio with which Shannon's formula gives ``rate`` bit/s at ``power_w``; a fast link has more bandwidth."""
+    bandwidth = max(bandwidth_hz, rate / MOST_BITS_PER_HZ)
+    gain = float(np.expm1(rate / bandwidth * np.log(2.0))) * bandwidth * noise_psd_w_hz / power_w
+    return {"uplink_gain": four_digits(gain), "bandwidth_hz": four_digits(bandwidth), "max_power_w": power_w}
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class DeviceProfile(Printable):
     """What was measured on a device; what it cannot report is None."""
@@ -79,7 +93,7 @@ class DeviceProfile(Printable):
     flops: float
     """e: operations of one sample's gradient."""
     steps_s: dict[tuple[int, float], Measured]
-    """Seconds of a forward and a backward pass, by batch size and λ."""
+    """Seconds of a client's step, by batch size and λ."""
     peak_bytes: int
     """Of the whole process on a processor, of the tensors on a GPU."""
     clock_hz: float | None
@@ -96,16 +110,13 @@ class DeviceProfile(Printable):
         clock = self.clock_hz or NOMINAL_CLOCK_HZ
         step = self.steps_s[self.batch_size, 0.0].median
         row: dict[str, Any] = {"name": self.name, "max_frequency_hz": clock,
-                               "flops_per_cycle": _digits(self.batch_size * self.flops / (clock * step))}
+                               "flops_per_cycle": four_digits(self.batch_size * self.flops / (clock * step))}
         if self.idle_w is not None and self.busy_w is not None:
-            row["idle_power_w"] = _digits(self.idle_w.median)
+            row["idle_power_w"] = four_digits(self.idle_w.median)
             if self.busy_w.median > self.idle_w.median:
-                row["capacitance"] = _digits((self.busy_w.median - self.idle_w.median) / clock**3)
+                row["capacitance"] = four_digits((self.busy_w.median - self.idle_w.median) / clock**3)
         if self.upload_bit_s is not None:
-            rate = self.upload_bit_s.median
-            bandwidth = max(bandwidth_hz, rate / MOST_BITS_PER_HZ)
-            gain = float(np.expm1(rate / bandwidth * np.log(2.0))) * bandwidth * noise_psd_w_hz / power_w
-            row |= {"uplink_gain": _digits(gain), "bandwidth_hz": _digits(bandwidth), "max_power_w": power_w}
+            row |= link_figures(self.upload_bit_s.median, noise_psd_w_hz, power_w, bandwidth_hz)
         return row
 
     @property
@@ -167,7 +178,7 @@ class DeviceProfile(Printable):
 
 def profile(experiment: Experiment, *, name: str | None = None, repeats: int = 5,
             server: tuple[str, int] | None = None) -> DeviceProfile:
-    """Measure this device with an experiment's model.
+    """Measure this device with an experiment's model, pruned as the experiment prunes it.
 
     :param name: what to call the device; by default its host name; :param repeats: measurements of each quantity;
     :param server: host and port where ``fedgap profile --listen PORT`` waits, to measure the upload.
@@ -178,47 +189,77 @@ def profile(experiment: Experiment, *, name: str | None = None, repeats: int = 5
         torch.set_num_threads(engine.threads)
     device = check_device(engine.device)
     module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
-                   seed=stream_seed(experiment.seed, "model")).to(device).train()
+                   seed=stream_seed(experiment.seed, "model"))
     flops = float(flops_per_sample(module, dataset.shape))
     batch_size, largest = experiment.step_limits
-    steps: dict[tuple[int, float], Measured] = {}
-    meter = energy_meter(device)
-    idle = _power(meter, lambda: time.sleep(IDLE_S), repeats=1)
-    busy: Measured | None = None
-    for ratio in [ratio for ratio in RATIOS if ratio <= largest] or [0.0]:
-        _prune(module, ratio)
-        for batch in sorted({max(1, batch_size // 2), batch_size, 2 * batch_size}):
-            inputs = dataset.train_x[torch.arange(batch) % len(dataset.train_x)].to(device)
-            labels = dataset.train_y[torch.arange(batch) % len(dataset.train_y)].to(device)
-
-            def step(inputs: torch.Tensor = inputs, labels: torch.Tensor = labels) -> None:
-                module.zero_grad()
-                torch.autograd.backward(functional.cross_entropy(module(inputs), labels))
-                if device.type == "cuda":
-                    torch.cuda.synchronize(device)
-
-            steps[batch, ratio] = Measured(tuple(_seconds(step) for _ in range(repeats)))
-            if busy is None and batch == batch_size:
-                busy = _power(meter, lambda step=step: _seconds(step), repeats)  # type: ignore[misc]
+    measured = measure_steps(
+        module.to(device), structure_of(experiment.pruning.structure, module, dataset.shape),
+        (dataset.train_x, dataset.train_y), ratios=[ratio for ratio in RATIOS if ratio <= largest] or [0.0],
+        batches=sorted({max(1, batch_size // 2), batch_size, 2 * batch_size}),
+        local_steps=min(experiment.usual_local_steps, MOST_STEPS), repeats=repeats)
     upload = None if server is None else Measured(
         tuple(send_to(server, gradient_bits(module) // 8) for _ in range(repeats)))
     return DeviceProfile(
-        name=name or socket.gethostname(), device=device.type, batch_size=batch_size, flops=flops, steps_s=steps,
-        peak_bytes=_peak_bytes(device), clock_hz=None if device.type == "cuda" else clock_hz(), idle_w=idle,
-        busy_w=busy, upload_bit_s=upload,
+        name=name or socket.gethostname(), device=device.type, batch_size=batch_size, flops=flops,
+        steps_s=measured.steps_s, peak_bytes=measured.peak_bytes, clock_hz=measured.clock_hz, idle_w=measured.idle_w,
+        busy_w=measured.busy_w, upload_bit_s=upload,
     )
 
 
-def _prune(module: nn.Module, ratio: float) -> None:
-    """Set the smallest weights to zero, so many that ``ratio`` of all are: what a client's mask does."""
-    layout = Layout.of(module)
-    weights = torch.cat([p.detach().flatten().abs() for p in module.parameters() if p.requires_grad])
-    count = int(ratio * layout.size)
-    if count:
-        threshold = weights.kthvalue(count).values
-        with torch.no_grad():
-            for parameter in module.parameters():
-                parameter[parameter.abs() <= threshold] = 0.0
+class MeasuredSteps(NamedTuple):
+    """What steps cost on this device; what it cannot report is None."""
+
+    steps_s: dict[tuple[int, float], Measured]
+    """Seconds of a step, by batch size and λ."""
+    peak_bytes: int
+    clock_hz: float | None
+    idle_w: Measured | None
+    busy_w: Measured | None
+
+
+def measure_steps(module: nn.Module, structure: Structure, samples: tuple[Tensor, Tensor], *, ratios: Sequence[float],
+                  batches: Sequence[int], local_steps: int, repeats: int) -> MeasuredSteps:
+    """Time a client's local steps on the module's device, as a deployed node takes them: with channels on the small
+    model, whose making is part of it.
+
+    Ratios and batch sizes take turns, so that other work on the device disturbs all alike.
+    """
+    device = next(module.parameters()).device
+    meter = energy_meter(device)
+    idle = _power(meter, lambda: time.sleep(IDLE_S), repeats=1)
+    rounds = {(batch, ratio): client_round(module, structure, samples, ratio, batch, local_steps)
+              for batch in batches for ratio in ratios}
+    seconds: dict[tuple[int, float], list[float]] = {key: [] for key in rounds}
+    for _ in range(repeats):
+        for key, function in rounds.items():
+            seconds[key].append(_seconds(function) / local_steps)
+    busy = _power(meter, partial(_seconds, rounds[batches[-1], ratios[0]]), repeats)
+    return MeasuredSteps({key: Measured(tuple(values)) for key, values in seconds.items()}, _peak_bytes(device),
+                         None if device.type == "cuda" else clock_hz(), idle, busy)
+
+
+def repeated_seconds(function: Callable[[], None], repeats: int) -> Measured:
+    """How long a function takes, measured several times."""
+    return Measured(tuple(_seconds(function) for _ in range(repeats)))
+
+
+def client_round(module: nn.Module, structure: Structure, samples: tuple[Tensor, Tensor], ratio: float, batch: int,
+                 local_steps: int) -> Callable[[], None]:
+    """The local steps of a client with this pruning ratio on the first samples of ``samples``."""
+    inputs, labels = samples
+    layout, device = Layout.of(module), next(module.parameters()).device
+    index = torch.arange(local_steps * batch).reshape(1, local_steps, batch) % len(labels)
+    weights = layout.weights(module)[None]
+    given = RoundInput(weights, structure.ranks(weights.abs()), layout.buffers(module)[None].to(device), (0,), (ratio,),
+                       inputs[index].to(device), labels[index].to(device), structure)
+    local, rates = LocalTraining(local_steps), weights.new_full((1,), RATE)
+
+    def steps() -> None:
+        reference.updates(module, given, local, rates)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return steps
 
 
 def _seconds(step: Callable[[], None]) -> float:
@@ -254,11 +295,15 @@ def energy_meter(device: torch.device, root: Path = Path("/sys/class/powercap"))
     """A counter of the device's joules, where this user may read one: RAPL's packages, or the GPU's power over time."""
     if device.type == "cuda":
         query = ["nvidia-smi", f"--id={device.index or 0}", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
-        began = time.perf_counter()
+        joules, last = 0.0, time.perf_counter()
 
         def gpu() -> float:
+            """The power since the last call is taken to be that of now, which the driver averages over a second."""
+            nonlocal joules, last
             watts = float(subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout)
-            return watts * (time.perf_counter() - began)
+            now = time.perf_counter()
+            joules, last = joules + watts * (now - last), now
+            return joules
 
         return gpu if _works(gpu) else None
     packages = [path / "energy_uj" for path in sorted(root.glob("*")) if re.fullmatch(r".*-rapl:\d+", path.name)]
@@ -331,7 +376,3 @@ def receive_one(listener: socket.socket) -> int:
         connection.sendall(received.to_bytes(_LENGTH, "big"))
         return received
 
-
-def _digits(value: float) -> float:
-    """Four digits: a timing is not more accurate, and people read the file."""
-    return float(f"{value:.4g}")

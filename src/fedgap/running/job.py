@@ -121,11 +121,16 @@ class Job:
     """When to end early: ``accuracy`` and ``patience`` on the validation split, and ``diverged`` (bool)."""
     idle_power_w: Floats = field(default_factory=lambda: np.zeros(0))
     """What each client draws throughout a round that it is selected for, W, (N,); empty for nobody."""
+    latency_s: Floats = field(default_factory=lambda: np.zeros(0))
+    """Seconds of every round beside each client's download, computing and upload, (N,); empty for none."""
     cost_share: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """Share of H that is sent at each λ, (G, N), where the scenario has a cost curve; empty for 1 − λ."""
     policy: dict[str, Any] = field(default_factory=dict)
     """Who decides the rounds: ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its
     plan. Empty where the plan's rounds are trained as they are."""
+    targets: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """The target's label distribution in each segment, (G, C), by which accuracy is then counted; empty where it is
+    the test set's."""
     trackers: list[str] = field(default_factory=list)
     """Names of the trackers that follow the run."""
     extra: dict[str, Any] = field(default_factory=dict)
@@ -167,6 +172,8 @@ class Job:
         if upload_bits is not None:
             upload_s, upload_j = (upload_bits * per_bit[segment] for per_bit in (self.upload_s_bit, self.upload_j_bit))
         download_s = self.download_s if download_bits is None else download_bits * self.download_s_bit
+        if self.latency_s.size:
+            download_s = download_s + self.latency_s
         return Work(chosen, self.compute_s[segment], of_chosen(upload_s), of_chosen(download_s),
                     self.compute_j[segment], of_chosen(upload_j),
                     of_chosen(self.idle_power_w) if self.idle_power_w.size else 0.0)

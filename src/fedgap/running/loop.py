@@ -185,8 +185,7 @@ class Rounds:
         for event, test in zip(events, tests, strict=True):
             event |= {"test_loss": finite_or_none(test.loss), "test_accuracy": test.accuracy}
         for row, event, weights_now, buffers_now in zip(due, events, weights, buffers, strict=True):
-            steering = self.accounts[row].steering
-            target = None if steering is None else steering.target(self.round - 1)
+            target = self.accounts[row].target(self.round - 1)
             if target is not None:
                 event |= self._on_present_target(target, weights_now, buffers_now)
         if self._validation is not None:

@@ -13,7 +13,7 @@ from fedgap.arrays import Floats
 from fedgap.config import Scenario
 from fedgap.config.yaml_files import write_document
 from fedgap.errors import InputError
-from fedgap.report.number_format import si
+from fedgap.report.number_format import four_digits, si
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 from fedgap.running.run import Run
@@ -105,6 +105,6 @@ def corrected_fleet(folder: Path, out: Path) -> PlannedMeasured:
     document = yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8"))
     for client, planned, measured in zip(document["clients"], seen.planned_s, seen.measured_s, strict=True):
         if measured > 0.0 and planned > 0.0:
-            client["flops_per_cycle"] = float(f"{float(client['flops_per_cycle']) * planned / measured:.4g}")
+            client["flops_per_cycle"] = four_digits(float(client["flops_per_cycle"]) * planned / measured)
     write_document(Scenario.from_dict(document).to_dict() | {"format": 1}, out)
     return seen

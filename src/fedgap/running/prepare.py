@@ -235,6 +235,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         rate_schedule=learning.schedule, warm_up=learning.warm_up, batches=learning.batches,
         label_probabilities=sampling.probabilities, weighting=learning.weighting, upload_bits=problem.upload_bits,
         idle_power_w=fleet.idle_power_w if fleet.idle_power_w.any() else np.zeros(0),
+        latency_s=fleet.latency_s if fleet.latency_s.any() else np.zeros(0),
         weights=None if weights is None else str(Path(weights).resolve()), stop=_stopping(experiment, dataset),
         trackers=list(experiment.trackers),
         extra={"input_shape": list(dataset.shape), "classes": dataset.classes, "scenario_hash": scenario.hash(),
@@ -258,10 +259,6 @@ def _policy(experiment: Experiment, scenario: Scenario) -> dict[str, Any]:
             raise InputError("policy: must be chosen for a scenario with a world, for example policy=replan; without "
                              "one the plan's powers and clocks are those of the nominal channels")
         return {}
-    drift = None if scenario.world is None else scenario.world.drift
-    if drift is not None and drift.who != "target":
-        raise InputError(f"scenario.world.drift.who: must be target in a training, whose clients keep their samples; "
-                         f"got {drift.who}")
     POLICIES.load(experiment.policy, "policy")  # so that an error in it is reported before anything is written
     names = {"objective": experiment.objective, "selection": experiment.selection}
     return {"name": experiment.policy, "scheme": experiment.scheme, "interleave": experiment.interleave,

@@ -57,8 +57,15 @@ class RuledSteering:
             self.ended = "all rounds are done"
             return
         event: dict[str, Any] = {}
-        everybody = np.ones(len(self.job.names), dtype=np.bool_)
-        now = RoundFacts(number, everybody, self._losses.copy(), self._last_round.copy())
+        row, job = min(number, 1), self.job
+        client_s = job.compute_s[row] + job.upload_s[row] + job.download_s
+        client_j = job.compute_j[row] + job.upload_j[row] + job.broadcast_j()
+        # Who could not end a round of its own within what is left is not chosen.
+        fits = ((client_s <= job.delay_budget_s - ledger.delay_s) & (client_j <= job.energy_budget_j - ledger.energy_j))
+        if not fits.any():
+            self.ended = "the budgets are spent"
+            return
+        now = RoundFacts(number, fits, self._losses.copy(), self._last_round.copy())
         asked = self._rule.asks(now)
         if asked is not None:
             joules, seconds = np.where(asked, self._probe_j, 0.0), np.where(asked, self._probe_s, 0.0)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedgap.arrays import Floats
 from fedgap.learning.data import batch_keys
 from fedgap.learning.stochastic_rounding import upload_keys
 from fedgap.learning.structure import Structure
@@ -126,6 +127,13 @@ class RunAccounts:
             return self.steering.ratios(round_number)
         segment = self.segment(round_number)
         return list(self.job.ratio[segment, self.job.selected[segment]].tolist())
+
+    def target(self, round_number: int) -> Floats | None:
+        """The target's label distribution in a round, where it drifts."""
+        if self.steering is not None:
+            return self.steering.target(round_number)
+        targets = self.job.targets
+        return np.asarray(targets[self.segment(round_number)]) if targets.size else None
 
     def outline(self, round_number: int) -> RoundOutline:
         """What happens in a simulated round; it may lie ahead."""

@@ -19,10 +19,10 @@ import numpy as np
 from fedgap.arrays import Bools, Floats
 from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
-from fedgap.errors import InputError
+from fedgap.errors import InfeasibleError, InputError
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients, make_policy
-from fedgap.planning.policy_simulation import ChangingWorld
+from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
 from fedgap.planning.solve import scheme_of
 from fedgap.registry import call_extension
 from fedgap.running.job import Job
@@ -74,11 +74,17 @@ class Steering:
     def of(cls, folder: Path, job: Job, measured: MeasuredRows | None = None) -> Steering:
         """The steering of the run in a folder, before its first round."""
         scenario, plan = Scenario.load(folder / "scenario.yaml"), Plan.load(folder / "plan.json")
+        nothing = measured is not None and not (folder / TRACE).exists()
+        trace = Trace.constant(0, len(job.names)) if nothing else read_trace(TRACE, folder, job.names)
+        return cls.in_world(job, scenario, plan, trace, measured)
+
+    @classmethod
+    def in_world(cls, job: Job, scenario: Scenario, plan: Plan, trace: Trace,
+                 measured: MeasuredRows | None = None) -> Steering:
+        """The steering of a job in this world, before its first round."""
         choice = job.policy
         scheme = scheme_of(choice["scheme"], choice.get("objective"), choice.get("selection"))
         start = PolicyStart.of(scenario, plan, scheme, job.seed, choice["interleave"])
-        nothing = measured is not None and not (folder / TRACE).exists()
-        trace = Trace.constant(0, len(job.names)) if nothing else read_trace(TRACE, folder, job.names)
         policy = make_policy(choice["name"], start)
         return cls(job, scenario, ChangingWorld.of(start, trace), policy, measured)
 
@@ -156,6 +162,8 @@ class Steering:
         if self._idle:
             event["idle_s"] = self._idle * self.world.start.step_s
             self._idle = 0
+        if reports := self._label_reports(view):
+            event["label_reports"] = reports
         if decision.reason:
             news = clients_changes(self.world.trace, self.row, self.job.names)
             event["planned_again"] = "; ".join([decision.reason, *news])
@@ -166,10 +174,18 @@ class Steering:
         self.decided.append({"row": self.row, "segment": segment.to_dict(), "event": event})
         self.row += 1
 
+    def _label_reports(self, view: RoundView) -> list[int]:
+        """The clients that report label counts before a round: those whose labels changed since the row before."""
+        if view.label_counts is None or not self.row:
+            return []
+        before, _ = self.world.labels(self.row - 1)
+        return np.flatnonzero((view.label_counts != before).any(axis=-1)).tolist()
+
     def _view(self, ledger: Ledger) -> RoundView:
         left = self.job.energy_budget_j - ledger.energy_j, self.job.delay_budget_s - ledger.delay_s
         done = tuple(Segment.from_dict(entry["segment"]) for entry in self.decided)
-        return self.world.view(self.row, left, done, self._losses.copy(), self._last_round.copy())
+        return self.world.view(self.row, left, done, losses=self._losses.copy(), last_round=self._last_round.copy(),
+                               client_j=ledger.compute_j + ledger.upload_j + ledger.idle_j)
 
     def learn(self, number: int, clients: Sequence[int], losses: Sequence[float]) -> None:
         """Note the training losses of a round's clients."""
@@ -196,7 +212,7 @@ class Steering:
         entry = self.decided[number]
         row, segment = entry["row"], Segment.from_dict(entry["segment"])
         world = self.world
-        available = world.trace.available[world.trace.row(row)]
+        available = np.isin(np.arange(len(self.job.names)), entry["event"]["available"])
         problem = replace(world.start.problem, fleet=world.trace.fleet(world.start.problem.fleet, row))
         arrays = round_arrays(problem, [segment])
         for key in ("download_s", "download_s_bit"):
@@ -206,12 +222,16 @@ class Steering:
 
     def _label_probabilities(self, row: int, segment: Segment) -> np.ndarray:
         counts, target = self.world.labels(row)
-        if self.job.batches == "as_is" or counts is None or target is None:
+        if counts is None or target is None:
             return self.job.label_probabilities
+        if self.job.batches == "as_is":
+            if not self.world.clients_drift:
+                return self.job.label_probabilities
+            return np.asarray(segment.selected[:, None] * counts / counts.sum(axis=-1, keepdims=True))[None]
         problem, learning = self.world.start.problem, self._scenario.learning
         everything = np.zeros(self.world.start.plan.rounds, dtype=np.int64)
         return label_sampling(
-            self.job.batches, segment.selected[None], everything, counts.astype(np.int64), smoothed(target),
+            self.job.batches, segment.selected[None], everything, counts.round().astype(np.int64), smoothed(target),
             samples_per_round=segment.local_steps * problem.fleet.batch_size, max_repeat=learning.max_repeat,
         ).probabilities
 
@@ -224,7 +244,27 @@ class Steering:
         stacked: dict[str, Any] = {key: np.concatenate([getattr(job, key) for job in jobs]) for key in (
             "cost_share", "selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit",
             "upload_j_bit", "statement")}
+        if self.job.batches != "as_is" or self.world.clients_drift:
+            stacked["label_probabilities"] = np.concatenate([job.label_probabilities for job in jobs])
         return replace(self.job, schedule=np.arange(len(segments)), **stacked)
+
+    def decided_beforehand(self) -> Job:
+        """The job with all its rounds decided, so that it can be trained where no policy can run.
+
+        The policy must not need what training shows, such as losses. Budgets are kept by the decisions, and no longer
+        checked while it trains. The rate schedule follows the rounds.
+        """
+        reached = simulate_policy(self.world, self.policy)
+        if not reached.rounds:
+            raise InfeasibleError(f"policy {self.job.policy['name']}: trains no round in this world ({reached.ended})")
+        self.decided = [{"row": row, "segment": segment.to_dict(),
+                         "event": {"available": np.flatnonzero(self.world.available(row)).tolist()}}
+                        for row, segment in zip(reached.rows, reached.segments, strict=True)]
+        job = self.whole_job(reached.rounds)
+        if self.world.labels_at is not None:
+            targets = [self.target(number) for number in range(reached.rounds)]
+            job = replace(job, targets=np.stack([target for target in targets if target is not None]))
+        return replace(_merged(job), policy={}, energy_budget_j=np.inf, delay_budget_s=np.inf)
 
     # --- coming and going -------------------------------------------------------------------------------------------
 
@@ -248,6 +288,19 @@ class Steering:
     def _set_policy(self, state: dict[str, Any]) -> None:
         self.policy.state.clear()
         self.policy.state.update(state)
+
+
+def _merged(job: Job) -> Job:
+    """The job with equal rounds as one segment."""
+    names = [name for name in ("selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit",
+                               "upload_j_bit", "statement", "cost_share", "label_probabilities", "targets")
+             if getattr(job, name).size]
+    keys = [b"".join(getattr(job, name)[number].tobytes() for name in names) for number in range(job.rounds)]
+    place = {key: number for number, key in reversed(list(enumerate(keys)))}
+    first = sorted(place.values())
+    segment = {number: position for position, number in enumerate(first)}
+    kept: dict[str, Any] = {name: getattr(job, name)[first] for name in names}
+    return replace(job, schedule=np.array([segment[place[key]] for key in keys]), **kept)
 
 
 def _first(job: Job, segment: Segment, view: RoundView) -> str:

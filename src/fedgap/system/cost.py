@@ -37,6 +37,11 @@ def download_delay(fleet: Fleet) -> Floats:
     return fleet.gradient_bits / rate
 
 
+def fixed_delay(fleet: Fleet) -> Floats:
+    """H_n/r̂_n + ℓ_n, in s: what no decision moves, the download and the client's latency."""
+    return download_delay(fleet) + fleet.latency_s
+
+
 def computation_energy(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
     """Ẽ_n = s(λ_n)·κ_n·ϖ_n·f_n²·τ·Z_n·e_n/q_n, in J."""
     return np.asarray(fleet.cost_share(ratio) * fleet.pue * fleet.capacitance * frequency_hz**2 * fleet.cycles)
@@ -62,11 +67,7 @@ def _energy_of_upload(fleet: Fleet, ratio: Floats, power_w: Floats, delay_s: Flo
 
 def broadcast_energy(fleet: Fleet) -> Floats:
     """p̂·max_n{H_n/r̂_n}, in J, over ALL clients: everyone keeps its copy of the model up to date. Shape (...)."""
-    return _energy_of_broadcast(fleet, download_delay(fleet))
-
-
-def _energy_of_broadcast(fleet: Fleet, download_s: Floats) -> Floats:
-    return np.asarray(fleet.server_power_w * download_s.max(axis=-1))
+    return np.asarray(fleet.server_power_w * download_delay(fleet).max(axis=-1))
 
 
 def idle_energy(fleet: Fleet, selected: Bools, round_s: Floats) -> Floats:
@@ -86,6 +87,7 @@ class RoundCost:
     compute_s: Floats
     upload_s: Floats
     download_s: Floats
+    """The client's latency included."""
     compute_j: Floats
     upload_j: Floats
     broadcast_j: Floats
@@ -133,7 +135,7 @@ def round_cost(
     # An unselected client's entries may be anything, zero power included: give the formulas harmless numbers there.
     power_w = np.where(selected, power_w, fleet.max_power_w)
     frequency_hz = np.where(selected, frequency_hz, fleet.max_frequency_hz)
-    upload_s, download_s = upload_delay(fleet, ratio, power_w), download_delay(fleet)
+    upload_s, download_s = upload_delay(fleet, ratio, power_w), fixed_delay(fleet)
     compute_s = computation_delay(fleet, ratio, frequency_hz)
     round_s = where_selected(compute_s + upload_s + download_s).max(axis=-1, keepdims=True)
     return RoundCost(
@@ -142,7 +144,7 @@ def round_cost(
         download_s=where_selected(download_s),
         compute_j=where_selected(computation_energy(fleet, ratio, frequency_hz)),
         upload_j=where_selected(_energy_of_upload(fleet, ratio, power_w, upload_s)),
-        broadcast_j=_energy_of_broadcast(fleet, download_s),
+        broadcast_j=broadcast_energy(fleet),
         idle_j=idle_energy(fleet, selected, round_s),
     )
 

@@ -10,7 +10,7 @@ from fedgap.system.cost_curve import CostCurve
 from fedgap.upload_size import bits_per_value
 
 _SHARED = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz", "cost_curve")
-_LIMITS = {"min_frequency_hz": 0.0, "min_power_w": 0.0, "idle_power_w": 0.0, "battery_j": np.inf}
+_LIMITS = {"min_frequency_hz": 0.0, "min_power_w": 0.0, "idle_power_w": 0.0, "battery_j": np.inf, "latency_s": 0.0}
 """Physical limits with the value that limits nothing."""
 
 
@@ -69,6 +69,8 @@ class Fleet:
     """P_n: what a selected client draws throughout a round, beside computing and sending; 0 where it is left out."""
     battery_j: Floats = field(default_factory=_left_out)
     """B_n: joules that the client has for all rounds together; infinite where it is left out."""
+    latency_s: Floats = field(default_factory=_left_out)
+    """Seconds of every round that no decision changes and the download does not take; 0 where it is left out."""
     cost_curve: CostCurve | None = None
     """What a client that prunes λ still has to compute and to send, as a share; 1 − λ where it is left out."""
 

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 from fedgap.config import PRESETS, Experiment, Scenario, preset_text
 from fedgap.errors import FedgapError, InputError
-from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, SCHEMES, SELECTION
+from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, POLICIES, SCHEMES, SELECTION
 from fedgap.web import documents
 from fedgap.web.api_models import (
     BudgetRequest,
@@ -140,7 +140,7 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
     def names() -> dict[str, list[str]]:
         """The known schemes, objectives and so on by their names, those of installed packages included."""
         return {registry.kind: registry.names() for registry in
-                (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, DATA, MODELS)}
+                (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, POLICIES, DATA, MODELS)}
 
     @app.post("/api/scenario")
     def scenario(source: ScenarioSource) -> ScenarioReply:
@@ -255,7 +255,7 @@ def _add_training(app: FastAPI, store: Runs, opened: Opened) -> None:
         _, scenario = _scenario(request)
         chosen: dict[str, Any] = {
             "scheme": request.scheme, "objective": request.objective, "selection": request.selection,
-            "seed": request.seed, "evaluate_every": request.evaluate_every}
+            "policy": request.policy, "seed": request.seed, "evaluate_every": request.evaluate_every}
         choices = {key: value for key, value in chosen.items() if value is not None}
         if request.opened:
             return RunName(name=store.start(opened.trained(scenario, choices), request.name))

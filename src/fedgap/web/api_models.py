@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, SCHEMES, SELECTION, Registry
+from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, POLICIES, SCHEMES, SELECTION, Registry
 
 ScenarioPreset = Literal["paper-mnist", "paper-cifar10", "city"]
 Override = Annotated[str, Field(max_length=10_000, examples=["budget.delay_s=120"])]
@@ -30,6 +30,7 @@ SchemeName = Annotated[str, _known(SCHEMES), _enum(SCHEMES)]
 ObjectiveName = Annotated[str, _known(OBJECTIVES), _enum(OBJECTIVES)]
 SelectionName = Annotated[str, _known(SELECTION), _enum(SELECTION)]
 AggregatorName = Annotated[str, _known(AGGREGATORS), _enum(AGGREGATORS)]
+PolicyName = Annotated[str, _known(POLICIES), _enum(POLICIES)]
 DataName = Annotated[str, _known(DATA), _enum(DATA)]
 ModelName = Annotated[str, _known(MODELS), _enum(MODELS)]
 
@@ -128,6 +129,8 @@ class RunRequest(PlanRequest):
     data: DataName = "embedded"
     model: ModelName = "lenet5"
     aggregator: AggregatorName = "mean"
+    policy: PolicyName | None = None
+    """Who decides the rounds; without one the plan is trained as it is."""
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     concentration: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """σ of the partition."""

@@ -123,6 +123,9 @@ def _check_before_drawing(document: Mapping[str, Any], overrides: Sequence[Overr
     if isinstance(fleet, dict) and ":" in str(fleet.get("kind")):
         raise InputError("fleet.kind: the studio draws installed fleets by their names only; package.module:NAME works "
                          "with `fedgap plan`")
+    world = changed.get("world")
+    if isinstance(world, dict) and world.get("trace") is not None:
+        raise InputError("world.trace: the studio reads no file of this machine; train in a trace with `fedgap train`")
     sizes: list[tuple[str, float, int]] = [("clients", len(clients) if isinstance(clients, list) else 0, MOST_CLIENTS)]
     for section, key, most in (("fleet", "count", MOST_CLIENTS), ("labels", "classes", MOST_CLASSES)):
         written = changed.get(section)

@@ -13,7 +13,7 @@ from fedgap.config import PRESETS, Experiment, Scenario
 from fedgap.config.document import kind_of
 from fedgap.config.mode_defaults import PLANNING_KEYS
 from fedgap.errors import InputError, did_you_mean
-from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, SCHEMES, SELECTION, Registry
+from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, POLICIES, SCHEMES, SELECTION, Registry
 from fedgap.web.documents import open_scenario
 from fedgap.web.runs import Runs, is_run
 
@@ -50,6 +50,8 @@ class Opened:
         if self.experiment is None:
             raise InputError("opened: no experiment was opened; start `fedgap studio EXPERIMENT.yaml`")
         kept = {key: value for key, value in self.experiment.to_dict().items() if key not in ("rounds", "budget")}
+        if self.experiment.policy in POLICIES.names():
+            del kept["policy"]  # the form shows it, and perhaps another one by now
         resolved = scenario.to_dict()
         readings = {name: resolved[section][key] for name, (section, key) in PLANNING_KEYS.items()
                     if key in resolved.get(section, {})}
@@ -124,6 +126,7 @@ def _training(experiment: Experiment) -> dict[str, Any]:
     named: tuple[tuple[str, str | None, Registry], ...] = (
         ("data", experiment.data.name, DATA), ("model", experiment.model.name, MODELS),
         ("aggregator", experiment.learning.aggregator, AGGREGATORS), ("scheme", experiment.scheme, SCHEMES),
-        ("objective", experiment.objective, OBJECTIVES), ("selection", experiment.selection, SELECTION))
+        ("objective", experiment.objective, OBJECTIVES), ("selection", experiment.selection, SELECTION),
+        ("policy", experiment.policy, POLICIES))
     # A page plans by registered names; what a file names beside them is left to the experiment itself.
     return chosen | {key: name if name in registry.names() else None for key, name, registry in named}

@@ -20,7 +20,7 @@ from fedgap.learning.engine.passes import PassOutput, compute, compute_round, fi
 from fedgap.learning.engine.precision import PRECISIONS, arithmetic, compute_dtype, storage_dtype
 from fedgap.learning.engine.pruned_models import PassInput, Shape
 from fedgap.learning.engine.schedule import Chunk, schedule
-from fedgap.learning.engine.small_models import SmallModels
+from fedgap.learning.engine.small_models import ON_CPU, ON_GPU, SmallModels
 from fedgap.learning.engine.stacked import local_stack_of, stack_of
 from fedgap.learning.masks import ranks
 from fedgap.learning.metrics import Evaluation
@@ -172,12 +172,14 @@ class Engine:
     def _small_models(self, structure: Channels) -> SmallModels["Engine"]:
         """The engines of the structure's small models; kept for the next round."""
         if self._smaller is None or self._smaller.structure is not structure:
-            self._smaller = SmallModels(structure, self, self._of_small_module)
+            on_gpu = self.device.type == "cuda"
+            self._smaller = SmallModels(structure, self, self._of_small_module, ON_GPU if on_gpu else ON_CPU,
+                                        None if self._recorder is None else Recorder())
         return self._smaller
 
     def _of_small_module(self, module: nn.Module) -> "Engine":
         return Engine(module, device=self.device, precision=self.precision, memory_bytes=self.memory_bytes,
-                      strategy=self._strategy, graphs=self._recorded_ranks is not None)
+                      strategy=self._strategy, graphs=False)
 
     def _divided(self, plan: list[_Planned], round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
                  rates: Tensor, per_client: bool) -> RoundOutput:
@@ -251,13 +253,13 @@ class Engine:
     def _pass(self, what: Callable[[Forward, Shape, PassInput], PassOutput], planned: _Planned,
               round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor, rates: Tensor) -> PassOutput:
         jobs, models = planned.chunk.jobs, len(planned.chunk.groups)
-        inputs = self._here(_take(round_input.inputs, jobs))
-        labels = _take(round_input.labels, jobs).to(self.device)
+        inputs = self._here(_take(round_input.inputs, jobs, planned.jobs))
+        labels = _take(round_input.labels, jobs, planned.jobs).to(self.device)
         if planned.shape.local is None:
             inputs, labels = inputs.reshape(models, -1, *inputs.shape[2:]), labels.reshape(models, -1)
         counted = round_input.counted
         given = PassInput(weights, ranks, buffers, planned.run, planned.keeps, inputs, labels, rates,
-                          self._no_rates if counted is None else self._here(counted[jobs]))
+                          self._no_rates if counted is None else self._here(counted[planned.jobs.to(counted.device)]))
         function = partial(self._compute, what, planned.shape)
         if self._recorder is None:
             return function(given)
@@ -362,9 +364,10 @@ def addressable(shape: Sequence[int]) -> int:
     return max(1, (2**31 - 1) // (max(16, shape[0]) * prod(shape[1:])))
 
 
-def _take(batches: Tensor | Sequence[Tensor], jobs: Sequence[int]) -> Tensor:
+def _take(batches: Tensor | Sequence[Tensor], jobs: Sequence[int], index: Tensor) -> Tensor:
+    """The batches of some jobs; ``index`` are the same numbers on the device, which a graph can read."""
     if isinstance(batches, Tensor):
-        return batches if list(jobs) == list(range(len(batches))) else batches[list(jobs)]
+        return batches if list(jobs) == list(range(len(batches))) else batches[index.to(batches.device)]
     return torch.stack([batches[job] for job in jobs])
 
 

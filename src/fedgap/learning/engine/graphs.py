@@ -2,16 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from fedgap.learning.engine.passes import PassOutput
-from fedgap.learning.engine.pruned_models import PassInput
 from fedgap.learning.masks import ranks
 
-Pass = Callable[[PassInput], PassOutput]
 _KEPT = 8  # recordings; a training alternates between a few selections
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -32,29 +29,30 @@ def _capture(function: Callable[[Given], Result], given: Given) -> tuple[torch.c
 
 
 class Recording:
-    """A pass over tensors of fixed shapes, captured in a graph."""
+    """A function of a named tuple of tensors of fixed shapes that returns another, captured in a graph."""
 
-    def __init__(self, function: Pass, example: PassInput) -> None:
-        self._given = PassInput(*(tensor.clone() for tensor in example))
+    def __init__(self, function: Callable[[Any], Any], example: Any) -> None:
+        self._given = type(example)(*(tensor.clone() for tensor in example))
         self._graph, self._result = _capture(function, self._given)
 
-    def __call__(self, given: PassInput) -> PassOutput:
+    def __call__(self, given: Any) -> Any:
         """Replay on ``given``. The result is a copy, but for ``gradients``, which hold until the next replay."""
-        for name, mine, new in zip(PassInput._fields, self._given, given):
+        for name, mine, new in zip(given._fields, self._given, given):
             if name != "run" and mine.numel():  # the models' runs are part of the structure
                 mine.copy_(new, non_blocking=True)
         self._graph.replay()
-        return PassOutput(*(tensor if name == "gradients" or not tensor.numel() else tensor.clone()
-                            for name, tensor in zip(PassOutput._fields, self._result)))
+        result = self._result
+        return type(result)(*(tensor if name == "gradients" or not tensor.numel() else tensor.clone()
+                              for name, tensor in zip(result._fields, result)))
 
 
 class Recorder:
     """Recordings by the pass's structure; a structure is recorded when it comes for the second time."""
 
     def __init__(self) -> None:
-        self._recordings: OrderedDict[Hashable, Pass | None] = OrderedDict()
+        self._recordings: OrderedDict[Hashable, Callable[[Any], Any] | None] = OrderedDict()
 
-    def run(self, key: Hashable, function: Pass, given: PassInput) -> PassOutput:
+    def run(self, key: Hashable, function: Callable[[Given], Result], given: Given) -> Result:
         """``function(given)``, by replay where that is possible."""
         if key not in self._recordings:
             self._recordings[key] = None
@@ -69,7 +67,7 @@ class Recorder:
             except RuntimeError:  # a user's module may look at its values, which cannot be recorded
                 known = function
             self._recordings[key] = known
-        return known(given)
+        return cast(Result, known(given))
 
 
 class RecordedRanks:

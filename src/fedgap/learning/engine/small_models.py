@@ -1,20 +1,25 @@
-"""A round of clients whose models are really smaller: an engine for each size, and their results put together."""
+"""A round of clients whose models are really smaller: an engine for each size, and their results put together.
+
+Taking the small models out of the whole one and putting their gradients back are dozens of small operations. On a GPU
+their launches would cost as much as the round, so all of a round is recorded in one graph.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from fedgap.learning.contract import LocalTraining, RoundInput, RoundOutput
+from fedgap.learning.engine.graphs import Recorder
 from fedgap.learning.structure import Channels
 
 _KEPT = 64  # engines; a plan has a few ratios for each client
 _DIVISIONS = 256  # of rounds' jobs into sizes
-_ALIGNED = 8  # channels: tensor cores multiply so many at once, and cuDNN's kernels for other widths are slow
 
 
 class _Engine(Protocol):
@@ -53,41 +58,106 @@ class _OnDevice(NamedTuple):
     runs: Tensor
 
 
+class Passes(NamedTuple):
+    """How a device likes its small models.
+
+    ``aligned``: widths are rounded up to multiples of it; units that a job does not keep come along and are masked.
+    ``least_jobs``: jobs of the next smaller size join a pass that has fewer.
+    """
+
+    aligned: int
+    least_jobs: int
+
+
+ON_CPU = Passes(aligned=1, least_jobs=1)
+ON_GPU = Passes(aligned=8, least_jobs=16)
+"""Tensor cores multiply eight channels at once, cuDNN's kernels for other widths are slow, and a GPU is not busy with a
+few clients: ten clients of as many sizes took five times as long as ten of one size."""
+
+
+class _Tensors(NamedTuple):
+    """The tensors of a round on the device; see :class:`~fedgap.learning.contract.RoundInput`."""
+
+    weights: Tensor
+    ranks: Tensor
+    buffers: Tensor
+    inputs: Tensor
+    labels: Tensor
+    rates: Tensor
+
+
+class _Result(NamedTuple):
+    """Those of :class:`~fedgap.learning.contract.RoundOutput`; ``gradients`` (0, M) where nobody asked for them."""
+
+    gradient: Tensor
+    losses: Tensor
+    finite: Tensor
+    accepted: Tensor
+    buffers: Tensor
+    gradients: Tensor
+    kept: Tensor
+    client_buffers: Tensor
+    """(0, B) likewise."""
+
+
 class SmallModels(Generic[EngineKind]):
     """Jobs are divided by the size of their models; those of one size are computed together.
 
-    On a GPU widths are rounded up to multiples of eight: a few units that the job does not keep come along, and are
-    masked. Jobs of nearly equal size are then computed together as well. ``whole`` is the engine of the whole model,
-    ``make`` makes that of a small one.
+    ``whole`` is the engine of the whole model, ``make`` makes that of a module. With a ``recorder`` a round is
+    replayed; then the engines that ``make`` makes must not record.
     """
 
-    def __init__(self, structure: Channels, whole: EngineKind, make: Callable[[nn.Module], EngineKind]) -> None:
-        self.structure, self._whole, self._make = structure, whole, make
+    def __init__(self, structure: Channels, whole: EngineKind, make: Callable[[nn.Module], EngineKind],
+                 passes: Passes, recorder: Recorder | None) -> None:
+        self.structure, self._whole, self._make, self._passes = structure, whole, make, passes
+        self._recorder = recorder
         self._engines: OrderedDict[tuple[int, ...], EngineKind] = OrderedDict()
         self._divisions: dict[tuple[tuple[int, ...], tuple[int, ...]], list[_Size]] = {}
 
     def round(self, round_input: RoundInput, local: LocalTraining | None, rates: Tensor,
               per_client: bool) -> RoundOutput:
         """The round; see :class:`~fedgap.learning.engine.core.Engine`."""
-        device, dtype, jobs = self._whole.device, self._whole.dtype, len(round_input.run)
+        device, dtype = self._whole.device, self._whole.dtype
         weights, buffers = (tensor.to(device, dtype) for tensor in (round_input.weights, round_input.buffers))
-        ranks, rates = round_input.ranks.to(device), rates.to(device)
+        given = replace(round_input, weights=weights, buffers=buffers, ranks=round_input.ranks.to(device))
+        rates = rates.to(device)
+        if self._recorder is None or not isinstance(given.inputs, Tensor) or not isinstance(given.labels, Tensor):
+            result = self._compute(given, local, rates, per_client)
+        else:
+            tensors = _Tensors(weights, given.ranks, buffers, given.inputs.to(device, dtype), given.labels.to(device),
+                               rates)
+
+            def compute(tensors: _Tensors) -> _Result:
+                now = replace(given, **{name: getattr(tensors, name) for name in _Tensors._fields if name != "rates"})
+                return self._compute(now, local, tensors.rates, per_client)
+
+            key = (tuple(given.run), tuple(given.keeps), local, per_client, *(tensor.shape for tensor in tensors))
+            result = self._recorder.run(key, compute, tensors)
+        each, each_buffers = (result.gradients, result.client_buffers) if per_client else (None, None)
+        return RoundOutput(result.gradient, result.losses, result.finite, result.accepted, result.buffers, each,
+                           result.kept, each_buffers)
+
+    def _compute(self, round_input: RoundInput, local: LocalTraining | None, rates: Tensor,
+                 per_client: bool) -> _Result:
+        """The round of tensors on the device. On a GPU nothing in here waits for it, or it could not be recorded."""
+        weights, buffers, ranks = round_input.weights, round_input.buffers, round_input.ranks
+        device, dtype, jobs = weights.device, weights.dtype, len(round_input.run)
         units = self.structure.unit_ranks(ranks)
         buffer_ranks = self.structure.buffer_ranks(units)
         gradient, buffer_sums, buffer_counts = (torch.zeros_like(like) for like in (weights, buffers, buffers))
         losses, finite = weights.new_zeros(jobs), torch.zeros(jobs, dtype=torch.bool, device=device)
         accepted = torch.zeros(len(weights), dtype=torch.int64, device=device)
         kept = torch.zeros(len(weights), dtype=torch.int32, device=device)
-        each = weights.new_zeros(jobs, weights.shape[1]) if per_client else None
-        each_buffers = buffers[list(round_input.run)] if per_client else None
+        each = weights.new_zeros(jobs if per_client else 0, weights.shape[1])
+        each_buffers = buffers.new_zeros(jobs if per_client else 0, buffers.shape[1])
         for size in self._divided(round_input):
             here = size.on_device
             index, buffer_index = self.structure.part(ranks[here.runs], units[here.runs], size.widths)
             has = buffer_ranks[here.job_runs] < here.keeps[:, None]  # which buffers each job has, (J, B)
             small = RoundInput(weights[here.runs].gather(1, index), ranks[here.runs].gather(1, index),
                                buffers[here.runs].gather(1, buffer_index), size.places,
-                               [round_input.ratios[job] for job in size.jobs], _take(round_input.inputs, size.jobs),
-                               _take(round_input.labels, size.jobs), keep_counts=size.keeps,
+                               [round_input.ratios[job] for job in size.jobs], _take(round_input.inputs, size),
+                               _take(round_input.labels, size), keep_counts=size.keeps,
                                counted=has.gather(1, buffer_index[here.places]) if buffers.shape[1] else None)
             engine = self._engine(size.widths)
             out = (engine.gradients(small, per_client=per_client) if local is None else
@@ -100,14 +170,15 @@ class SmallModels(Generic[EngineKind]):
             kept[here.runs] = torch.maximum(kept[here.runs], out.kept)
             buffer_sums[here.runs] = buffer_sums[here.runs].scatter_add(1, buffer_index, out.buffers * clients)
             buffer_counts.index_add_(0, here.job_runs, (has & out.finite[:, None]).to(dtype))
-            if each is not None and out.client_gradients is not None:
+            if out.client_gradients is not None:
                 each[here.jobs] = each[here.jobs].scatter(1, index[here.places], out.client_gradients)
-            if each_buffers is not None and out.client_buffers is not None:
-                moved = each_buffers[here.jobs].scatter(1, buffer_index[here.places], out.client_buffers)
-                each_buffers[here.jobs] = torch.where(has, moved, each_buffers[here.jobs])
+            if out.client_buffers is not None:
+                before = buffers[here.job_runs]
+                moved = before.scatter(1, buffer_index[here.places], out.client_buffers)
+                each_buffers[here.jobs] = torch.where(has, moved, before)
         buffers = torch.where(buffer_counts > 0, buffer_sums / buffer_counts.clamp(min=1), buffers)
-        return RoundOutput(gradient / accepted.clamp(min=1)[:, None], losses, finite, accepted, buffers, each, kept,
-                           each_buffers)
+        return _Result(gradient / accepted.clamp(min=1)[:, None], losses, finite, accepted, buffers, each, kept,
+                       each_buffers)
 
     def _divided(self, round_input: RoundInput) -> list[_Size]:
         """The jobs by the widths of their models; a plan's rounds repeat, so divisions are kept."""
@@ -118,15 +189,19 @@ class SmallModels(Generic[EngineKind]):
             by_widths: dict[tuple[int, ...], list[int]] = {}
             for job, keep in enumerate(key[1]):
                 by_widths.setdefault(self._computed_widths(keep), []).append(job)
-            self._divisions[key] = [self._size(widths, jobs, *key) for widths, jobs in by_widths.items()]
+            together: list[tuple[tuple[int, ...], list[int]]] = []
+            for widths in sorted(by_widths, key=sum, reverse=True):  # no width of a smaller size is larger
+                if together and len(together[-1][1]) < self._passes.least_jobs:
+                    together[-1][1].extend(by_widths[widths])
+                else:
+                    together.append((widths, by_widths[widths]))
+            self._divisions[key] = [self._size(widths, sorted(jobs), *key) for widths, jobs in together]
         return self._divisions[key]
 
     def _computed_widths(self, keep: int) -> tuple[int, ...]:
-        widths = self.structure.widths_of(keep)
-        if self._whole.device.type != "cuda":
-            return widths
-        return tuple(min(full, -(-width // _ALIGNED) * _ALIGNED)
-                     for width, full in zip(widths, self.structure.graph.widths, strict=True))
+        aligned = self._passes.aligned
+        return tuple(min(full, -(-width // aligned) * aligned) for width, full in
+                     zip(self.structure.widths_of(keep), self.structure.graph.widths, strict=True))
 
     def _size(self, widths: tuple[int, ...], jobs: list[int], run: Sequence[int], keeps: Sequence[int]) -> _Size:
         job_runs, job_keeps = [run[job] for job in jobs], [keeps[job] for job in jobs]
@@ -137,7 +212,7 @@ class SmallModels(Generic[EngineKind]):
         return _Size(widths, jobs, places, job_keeps, here)
 
     def _engine(self, widths: tuple[int, ...]) -> EngineKind:
-        if widths == self.structure.graph.widths:
+        if widths == self.structure.graph.widths and self._recorder is None:
             return self._whole
         if widths not in self._engines:
             self._engines[widths] = self._make(self.structure.small_module(widths))
@@ -147,7 +222,8 @@ class SmallModels(Generic[EngineKind]):
         return self._engines[widths]
 
 
-def _take(batches: Tensor | Sequence[Tensor], jobs: list[int]) -> Tensor | list[Tensor]:
-    if len(jobs) == len(batches):
-        return batches if isinstance(batches, Tensor) else list(batches)
-    return batches[jobs] if isinstance(batches, Tensor) else [batches[job] for job in jobs]
+def _take(batches: Tensor | Sequence[Tensor], size: _Size) -> Tensor | list[Tensor]:
+    """The batches of a size's jobs."""
+    if not isinstance(batches, Tensor):
+        return [batches[job] for job in size.jobs]
+    return batches if len(size.jobs) == len(batches) else batches[size.on_device.jobs.to(batches.device)]

@@ -13,7 +13,7 @@ from fedgap.arrays import Bools, Floats
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
-from fedgap.system import computation_delay, computation_energy, download_delay, upload_delay, upload_energy
+from fedgap.system import computation_delay, computation_energy, fixed_delay, upload_delay, upload_energy
 
 TOLERANCE = 1e-7
 """Relative excess of a budget that still counts as kept: what the subproblems' solvers leave."""
@@ -73,7 +73,7 @@ class Repeated:
         return Loads(
             energy_j=computation_energy(fleet, whole, frequency_hz) + upload_energy(fleet, whole, power_w),
             delay_s=computation_delay(fleet, whole, frequency_hz) + upload_delay(fleet, whole, power_w),
-            download_s=download_delay(fleet),
+            download_s=fixed_delay(fleet),
         )
 
     def energy_of(self, loads: Loads, ratio: Floats) -> Floats:

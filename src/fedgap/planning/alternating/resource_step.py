@@ -11,7 +11,7 @@ import numpy as np
 from fedgap.arrays import Floats
 from fedgap.planning.alternating.convex import cvxpy, solved
 from fedgap.planning.alternating.iterate import Iterate, Repeated
-from fedgap.system import Fleet, download_delay, uplink_rate, upload_energy
+from fedgap.system import Fleet, fixed_delay, uplink_rate, upload_energy
 
 Rule = Literal["centre", "slack", "energy"]
 
@@ -125,7 +125,7 @@ class ResourceStep:
             "energy_left": 1.0 - float(rounds @ at_zero) / budget,
             "compute_s": keep * compute_s / share,
             "upload_s": keep * upload_s / share,
-            "download_s": download_delay(fleet) / share,
+            "download_s": fixed_delay(fleet) / share,
             "dense_compute_s": compute_s / share,
             "dense_upload_s": upload_s / share,
             "log_snr": np.log(snr),

@@ -24,7 +24,7 @@ def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
     pooled, additive = task.objective.pooled, task.objective.additive
     large = task.problem.size > ENUMERATED_CLIENTS and task.selected is None
     if large and (additive is not None or (pooled is not None and pooled.convex is not None)):
-        return quick_rounds(task, None if pooled is None else pooled.convex, mu, nu)
+        return quick_rounds(task, mu, nu)
     oracle = oracles_for(task, bounded=False)[-1]
     if not oracle.usable:
         return None
@@ -47,13 +47,10 @@ def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns
     time = np.maximum(longest - curves.overhead, curves.u_min) / curves.keep_min
     floor = 0.5 * curves.price_of_time(time)
     base, shortest = task.objective.selection_cost(selections), curves.shortest(selections)
-    tiled = np.tile(selections, (len(_DEADLINES), 1))
-    deadline = np.maximum(np.repeat(np.array(_DEADLINES) * columns.deadline[0], len(selections)),
-                          np.tile(shortest, len(_DEADLINES)))
     parts = [columns.take(range(min(len(columns.cost), _SELECTIONS)))]
     for factor in _ENERGY_PRICES:
-        curve = RoundCurve(task, curves, tiled, np.tile(base, len(_DEADLINES)), factor * mu, nu, floor)
-        parts.append(curve.at(deadline)[2])
+        curve = RoundCurve(task, curves, selections, base, factor * mu, nu, floor)
+        parts += [curve.at(np.maximum(share * columns.deadline[0], shortest))[2] for share in _DEADLINES]
     every = Columns.join(parts)
     prices_j, prices_s = (grid.reshape(-1, 1) for grid in np.meshgrid(_NEARBY * mu, _NEARBY * nu))
     best = (every.cost + prices_j * every.energy + prices_s * every.deadline).argmin(axis=-1)

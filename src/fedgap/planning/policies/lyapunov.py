@@ -45,7 +45,7 @@ class Lyapunov:
         present = PresentRound.of(self.start, view)
         if present is None:
             return self._idle(notes)
-        task = present.task(rounds, left, self._slowed)
+        task = present.task(rounds, self._slowed)
         mu, nu = (state[key] / (self._penalty * share)
                   for key, share in zip(("energy_queue", "delay_queue"), self._shares, strict=True))
         columns = cheapest_rounds(task, mu, nu)
@@ -58,6 +58,8 @@ class Lyapunov:
                 cost = present.cost(segment)
                 self._queue(float(cost.energy_j), float(cost.delay_s))
                 return Decision(segment, notes=notes)
+        if self.start.affords_a_round(view.energy_j, view.delay_s):
+            return self._idle(notes)
         return Decision(None, ends=True, notes=notes, reason="no round fits into what is left of the budgets")
 
     def _idle(self, notes: dict[str, float]) -> Decision:

@@ -58,6 +58,11 @@ class PolicyStart:
             selected=Task.of(problem, scheme).selected,
         )
 
+    def affords_a_round(self, energy_j: float, delay_s: float) -> bool:
+        """Whether the plan's cheapest round fits into what is left with the nominal fleet: waiting may help then."""
+        costs = [self.problem.cost(segment) for segment in self.plan.segments]
+        return any(cost.energy_j <= energy_j and cost.delay_s <= delay_s for cost in costs)
+
 
 @dataclass(frozen=True, eq=False)
 class RoundView:
@@ -79,6 +84,8 @@ class RoundView:
     """What is left of the energy budget."""
     delay_s: float
     """What is left of the time."""
+    battery_j: Floats
+    """What is left in each client's battery, (N,); infinite without one."""
     label_counts: Floats | None
     """The clients' present label histograms, (N, classes)."""
     target_counts: Floats | None

@@ -4,21 +4,31 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedgap.arrays import Floats
 from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.plan import Segment
+from fedgap.planning.schemes import Scheme
 from fedgap.system import Fleet
 
 
-def least_energy(fleet: Fleet, segment: Segment, deadline_s: float) -> Segment:
+def least_energy(fleet: Fleet, scheme: Scheme, segment: Segment, deadline_s: float) -> Segment:
     """The round with the same clients and pruning ratios, at the powers and clocks of least energy for the deadline.
 
-    Where somebody cannot meet it at full power and clock, the round is as long as the slowest needs, and all others use
-    that time.
+    Powers or clocks that the scheme does not decide are the clients' highest. Where somebody cannot meet the deadline
+    at full power and clock, the round is as long as the slowest needs, and all others use that time.
     """
     chosen = segment.selected
-    keep = np.where(chosen, 1.0 - segment.pruning_ratio, 1.0)
-    curves = replace(ClientCurves.of(fleet), keep_min=keep)
+    keep = np.where(chosen, fleet.cost_share(segment.pruning_ratio), 1.0)
+    curves = replace(ClientCurves.of(fleet, free_power=scheme.power, free_frequency=scheme.frequency), keep_min=keep)
     deadline = np.maximum(deadline_s, curves.shortest(chosen))
     _, point = curves.until(np.asarray(deadline))
     return replace(segment, rounds=1, power_w=np.where(chosen, curves.power(point.s), 0.0),
                    frequency_hz=np.where(chosen, curves.frequency(point.x), 0.0))
+
+
+def least_joules(fleet: Fleet, scheme: Scheme, longest_s: float) -> Floats:
+    """The least energy of each client's cheapest round, pruned as much as allowed, (N,); 0 where there is no time."""
+    curves = ClientCurves.of(fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency)
+    time = np.maximum(longest_s - curves.overhead, curves.keep_min * curves.u_min)
+    price = curves.price_of_time(time / curves.keep_min)
+    return np.asarray(curves.keep_min * curves.at(price).energy)

@@ -35,6 +35,8 @@ class PresentRound:
     """What may be decided in this round."""
     selected: Bools | None
     """Who takes part where that is fixed, (M,)."""
+    battery_j: Floats
+    """What is left in their batteries, (M,)."""
     dense: bool = False
     """Whether this is a first round that must not be pruned, although others may."""
 
@@ -42,14 +44,17 @@ class PresentRound:
     def of(cls, start: PolicyStart, view: RoundView) -> "PresentRound | None":
         """The round that a policy sees; None where nobody who may be selected is there."""
         return cls.row(start, view.fleet, view.available, (view.label_counts, view.target_counts),
-                       budgets=(view.energy_j, view.delay_s), first=not view.done)
+                       budgets=(view.energy_j, view.delay_s), first=not view.done, battery_j=view.battery_j)
 
     @classmethod
     def row(
         cls, start: PolicyStart, fleet: Fleet, available: Bools, labels: tuple[Floats | None, Floats | None], *,
-        budgets: tuple[float, float], first: bool,
+        budgets: tuple[float, float], first: bool, battery_j: Floats | None = None,
     ) -> "PresentRound | None":
-        """A round with this fleet, these clients and labels (theirs and the target's); ``first``: the first one."""
+        """A round with this fleet, these clients and labels (theirs and the target's); ``first``: the first one.
+
+        :param battery_j: what is left in all clients' batteries, (N,); by default what the fleet begins with.
+        """
         fixed = start.selected
         clients = np.flatnonzero(available)
         if not len(clients) or (fixed is not None and not (fixed & available).any()):
@@ -63,7 +68,8 @@ class PresentRound:
         )
         dense = nominal.dense_first and first and start.scheme.prune
         scheme = replace(start.scheme, prune=False) if dense else start.scheme
-        return cls(clients, len(available), problem, scheme, None if fixed is None else fixed[clients], dense)
+        battery = (fleet.battery_j if battery_j is None else battery_j)[clients]
+        return cls(clients, len(available), problem, scheme, None if fixed is None else fixed[clients], battery, dense)
 
     def as_usual(self, start: PolicyStart) -> "PresentRound":
         """The same clients in a round that may be pruned, where the first round may not."""
@@ -73,13 +79,13 @@ class PresentRound:
         """The forecast's tangent for so many rounds in all, with these clients and labels."""
         return replace(forecast(self.problem.with_rounds(rounds)), slowed=slowed)
 
-    def task(self, rounds: int, left: int, slowed: float) -> Task:
-        """The remaining ``left`` of ``rounds`` rounds as if all were like this one; its cost is per remaining round."""
-        return Task(self.problem.with_rounds(left), self.scheme, self.objective(rounds, slowed), self.selected)
+    def task(self, rounds: int, slowed: float) -> Task:
+        """This round alone, which may use all that is left; its cost is what the forecast for so many rounds has."""
+        return Task(self.problem.with_rounds(1), self.scheme, self.objective(rounds, slowed), self.selected)
 
     @cached_property
     def _one(self) -> Task:
-        return self.task(1, 1, 0.0)
+        return self.task(1, 0.0)
 
     @property
     def shortest_s(self) -> Floats:
@@ -90,36 +96,44 @@ class PresentRound:
     def within(self, selected: Bools, energy_j: float, delay_s: float) -> Segment | None:
         """The round of these clients, (M,), that prunes least within budgets of its own; None where it does not fit.
 
-        Budgets above what is left are cut to that.
+        Budgets above what is left are cut to that. Clients whose batteries it would overdraw are left out.
         """
         energy = min(energy_j * _TIGHT, self.problem.energy_j)
         delay = min(delay_s * _TIGHT, self.problem.delay_s)
         problem = replace(self._one.problem, energy_j=energy, delay_s=delay)
         if energy <= problem.broadcast_j:
             return None
-        composed = compose(replace(self._one, problem=problem), Composition((Part(0, selected, 1),)))
-        return None if composed is None else self.whole(composed.segments[0])
+        while selected.any():
+            composed = compose(replace(self._one, problem=problem), Composition((Part(0, selected, 1),)))
+            if composed is None:
+                return None
+            segment = composed.segments[0]
+            overdrawn = self.problem.cost(segment).client_j > self.battery_j
+            if not overdrawn.any():
+                return self.whole(segment)
+            selected = selected & ~overdrawn
+        return None
 
     def least_pruned(self, selections: Bools, rounds: int, slowed: float) -> Bools | None:
         """Which of these selections, (S, M), is best for a last round that may use all that is left."""
-        task = replace(self.task(rounds, 1, slowed), problem=self._one.problem)
+        task = self.task(rounds, slowed)
         if self.problem.energy_j <= task.problem.broadcast_j:
             return None
         cost, _ = compose_single(task, selections)
         best = int(cost.argmin())
         return selections[best] if np.isfinite(cost[best]) else None
 
+    def spread(self, values: Any) -> Any:
+        """Values of these clients, (M,), as ones of the whole fleet, (N,), with 0 for the others."""
+        everybody = np.zeros(self.size, dtype=values.dtype)
+        everybody[self.clients] = values
+        return everybody
+
     def whole(self, segment: Segment) -> Segment:
         """A round of these clients as one of the whole fleet."""
-
-        def spread(values: Any) -> Any:
-            everybody = np.zeros(self.size, dtype=values.dtype)
-            everybody[self.clients] = values
-            return everybody
-
         return replace(
-            segment, selected=spread(segment.selected), pruning_ratio=spread(segment.pruning_ratio),
-            power_w=spread(segment.power_w), frequency_hz=spread(segment.frequency_hz),
+            segment, selected=self.spread(segment.selected), pruning_ratio=self.spread(segment.pruning_ratio),
+            power_w=self.spread(segment.power_w), frequency_hz=self.spread(segment.frequency_hz),
         )
 
     def cost(self, segment: Segment) -> RoundCost:

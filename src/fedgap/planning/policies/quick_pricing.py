@@ -1,115 +1,152 @@
 """Good rounds of a large fleet at given prices, within milliseconds and without a bound.
 
-On a small grid of deadlines d and numbers of clients k the clients of least v_n(d) + weight·score_n(g)/k are taken
+On a grid of deadlines d and numbers of clients k the clients of least v_n(d) + weight·score_n(g)/k are taken
 (:class:`fedgap.planning.objective.ConvexLabels`; g = 0 where labels do not count), with g from the labels of the best
-selection so far. The best selection is then improved client by client.
+selection so far. The best selections are then improved by the moves of the local search
+(:mod:`fedgap.planning.oracles.neighbourhood`): a client added, dropped or swapped, at deadlines near and far.
 """
 
 import numpy as np
 
-from fedgap.arrays import Bools, Floats
-from fedgap.planning.objective import ConvexLabels
+from fedgap.arrays import Bools, Floats, Ints
+from fedgap.planning.objective import ConvexLabels, PooledLabels
+from fedgap.planning.oracles.neighbourhood import Neighbourhood
+from fedgap.planning.oracles.threshold_rule import deadline_grid
 from fedgap.planning.round_lagrangian import Columns, RoundCurve, Worths
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import LOCAL_SEARCH_MET
+from fedgap.streams import stream
 
-_DEADLINES = np.geomspace(0.35, 2.8, 11)
-"""Multiples of the mean time of the remaining rounds."""
+_DEADLINES = 18
+"""Deadlines in geometric steps, and half as many at which further clients can take part."""
 _SIZES = 12
 """Numbers of clients, in geometric steps."""
 _PLANES = 3
 """Vectors g that are tried."""
-_FLIPS = 6
-"""Clients that are added or dropped at most to improve the best selection."""
+_CLIMBS = 1
+"""Selections that are improved."""
+_MOVES = 24
+"""Moves of one improvement at most."""
 _KEPT = 3
 """Selections whose deadlines are refined."""
 _LEAST_SHARE = 1e-6
 """Keeps logarithms of label shares finite."""
+_BETTER = 1e-6
+"""Relative gain from which on a move is taken."""
 
 
-def quick_rounds(task: Task, convex: ConvexLabels | None, mu: float, nu: float) -> Columns | None:
-    """The best rounds found; None where nobody can meet the longest deadline."""
-    return _QuickPricing(task, convex, mu, nu).columns()
+def quick_rounds(task: Task, mu: float, nu: float) -> Columns | None:
+    """The best rounds found, the best one first; None where nobody can meet the longest deadline.
+
+    The objective must have additive statements that are all 0, or convex labels.
+    """
+    curves = task.kinds[-1].curves
+    need = curves.overhead + curves.keep_min * curves.u_min
+    if need.min() > task.problem.delay_s:
+        return None
+    return _QuickPricing(task, need, mu, nu).columns()
 
 
 class _QuickPricing:
     """One pricing of one row."""
 
-    def __init__(self, task: Task, convex: ConvexLabels | None, mu: float, nu: float) -> None:
-        self.task, self.convex, self.mu, self.nu = task, convex, mu, nu
-        self.curves, size = task.kinds[-1].curves, task.problem.size
-        need = self.curves.overhead + self.curves.keep_min * self.curves.u_min
-        longest = task.problem.delay_s
-        self.usable = bool(need.min() <= longest)
-        if not self.usable:
-            return
-        mean = longest / task.problem.rounds
-        grid = np.clip(_DEADLINES * mean, float(need.min()), longest)
-        self.worths = Worths(self.curves, np.unique(grid))
-        self.sizes = np.unique(np.geomspace(1, size, _SIZES).round().astype(np.intp))
-        shares = task.objective.pruning_weight / self.sizes
-        self.worths.expect(shares, mu)
-        late = ~self.worths.in_time
-        self.values = np.stack([np.where(late, np.inf, self.worths.at(share, mu, slice(None))[0]) for share in shares])
-        """v_n(d) for each number of clients, (K, D, N)."""
+    def __init__(self, task: Task, need: Floats, mu: float, nu: float) -> None:
+        self.task, self.mu, self.nu = task, mu, nu
+        self.labels = task.objective.pooled or _no_labels(task)
+        self.worths = Worths(task.kinds[-1].curves, deadline_grid(need, task.problem.delay_s, _DEADLINES))
         self.fixed = nu * self.worths.grid + mu * task.problem.broadcast_j
 
-    def columns(self) -> Columns | None:
+    def columns(self) -> Columns:
         """The best rounds, each at its best deadline, the best one first."""
-        if not self.usable:
-            return None
         selections, values, places = self._by_planes()
-        order = np.argsort(values, kind="stable")
-        best = self._improved(selections[order[0]], float(values[order[0]]), int(places[order[0]]))
-        rows = np.concatenate([best[None], selections[order[: 4 * _KEPT]]])
-        distinct = list(dict.fromkeys(row.tobytes() for row in rows))[:_KEPT]
-        sets = np.stack([np.frombuffer(key, dtype=np.bool_) for key in distinct])
-        base, shortest = self.task.objective.selection_cost(sets), self.curves.shortest(sets)
-        curve = RoundCurve(self.task, self.curves, sets, base, self.mu, self.nu, self.worths.floor)
-        grid, place = self.worths.grid, int(places[order[0]])
-        low, high = grid[max(place - 2, 0)], grid[min(place + 2, len(grid) - 1)]
+        order = _distinct(selections, np.argsort(values, kind="stable")[: 8 * _KEPT])[:_KEPT]
+        rounds = [(selections[i], int(places[i])) for i in order]
+        rounds = [self._improved(*start) for start in rounds[:_CLIMBS]] + rounds
+        kept = _distinct(np.stack([selected for selected, _ in rounds]), np.arange(len(rounds)))[:_KEPT]
+        sets, place = np.stack([rounds[i][0] for i in kept]), np.array([rounds[i][1] for i in kept])
+        curves, grid = self.worths.curves, self.worths.grid
+        base, shortest = self.task.objective.selection_cost(sets), curves.shortest(sets)
+        curve = RoundCurve(self.task, curves, sets, base, self.mu, self.nu, self.worths.floor)
+        low, high = (grid[np.clip(place + side, 0, len(grid) - 1)] for side in (-1, 1))
         refined = curve.minimise(np.maximum(low, shortest), np.maximum(high, shortest), 1e3 * LOCAL_SEARCH_MET)
         return refined.columns.take(np.argsort(refined.value, kind="stable").tolist())
 
-    def _by_planes(self) -> tuple[Bools, Floats, np.ndarray]:
+    def _by_planes(self) -> tuple[Bools, Floats, Ints]:
         """Selections, what their rounds cost, and the place of their deadline on the grid."""
-        task, counts = self.task, self.sizes[:, None, None]
-        kinds, places, size = self.values.shape
-        vector = np.zeros(0 if self.convex is None else len(self.convex.target))
+        convex = self.labels.convex
+        vector = np.zeros(0 if convex is None else len(convex.target))
+        sizes = np.unique(np.geomspace(1, self.task.problem.size, _SIZES).round().astype(np.intp))
+        rows = np.arange(len(self.worths.grid))
         parts = []
-        for _ in range(1 if self.convex is None else _PLANES):
-            scored = self.values
-            if self.convex is not None:
-                scored = scored + self.convex.weight * self.convex.scores(vector[None])[0] / counts
-            rank = np.argsort(np.argsort(scored, axis=-1), axis=-1)
-            chosen = rank < counts
-            worth = np.where(chosen, self.values, 0.0).sum(axis=-1) + self.fixed
-            sets = chosen.reshape(-1, size)
-            possible = np.isfinite(worth.ravel())
-            value = np.full(kinds * places, np.inf)
-            value[possible] = worth.ravel()[possible] + task.objective.selection_cost(sets[possible])
-            parts.append((sets, value, np.tile(np.arange(places), kinds)))
-            if self.convex is not None:
-                best = sets[int(value.argmin())]
-                mean = self.convex.total_drawn(vector[None], best[None])[0] / best.sum()
-                vector = np.log(np.maximum(mean, _LEAST_SHARE) / self.convex.target)
+        for _ in range(_PLANES):
+            sets, value, places = self._along_plane(vector, sizes, rows)
+            parts.append((sets, value, places))
+            best = int(value.argmin())
+            if convex is not None:
+                vector = _plane_at(convex, vector, sets[best])
+            # The next plane is looked at in finer steps around the best round.
+            count, reach = int(sets[best].sum()), max(1, len(rows) // 6)
+            at = int(np.searchsorted(sizes, count))
+            low, high = sizes[max(at - 1, 0)], sizes[min(at + 1, len(sizes) - 1)]
+            sizes = np.unique(np.linspace(low, high, _SIZES // 2 + 1).round().astype(np.intp))
+            rows = rows[max(0, int(np.searchsorted(rows, places[best])) - reach):][: 2 * reach + 1]
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
 
-    def _improved(self, selected: Bools, value: float, place: int) -> Bools:
-        """The selection after the best additions and removals of single clients, its deadline held."""
-        task, size = self.task, self.task.problem.size
-        able = self.worths.in_time[place]
-        for _ in range(_FLIPS):
-            count = int(selected.sum())
-            near = selected ^ np.eye(size, dtype=np.bool_)[able | selected]
-            near = near[near.any(axis=-1)]
-            shares = task.objective.pruning_weight / np.array([max(count - 1, 1), count + 1])
-            self.worths.expect(shares, self.mu)
-            fewer, more = (self.worths.at(share, self.mu, slice(place, place + 1))[0][0] for share in shares)
-            worth = np.where(near.sum(axis=-1) < count, near @ fewer, near @ more)
-            total = worth + self.fixed[place] + task.objective.selection_cost(near)
-            best = int(total.argmin())
-            if total[best] >= value:
+    def _along_plane(self, vector: Floats, sizes: Ints, rows: Ints) -> tuple[Bools, Floats, Ints]:
+        """For every number of clients and deadline the clients that are cheapest by a plane."""
+        task, convex, counts = self.task, self.labels.convex, sizes[:, None, None]
+        shares = task.objective.pruning_weight / sizes
+        self.worths.expect(shares, self.mu)
+        worths = np.stack([self.worths.at(share, self.mu, rows)[0] for share in shares])
+        worths = np.where(self.worths.in_time[rows], worths, np.inf)
+        scored = worths
+        if convex is not None:
+            scored = scored + convex.weight * convex.scores(vector[None])[0] / counts
+        chosen = np.argsort(np.argsort(scored, axis=-1), axis=-1) < counts
+        worth = (np.where(chosen, worths, 0.0).sum(axis=-1) + self.fixed[rows]).ravel()
+        sets, possible = chosen.reshape(-1, chosen.shape[-1]), np.isfinite(worth)
+        value = np.full(len(sets), np.inf)
+        value[possible] = worth[possible] + task.objective.selection_cost(sets[possible])
+        return sets, value, np.tile(rows, len(sizes))
+
+    def _improved(self, selected: Bools, place: int) -> tuple[Bools, int]:
+        """The selection after the best additions, removals and swaps of single clients, and its deadline's place."""
+        random, value, current = stream(0, "planning"), np.inf, selected.copy()
+        for _ in range(_MOVES):
+            near = Neighbourhood(self.task, self.labels, self.worths, random, current, place, self.mu, self.nu)
+            best = near.stay()
+            for moves in (near.flips, near.swaps):
+                best = min(best, moves(), key=lambda move: move.value)
+                if best.value < value:
+                    break
+            if not best.value < value - _BETTER * abs(value if np.isfinite(value) else 0.0):
                 break
-            selected, value = near[best], float(total[best])
-        return selected
+            value, place = best.value, best.place
+            current[best.flips] ^= True
+        return current, place
+
+
+def _plane_at(convex: ConvexLabels, vector: Floats, selected: Bools) -> Floats:
+    """g where the divergence's tangent plane touches at what this selection draws by the plane before."""
+    mean = convex.total_drawn(vector[None], selected[None])[0] / selected.sum()
+    return np.asarray(np.log(np.maximum(mean, _LEAST_SHARE) / convex.target))
+
+
+def _no_labels(task: Task) -> PooledLabels:
+    """A cost that depends on the number of clients alone, in the form that the moves know."""
+    additive = task.objective.additive
+    assert additive is not None
+    few_clients = additive.few_clients
+
+    def cost(histogram: Floats, count: int) -> Floats:
+        return np.full(histogram.shape[:-1], few_clients / count)
+
+    return PooledLabels(np.zeros((task.problem.size, 1)), None, cost, None)
+
+
+def _distinct(selections: Bools, order: Ints) -> list[int]:
+    """These places in their order, each selection once."""
+    first: dict[bytes, int] = {}
+    for i in order.tolist():
+        first.setdefault(selections[i].tobytes(), i)
+    return list(first.values())

@@ -9,11 +9,13 @@ As long as nothing differs from what the plan assumed, the plan is followed. Aft
 2. The round: the cheapest one at these prices with the channels, clients and labels of now.
 """
 
+import hashlib
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
+from fedgap.arrays import Floats
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.done_rounds import DoneRounds
@@ -31,8 +33,11 @@ _AS_PLANNED = 1e-6
 _FIRST_LEAP, _LEAP = 8, 64
 """The number of remaining rounds is changed by this fraction of it, then by less, in the first round and later."""
 
-_AHEAD = 0.15
-"""A round may use its share of what is left, and as much more as this share of what the other rounds have."""
+_PROGRAMS = 4
+"""How often prices are solved for before a round at most."""
+_AHEAD, _TIMES = 0.15, 3.0
+"""A round may use its share of what is left, and as much more as ``_AHEAD`` of what the other rounds have, but not more
+than ``_TIMES`` its share."""
 _LONGEST_LAST = 4.0
 """The last round may take so many times as long as its best one at the present prices."""
 
@@ -45,38 +50,59 @@ class Replan:
         costs = [start.problem.cost(segment) for segment in start.plan.segments]
         self._planned = [(float(cost.energy_j), float(cost.delay_s)) for cost in costs]
         self.state: dict[str, Any] = {"as_planned": True, "done": asdict(DoneRounds()), "left": start.plan.rounds,
-                                      "seen": 0}
+                                      "seen": 0, "labels": None, "empty": []}
         self.program = RowProgram(start, self.state)
 
     def decide(self, view: RoundView) -> Decision:
         """The plan's next round while all is as planned, else the best one now."""
         present = PresentRound.of(self.start, view)
-        reason = ""
+        reason = self._news(view)
         if self.state["as_planned"]:
-            if present is not None and self._as_planned(view):
+            difference = self._difference(view)
+            if present is not None and not difference:
                 return self._follow(present)
             self.state["as_planned"] = False
-            reason = "the world differs from what was planned; planned again from here on"
+            reason = f"the world differs from what was planned ({difference}); planned again from here on"
         return Decision(None, reason=reason) if present is None else self._plan_again(present, reason)
 
     # --- while the plan holds ---------------------------------------------------------------------------------------
 
-    def _as_planned(self, view: RoundView) -> bool:
-        """Whether clients, channels, labels and remaining budgets are those of the plan."""
+    def _difference(self, view: RoundView) -> str:
+        """What differs from the plan: clients, budgets, channels or labels; "" where nothing does."""
         start, nominal = self.start, self.start.problem
         number = len(view.done)
-        if number != view.number or not view.available.all():
-            return False
+        if not view.available.all():
+            away = nominal.names[int(np.flatnonzero(~view.available)[0])] if nominal.names else "a client"
+            return f"{away} is not available"
         left, budgets = np.array([view.energy_j, view.delay_s]), np.array([nominal.energy_j, nominal.delay_s])
         spent = np.sum([self._planned[segment] for segment in start.order[:number]], axis=0) if number else 0.0
-        if np.any(np.abs(budgets - spent - left) > _AS_PLANNED * budgets):
-            return False
-        pairs = [(getattr(view.fleet, key), getattr(nominal.fleet, key))
-                 for key in ("uplink_gain", "downlink_gain", "max_frequency_hz")]
-        for seen, planned in ((view.label_counts, nominal.label_counts), (view.target_counts, nominal.target_counts)):
-            if seen is not None and planned is not None:
-                pairs.append((seen / seen.sum(), planned / planned.sum()))
-        return all(np.allclose(seen, planned, rtol=_AS_PLANNED, atol=0.0) for seen, planned in pairs)
+        if number != view.number or np.any(np.abs(budgets - spent - left) > _AS_PLANNED * budgets):
+            return "more or less was spent"
+
+        def same(seen: Floats, planned: Floats) -> bool:
+            return np.allclose(seen, planned, rtol=_AS_PLANNED, atol=0.0)
+
+        for what, keys in (("channels", ("uplink_gain", "downlink_gain")), ("processors", ("max_frequency_hz",))):
+            if not all(same(getattr(view.fleet, key), getattr(nominal.fleet, key)) for key in keys):
+                return f"{what} have changed"
+        for what, seen, planned in (("the clients'", view.label_counts, nominal.label_counts),
+                                    ("the target's", view.target_counts, nominal.target_counts)):
+            if seen is not None and planned is not None and not same(seen / seen.sum(), planned / planned.sum()):
+                return f"{what} labels have changed"
+        return ""
+
+    def _news(self, view: RoundView) -> str:
+        """Labels that changed and batteries that emptied since the last round, in words."""
+        labels = [_digest(counts) for counts in (view.label_counts, view.target_counts)]
+        empty = np.flatnonzero(~view.available & (view.battery_j < self.start.problem.fleet.battery_j))
+        before, known = self.state["labels"], self.state["empty"]
+        news = [text for text, was, now in zip(("the clients' labels have changed", "the target's labels have changed"),
+                                               before or labels, labels, strict=True) if was != now]
+        names = self.start.problem.names
+        news += [f"the battery of {names[n] if names else f'client {n}'} cannot pay a round"
+                 for n in empty.tolist() if n not in known]
+        self.state |= {"labels": labels, "empty": sorted({*known, *empty.tolist()})}
+        return "; ".join(news)
 
     def _follow(self, present: PresentRound) -> Decision:
         done, order, plan = self._done, self.start.order, self.start.plan
@@ -100,16 +126,24 @@ class Replan:
         leap = max(1, guess // (_LEAP if state["seen"] else _FIRST_LEAP))
         if state["prices"] is None:
             self._begin(present, guess)
-        left, best = self.program.best_left(guess, most, problem.energy_j, problem.delay_s, done, leap=leap)
-        if np.isfinite(best.error):
-            state["prices"], state["slowed"] = best.prices, best.slowed
-        if done.rounds and finished <= best.error:
-            return Decision(None, ends=True, reason="no further round lowers the forecast error",
-                            forecast_error=finished)
-        total = done.rounds + left
-        columns = self.program.good_rounds(present.as_usual(self.start).task(total, left, state["slowed"]))
+        usual, columns = present.as_usual(self.start), None
+        for attempt in range(_PROGRAMS):
+            left, best = self.program.best_left(guess, most, problem.energy_j, problem.delay_s, done, leap=leap)
+            if np.isfinite(best.error):
+                state["prices"], state["slowed"] = best.prices, best.slowed
+            if done.rounds and finished <= best.error:
+                return Decision(None, ends=True, reason="no further round lowers the forecast error",
+                                forecast_error=finished)
+            total = done.rounds + left
+            columns = self.program.good_rounds(usual.task(total, state["slowed"]),
+                                               again=attempt > 0 and columns is not None)
+            share = _largest_share(left)
+            fits = columns is None or (columns.energy[0] <= share * problem.energy_j
+                                       and columns.deadline[0] <= share * problem.delay_s)
+            if fits and 2 * left >= guess:
+                break  # otherwise the rows knew too few kinds of rounds for good prices, and now know more
         if present.dense:
-            columns = cheapest_rounds(present.task(total, left, state["slowed"]), *state["prices"])
+            columns = cheapest_rounds(present.task(total, state["slowed"]), *state["prices"])
         self._forget()
         energy_price, delay_price = state["prices"]
         notes = {"energy_price": energy_price, "delay_price": delay_price, "rounds_left": float(left)}
@@ -132,7 +166,7 @@ class Replan:
             budgets=(present.problem.energy_j, present.problem.delay_s), first=False)
         assert nominal is not None
         self.program.first_prices([nominal, present.as_usual(start)], total, left)
-        self.program.good_rounds(nominal.task(total, left, self.state["slowed"]))
+        self.program.good_rounds(nominal.task(total, self.state["slowed"]))
 
     def _forget(self) -> None:
         """Keep the latest rows; the nominal fleet only as long as few others were seen."""
@@ -147,8 +181,7 @@ class Replan:
             chosen = present.least_pruned(columns.selected, total, self.state["slowed"])
             if chosen is not None:
                 return present.within(chosen, energy_j, min(delay_s, _LONGEST_LAST * float(columns.deadline[0])))
-        most = (1.0 + _AHEAD * (left - 1)) / left
-        for share in (most, 1.0):
+        for share in (_largest_share(left), 1.0):
             for selected, energy, deadline in zip(columns.selected, columns.energy, columns.deadline, strict=True):
                 segment = present.within(selected, min(float(energy), share * energy_j),
                                          min(float(deadline), share * delay_s))
@@ -163,3 +196,13 @@ class Replan:
     def _count(self, present: PresentRound, segment: Segment, total: int) -> None:
         divergence = present.divergence(segment.selected, total)
         self.state["done"] = asdict(self._done.with_round(segment, divergence))
+
+
+def _largest_share(left: int) -> float:
+    """The share of what is left of a budget that one of the remaining rounds may use."""
+    return min((1.0 + _AHEAD * (left - 1)) / left, _TIMES / left)
+
+
+def _digest(counts: Floats | None) -> str:
+    """A short text that changes with the label distributions."""
+    return "" if counts is None else hashlib.sha256(np.ascontiguousarray(counts).tobytes()).hexdigest()[:16]

@@ -61,7 +61,7 @@ class RowProgram:
 
     def first_prices(self, rows: Sequence[PresentRound], rounds: int, left: int) -> None:
         """Prices for these rows with an equal share of the rounds each; the budgets are the last row's."""
-        tasks = [row.task(rounds, left, self.state["slowed"]) for row in rows]
+        tasks = [row.task(rounds, self.state["slowed"]) for row in rows]
         oracles = [oracle for task in tasks if (oracle := oracles_for(task, bounded=False)[-1]).usable]
         self.state["prices"] = (0.0, 0.0)
         if oracles:
@@ -73,26 +73,26 @@ class RowProgram:
             master.run()
             self.state["prices"] = master.prices
 
-    def good_rounds(self, task: Task) -> Columns | None:
+    def good_rounds(self, task: Task, *, again: bool = False) -> Columns | None:
         """The best rounds of a row at the present prices, the best one first, which is also remembered.
 
-        None where nobody can meet the longest deadline.
+        None where nobody can meet the longest deadline. :param again: whether the row is the last one remembered, at
+        other prices.
         """
         mu, nu = self.state["prices"]
         columns = cheapest_rounds(task, mu, nu)
-        if columns is not None:
+        if columns is not None and again:
+            self.add(-1, task, nearby_rounds(task, columns, mu, nu))
+        elif columns is not None:
             self._remember(task, nearby_rounds(task, columns, mu, nu))
         return columns
 
     def _remember(self, task: Task, columns: Columns) -> None:
-        objective = task.objective
-        assert isinstance(objective, ForecastTangent)
-        weight = objective.pruning_weight
-        unpruned = objective.selection_cost(columns.selected)
-        pruning = (columns.cost - unpruned) / weight if weight > 0.0 else np.zeros(len(unpruned))
-        row = np.stack([1.0 / columns.selected.sum(axis=-1), objective.divergence(columns.selected),
-                        np.maximum(pruning, 0.0), columns.energy, columns.deadline])
-        self.state["rows"].append(row.tolist())
+        self.state["rows"].append(features_of(task, columns).tolist())
+
+    def add(self, place: int, task: Task, columns: Columns) -> None:
+        """Further rounds for a row that is remembered."""
+        self.state["rows"][place] = np.hstack([self.rows[place], features_of(task, columns)]).tolist()
 
     def expected(self, left: int, energy_j: float, delay_s: float, done: DoneRounds | None = None) -> Expected:
         """What is expected of so many more rounds in rows like those remembered."""
@@ -102,13 +102,7 @@ class RowProgram:
             return Expected(np.inf)
         tangent = self.tangent(total, self.state["slowed"])
         fixed = tangent.fixed
-        weights = np.array([fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
-        master = Master(np.full(len(rows), 1.0 / len(rows)), energy_j / left, delay_s / left, _no_pricing, 0.0)
-        for kind, row in enumerate(rows):
-            nobody = np.zeros((row.shape[1], 0), dtype=np.bool_)
-            master.add(kind, Columns(nobody, weights @ row[:3], row[3], row[4]))
-        master.shortfall = 0.0  # whether the budgets can be kept is found out with the prices
-        prices = master.program()
+        master = self.shared(tangent, energy_j / left, delay_s / left)
         if not np.isfinite(master.objective):
             return Expected(np.inf)
         used = np.array([row[:3] @ weight for row, weight in zip(rows, master.weights, strict=True)])
@@ -116,7 +110,22 @@ class RowProgram:
         sums = DoneRounds(total, done.few_clients + left * few, done.pruning + left * pruning,
                           done.divergence + left * divergence)
         z = (fixed.slowed_by_pruning * sums.pruning + fixed.slowed_by_divergence * sums.divergence) / total
-        return Expected(sums.error(fixed), prices, z)
+        return Expected(sums.error(fixed), master.prices, z)
+
+    def shared(self, tangent: ForecastTangent, energy: float, delay: float) -> Master:
+        """The program, solved: joules and seconds of a mean round shared between the rows.
+
+        Its objective is infinite where they do not suffice.
+        """
+        rows = self.rows
+        weights = np.array([tangent.fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
+        master = Master(np.full(len(rows), 1.0 / len(rows)), energy, delay, _no_pricing, 0.0)
+        for kind, row in enumerate(rows):
+            nobody = np.zeros((row.shape[1], 0), dtype=np.bool_)
+            master.add(kind, Columns(nobody, weights @ row[:3], row[3], row[4]))
+        master.shortfall = 0.0  # whether the budgets can be kept is found out with the prices
+        master.program()
+        return master
 
     def best_left(
         self, guess: int, most: int, energy_j: float, delay_s: float, done: DoneRounds | None = None, *, leap: int
@@ -144,6 +153,17 @@ class RowProgram:
             else:
                 leap //= 2
         return best, known[best]
+
+
+def features_of(task: Task, columns: Columns) -> Floats:
+    """1/k, KL, mean pruning ratio, joules and seconds of rounds, (5, S)."""
+    objective = task.objective
+    assert isinstance(objective, ForecastTangent)
+    weight = objective.pruning_weight
+    unpruned = objective.selection_cost(columns.selected)
+    pruning = (columns.cost - unpruned) / weight if weight > 0.0 else np.zeros(len(unpruned))
+    return np.stack([1.0 / columns.selected.sum(axis=-1), objective.divergence(columns.selected),
+                     np.maximum(pruning, 0.0), columns.energy, columns.deadline])
 
 
 def _no_pricing(mu: float, nu: float, allowed: float) -> list[Any]:

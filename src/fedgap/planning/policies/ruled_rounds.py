@@ -1,7 +1,8 @@
 """Policies by the published rules of :mod:`fedgap.rules`: the rule says who, the planner gives everybody its point.
 
 Pruning, powers and clocks are those of :mod:`fedgap.planning.operating_points` for the present channels, made for as
-many rounds, clients in a round and local steps as the plan has.
+many rounds, clients in a round and local steps as the plan has. The rule chooses among the clients that could still end
+a round of their own within what is left of both budgets.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ import numpy as np
 
 from fedgap.arrays import Bools, Ints
 from fedgap.planning.objectives.forecast_tangent import forecast
-from fedgap.planning.operating_points import Prices, prices_for, shortest_s
+from fedgap.planning.operating_points import OperatingPoints, Prices, prices_for, shortest_s
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.problem import Problem
@@ -79,9 +80,16 @@ class RuledRounds:
         found = [prices for prices in rule_prices(problem, start.scheme, sets, rounds) if prices is not None]
         self.prices = found[0] if found else Prices(0.0, 0.0, 1.0)
 
+    def _points(self, view: RoundView) -> OperatingPoints:
+        return self.prices.points(view.fleet, self.start.scheme,
+                                  dense=self.start.problem.dense_first and not view.done)
+
     def _now(self, view: RoundView) -> RoundFacts:
         there = view.available if self.start.selected is None else view.available & self.start.selected
-        return RoundFacts(view.number, there, view.losses, view.last_round)
+        points, everybody = self._points(view), np.ones_like(view.available)
+        cost = round_cost(view.fleet, everybody, points.ratio, points.power_w, points.frequency_hz)
+        fits = (cost.client_s <= view.delay_s) & (cost.client_j + cost.broadcast_j <= view.energy_j)
+        return RoundFacts(view.number, there & fits, view.losses, view.last_round)
 
     def asks(self, view: RoundView) -> Bools | None:
         """Who must tell its loss before the round is decided."""
@@ -92,9 +100,8 @@ class RuledRounds:
         chosen = self.rule.choose(self._now(view))
         if not chosen.any():
             return Decision(None)
-        problem, scheme = self.start.problem, self.start.scheme
-        points = self.prices.points(view.fleet, scheme, dense=problem.dense_first and not view.done)
-        return Decision(points.segment(chosen, problem.local_steps, problem.upload_bits))
+        problem = self.start.problem
+        return Decision(self._points(view).segment(chosen, problem.local_steps, problem.upload_bits))
 
 
 @dataclass(frozen=True, eq=False)

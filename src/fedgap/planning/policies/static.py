@@ -1,6 +1,8 @@
 """``static``: the plan that was made before the first round, with powers and clocks solved again for each channel.
 
-Planned clients that are away are left out. A round may take the share of the remaining time that the plan gives it.
+Planned clients that are away, or whose batteries cannot pay the round, are left out. A round may take the share of the
+remaining time that the plan gives it.
+Where the channels are so bad that a round would exceed a budget, it waits for better ones.
 """
 
 from dataclasses import replace
@@ -10,13 +12,14 @@ import numpy as np
 
 from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_channel import least_energy
+from fedgap.planning.policies.present_round import PresentRound
 
 
 class Static:
     """Follows a plan. Its rounds are those of its order, one after the other."""
 
     def __init__(self, start: PolicyStart) -> None:
-        self.segments, self.order = start.plan.segments, start.order
+        self.start, self.segments, self.order = start, start.plan.segments, start.order
         self.planned_s = [float(start.problem.cost(segment).delay_s) for segment in self.segments]
         self.state: dict[str, Any] = {}
 
@@ -27,9 +30,20 @@ class Static:
             return Decision(None, ends=True)
         planned = self.segments[self.order[done]]
         chosen = planned.selected & view.available
-        if not chosen.any():
+        present = PresentRound.of(self.start, view)
+        if present is None or not chosen.any():
             return Decision(None)
         left = sum(self.planned_s[segment] for segment in self.order[done:])
         deadline = view.delay_s * self.planned_s[self.order[done]] / left
-        ratio = np.where(chosen, planned.pruning_ratio, 0.0)
-        return Decision(least_energy(view.fleet, replace(planned, selected=chosen, pruning_ratio=ratio), deadline))
+        while chosen.any():
+            ratio = np.where(chosen, planned.pruning_ratio, 0.0)
+            segment = least_energy(view.fleet, self.start.scheme,
+                                   replace(planned, selected=chosen, pruning_ratio=ratio), deadline)
+            cost = present.cost(segment)
+            overdrawn = present.spread(cost.client_j) > view.battery_j
+            if not overdrawn.any():
+                if cost.energy_j > view.energy_j and self.start.affords_a_round(view.energy_j, view.delay_s):
+                    return Decision(None)
+                return Decision(segment)
+            chosen = chosen & ~overdrawn
+        return Decision(None)

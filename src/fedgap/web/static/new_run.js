@@ -17,12 +17,13 @@ export function prepare(follow) {
   for (const [id, names] of [["data", NAMES.data], ["model", NAMES.models], ["aggregator", NAMES.aggregators]]) {
     fill($(`run-${id}`), ...names.map((name) => el("option", { value: name }, name)));
   }
+  fill($("run-policy"), el("option", { value: "" }, "the plan"), ...NAMES.policies.map((name) => el("option", { value: name }, name)));
   const { training } = OPENED;
   $("run-own").hidden = !training;
   $("run-how").hidden = Boolean(training);
   if (training) {
     $("run-own-text").textContent = `data (${training.data_name}), model (${training.model_name}) and everything else of ${OPENED.name}`;
-    for (const key of ["data", "model", "aggregator", "concentration", "seed", "evaluate_every"]) if (training[key] !== null) $(`run-${key}`).value = String(training[key]);
+    for (const key of ["data", "model", "aggregator", "concentration", "policy", "seed", "evaluate_every"]) if (training[key] !== null) $(`run-${key}`).value = String(training[key]);
   }
   $("run-opened").addEventListener("change", showOwn);
   $("run-form").addEventListener("submit", (event) => { event.preventDefault(); start(); });
@@ -59,7 +60,7 @@ async function start() {
   flag($("run-form"), null);
   $("run-error").textContent = "";
   const { overrides, ...from } = source();
-  const body = { ...from, overrides: changes(), opened: own(), data: value("data"), model: value("model"), aggregator: value("aggregator"), ...question(), scheme: value("scheme"),
+  const body = { ...from, overrides: changes(), opened: own(), data: value("data"), model: value("model"), aggregator: value("aggregator"), policy: value("policy") || null, ...question(), scheme: value("scheme"),
                  seed: Number(value("seed") || USUAL.seed), concentration: Number(value("concentration") || USUAL.concentration), evaluate_every: Number(value("evaluate_every") || USUAL.evaluate_every), name: value("name") || null };
   try {
     const { name } = await post("/api/runs", body);
@@ -77,7 +78,7 @@ export function trainCommand() {
   if (toDownload() && !(own() && state.opened)) words.push("scenario=scenario.yaml", ...(own() ? ["rounds=", "budget=", "learning="] : []), ...(value("rounds") ? [`rounds=${value("rounds")}`] : []));
   else words.push(...(state.opened ? (own() ? [] : [`scenario=${OPENED.name}`]) : state.preset === PRESET.scenario && !own() ? [] : [`scenario=${state.preset}`]), ...changes().map(reach));
   if (!own() && (scenario()?.names.length ?? PRESET.clients) !== PRESET.clients) words.push("partition.target_size=");
-  const told = { ...(own() ? {} : { "data.name": "data", "model.name": "model", "learning.aggregator": "aggregator", "partition.concentration": "concentration" }), seed: "seed", evaluate_every: "evaluate_every" };
+  const told = { ...(own() ? {} : { "data.name": "data", "model.name": "model", "learning.aggregator": "aggregator", "partition.concentration": "concentration" }), policy: "policy", seed: "seed", evaluate_every: "evaluate_every" };
   for (const [key, id] of Object.entries(told)) if (value(id) && value(id) !== String(usual[id])) words.push(`${key}=${value(id)}`);
   for (const [key, name] of Object.entries({ ...question(), scheme: value("scheme") })) if (name) words.push(`${key}=${name}`);
   return words.map(quoted).join(" ");

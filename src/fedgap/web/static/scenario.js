@@ -4,7 +4,7 @@ import { get, pack, unpack } from "./server.js";
 export const PRESETS = ["paper-mnist", "paper-cifar10", "city"];
 export const PAPER_SCHEMES = ["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency"];
 export const SCHEMES = {};  // name to title, filled by loadNames; installed packages may add schemes
-export const NAMES = {};    // kind to names: schemes, objectives, selection, aggregators, data, models
+export const NAMES = {};    // kind to names: schemes, objectives, selection, aggregators, policies, data, models
 
 export const OPENED = {};   // what the command line named: kind, name, document, training, run
 
