@@ -473,6 +473,7 @@ def test_the_fleet_is_edited_and_goes_out_and_in(page: Page, tmp_path: Path) -> 
     assert json.loads(ran.stdout)["theta"] == pytest.approx(float(theta), rel=1e-4)
 
 
+@pytest.mark.full
 def test_labels_are_edited_where_the_plan_pools_them(page: Page) -> None:
     planned(page)
     before = fact(page, "bound θ")
@@ -494,6 +495,7 @@ def test_labels_are_edited_where_the_plan_pools_them(page: Page) -> None:
     expect(page.locator("#phi-note")).to_contain_text("typed in")
 
 
+@pytest.mark.full
 def test_the_keyboard_keeps_its_place_in_the_fleet(page: Page) -> None:
     planned(page)
     page.locator("[data-cell='clients[1].bandwidth_hz']").fill("200000")
@@ -515,6 +517,7 @@ def test_the_keyboard_keeps_its_place_in_the_fleet(page: Page) -> None:
     assert "bandwidth_hz%3D200000" in page.url
 
 
+@pytest.mark.full
 def test_clients_with_names_alike_have_bars_of_their_own(page: Page) -> None:
     planned(page)
     for n in range(2):
@@ -593,6 +596,7 @@ def learner(page: Page) -> list[str]:
             for key in ("local_steps", "upload_bits", "server.optimiser", "batches")]
 
 
+@pytest.mark.full
 def test_the_learner_is_chosen_and_stays_in_the_address(page: Page) -> None:
     planned(page)
     steps = page.locator("[data-key='learning.local_steps']")
