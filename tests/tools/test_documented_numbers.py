@@ -47,7 +47,7 @@ SAID = (
     r"30 s and 25 J|15 s and 12 J|97\.7 % and 97\.9 %|97\.0 % and 97\.4 %",  # budgets, and marks set beforehand
     r"closed to 0\.08 %, above to about 0\.6 %|0\.01 points of\naccuracy at an error of 2 %",  # where the solver stops
     r"until 95 %|reaches 95 %",  # an example of a target
-    r"> 0 s|Uploads end at 8 MB|sleeps 3 s|poll is 3 s|waits up to 15 seconds",  # what is allowed, what is set
+    r"[>≥] 0 s|Uploads end at 8 MB|sleeps 3 s|poll is 3 s|waits up to 15 seconds",  # what is allowed, what is set
     r"(longer than|more than|at most) (5|7|100) times",  # from where on an update or a claim is too large
     r"5 minutes behind the server's and 5 seconds ahead",  # what Flower allows
     r"takes 6 ms for a batch|reaches 19 %|6.5 % more|of 85 % efficiency",  # worked examples, with the working
