@@ -121,6 +121,15 @@ def slide(page: Page, key: str, presses: int, arrow: str) -> None:
         page.keyboard.press(arrow)
 
 
+def fits(page: Page, name: str) -> None:
+    """The page is soon no wider than the screen; charts follow the window a moment later."""
+    for _ in range(PATIENCE_MS // 200):
+        if page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
+            return
+        page.wait_for_timeout(200)
+    raise AssertionError(f"{name} is too wide")
+
+
 def looks(page: Page, name: str) -> Iterator[str]:
     """The page at both widths, in light and dark; it may never be wider than the screen."""
     for width, size in (("desktop", DESKTOP), ("phone", PHONE)):
@@ -128,7 +137,7 @@ def looks(page: Page, name: str) -> Iterator[str]:
         for theme in ("light", "dark"):
             page.select_option("#theme", theme)
             page.wait_for_timeout(150)
-            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], f"{name} is too wide"
+            fits(page, f"{name} ({width}, {theme})")
             shoot(page, f"{name}-{width}-{theme}")
             yield f"{width}-{theme}"
 
@@ -749,8 +758,7 @@ def test_the_timeline_of_a_run_with_a_policy_grows_with_it(page: Page, studio: S
     expect(page.locator("#timeline-list li")).to_have_text(["the world differs; <b>van</b> left"])
     page.set_viewport_size({"width": 380, "height": 800})
     page.select_option("#theme", "dark")
-    page.wait_for_timeout(300)  # the charts follow the window
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the timeline is wider than a phone"
+    fits(page, "the timeline")
     shoot(page, "timeline-phone-dark")
     shutil.rmtree(folder)
 
