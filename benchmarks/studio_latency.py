@@ -1,14 +1,17 @@
 """From a slider's movement to the redrawn plan, measured in the browser itself; and how long the studio takes to start.
 
-    python benchmarks/studio_latency.py [--moves 60] [--starts 10] [--out benchmarks/results/studio_latency.json]
+    python benchmarks/studio_latency.py [--moves 60] [--starts 10] [--loads 10]
+                                        [--out benchmarks/results/studio_latency.json]
 
-With ``--moves 0`` or ``--starts 0`` that part is left as the file has it.
+With ``--moves 0``, ``--starts 0`` or ``--loads 0`` that part is left as the file has it.
 
 Chromium (headless) opens the studio, and the sliders of both budgets are moved by the arrow keys, a third of a second
 apart, so that every move interrupts what the last one still has to fill in. The page notes the time from the slider's
 event to the end of the frame that shows the new plan's numbers and the charts on the screen (`performance.measure`),
 and how long the certificate took after that. A start is from `fedgap studio` being executed to its page being served,
-with the processor seconds that the server itself took until then. What the machine did besides is recorded as its load.
+with the processor seconds that the server itself took until then. A first load is from opening the address in a browser
+without a cache, right after the start, to the frame that shows the first plan's numbers, by the page's own clock. What
+the machine did besides is recorded as its load.
 """
 
 from __future__ import annotations
@@ -35,6 +38,17 @@ PRESETS = ("paper-mnist", "paper-cifar10")
 SLIDERS = ("budget.delay_s", "budget.energy_j")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
          "--disable-sync", "--no-first-run"]  # fmt: skip
+
+
+FIRST_FRAMES = """window.firstFrames = {};
+const parts = { numbers: "#numbers [data-fact]", charts: "#chart-clients .main-svg" };
+const note = (name) => requestAnimationFrame(() => setTimeout(() => { firstFrames[name] = performance.now(); }));
+new MutationObserver(() => {
+  for (const [name, selector] of Object.entries(parts)) {
+    if (document.querySelector(selector)) { delete parts[name]; note(name); }
+  }
+}).observe(document, { childList: true, subtree: true });"""
+"""Notes when the first plan's numbers and its charts are on the screen, in milliseconds since the navigation."""
 
 
 def moves(page: Page, preset: str, slider: str, count: int) -> list[float]:
@@ -98,15 +112,40 @@ def starts(count: int) -> dict[str, Any]:
             "processor_s": round(statistics.median(processors), 2) if processors else None}
 
 
+def loads(count: int) -> dict[str, Any]:
+    """Seconds from opening the address of a studio that has just started to its first plan, and to the charts."""
+    numbers, charts = [], []
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
+        for _ in range(count):
+            with tempfile.TemporaryDirectory() as runs:
+                server, address = serve(runs)
+                page = browser.new_context(viewport={"width": 1280, "height": 800}).new_page()
+                page.add_init_script(FIRST_FRAMES)
+                page.goto(address)
+                page.wait_for_selector("#chart-clients .main-svg", timeout=120_000)
+                page.wait_for_timeout(200)
+                numbers.append(page.evaluate("firstFrames.numbers") / 1000)
+                charts.append(page.evaluate("firstFrames.charts") / 1000)
+                page.context.close()
+                end(server)
+        browser.close()
+    return {"loads": count, "median_s": round(statistics.median(numbers), 2), "worst_s": round(max(numbers), 2),
+            "charts_median_s": round(statistics.median(charts), 2)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--moves", type=int, default=60)
     parser.add_argument("--starts", type=int, default=10)
+    parser.add_argument("--loads", type=int, default=10)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "studio_latency.json")
     arguments = parser.parse_args()
     result: dict[str, Any] = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
     if arguments.starts:
         result["start"] = with_machine(lambda: starts(arguments.starts))
+    if arguments.loads:
+        result["first_load"] = with_machine(lambda: loads(arguments.loads))
     if arguments.moves:
         result |= with_machine(lambda: latencies(arguments.moves))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import fedgap
+from fedgap.analysis import SegmentCost
+from fedgap.system.cost import RoundCost
 
 
 def test_by_client_and_cause(scenario, plan):
@@ -65,3 +68,19 @@ def test_a_plan_that_does_not_fit_the_scenario_is_refused(scenario, plan):
         fedgap.cost(fedgap.Scenario.load("paper-mnist"), plan)
     with pytest.raises(fedgap.errors.InputError, match="plan: has no segments: too little time"):
         fedgap.cost(scenario, replace(plan, segments=(), reason="too little time"))
+
+
+@pytest.mark.parametrize(("seconds", "real"), [
+    ([1.0, 1.0, 1.0], []),  # all end together
+    ([1.0, 0.97, 0.5], []),  # by 3 % only
+    ([1.0, 0.6, 0.5], [0]),
+    ([1.0, 1.0, 0.5], []),  # most end at the deadline: the third is early, and nobody is late
+    ([1.0, 1.0, 0.5, 0.5], [0, 1]),
+    ([1.0], []),
+])
+def test_a_straggler_is_who_the_others_really_wait_for(seconds: list[float], real: list[int]) -> None:
+    times, zero = np.array(seconds), np.zeros(len(seconds))
+    cost = RoundCost(compute_s=times, upload_s=zero, download_s=zero, compute_j=zero, upload_j=zero,
+                     broadcast_j=np.array(0.0), idle_j=zero)
+    segment = SegmentCost(1, times > 0, cost, times >= times.max())
+    assert np.flatnonzero(segment.real_stragglers).tolist() == real

@@ -15,16 +15,21 @@ import httpx
 
 
 class Studio:
-    """``with Studio(runs) as studio``: its address, its token, and a client that has both."""
+    """``with Studio(runs) as studio``: its address, its token, and a client that has both.
 
-    def __init__(self, runs: Path, port: int = 0) -> None:
-        self.runs, self._wanted = runs, port
+    ``opened`` is what the command line names, relative to the ``folder`` that it is called in.
+    """
+
+    def __init__(self, runs: Path | None, port: int = 0, *, opened: str | None = None,
+                 folder: Path | None = None) -> None:
+        self.runs, self._wanted, self._opened, self._folder = runs or Path("runs"), port, opened, folder
+        self._runs_option = [] if runs is None else ["--runs", str(runs)]
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "fedgap", "studio", "--no-browser", "--port", str(self._wanted),
-                   "--runs", str(self.runs)]
+        command = [sys.executable, "-m", "fedgap", "studio", *filter(None, [self._opened]), "--no-browser", "--port",
+                   str(self._wanted), *self._runs_option]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=os.environ | {"OMP_NUM_THREADS": "1"})  # its runs inherit it
+                                        cwd=self._folder, env=os.environ | {"OMP_NUM_THREADS": "1"})
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("studio: http://127.0.0.1:"), line

@@ -17,7 +17,7 @@ from tests.web.studio_server import Studio  # noqa: E402
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 EXAMPLES = 450 if FULL else 10
 """For each of the twelve operations that take anything: over 5,000 requests, or some 100."""
-BARE = ("/api/presets", "/api/names", "/api/runs")
+BARE = ("/api/opened", "/api/presets", "/api/names", "/api/runs")
 """What GET asks for without anything to make up."""
 
 
@@ -45,7 +45,7 @@ def lived_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
 
 
 OPERATIONS = {"GET": ("/api/presets", "/api/names", "/api/runs", "/api/runs/{name}", "/api/runs/{name}/rounds",
-                      "/api/runs/{name}/events", "/api/seeds"),
+                      "/api/runs/{name}/events", "/api/compare", "/api/opened"),
               "POST": ("/api/scenario", "/api/scenario/upload", "/api/scenario/yaml", "/api/scenario/csv", "/api/plan",
                        "/api/budget", "/api/runs", "/api/runs/{name}/stop", "/api/runs/{name}/resume")}  # fmt: skip
 

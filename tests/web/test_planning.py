@@ -51,7 +51,6 @@ def test_a_drawn_plan_adds_up(studio: Studio) -> None:
         cost = segment["cost"]
         times = np.sum([cost["compute_s"], cost["upload_s"], cost["download_s"]], axis=0)
         assert cost["delay_s"] == pytest.approx(times.max())
-        assert int(times.argmax()) in cost["stragglers"]
         assert all(segment["clients"][n]["selected"] for n in cost["stragglers"])
         delay += segment["rounds"] * cost["delay_s"]
     assert delay == pytest.approx(plan["delay_s"], rel=1e-9)

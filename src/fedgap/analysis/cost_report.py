@@ -20,6 +20,8 @@ from fedgap.system import RoundCost
 
 NEAR = 1e-4
 """Relative distance at which a limit counts as reached; Algorithm 1's interior points stop this short of it."""
+REAL_MARGIN = 0.05
+"""Share of a round by which those who end last must be behind all others to be called stragglers in a picture."""
 MOST_CLIENTS = 40
 """Rows of a table of clients; of a larger fleet those who spend most are shown."""
 MOST_SEGMENTS = 6
@@ -48,6 +50,17 @@ class SegmentCost:
     def delay_s(self) -> float:
         """One round's seconds."""
         return float(self.by_client.delay_s)
+
+    @property
+    def real_stragglers(self) -> Bools:
+        """Those for whom the others wait: they end last by a real margin, and are not the greater part. Shape (N,).
+
+        A good plan slows everybody down to the same deadline; then nobody is a straggler.
+        """
+        others = self.selected & ~self.stragglers
+        latest = float(self.by_client.client_s.max(where=others, initial=0.0))
+        behind = bool(latest <= (1.0 - REAL_MARGIN) * self.delay_s)
+        return np.asarray(self.stragglers & (behind and 0 < self.stragglers.sum() <= others.sum()))
 
     @property
     def straggler(self) -> int:

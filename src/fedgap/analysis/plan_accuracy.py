@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fedgap.config import Scenario
 from fedgap.planning import Plan
+from fedgap.planning.plan_forecast import PlanForecast
 from fedgap.planning.problem import Problem
 from fedgap.planning.solve import forecast_of
 
@@ -15,6 +16,21 @@ def with_forecast(plan: Plan, scenario: Scenario) -> Plan:
     if plan.forecast is not None or not plan.feasible:
         return plan
     return replace(plan, forecast=forecast_of(Problem.of(scenario), plan.segments))
+
+
+_OTHER_LEARNER = ("No accuracy is forecast: the built-in forecast was fitted to the learner of the mode practical. "
+                  "Choose that mode, or fit a forecast to this learner with `fedgap calibrate`.")
+
+
+def applicable_forecast(plan: Plan, problem: Problem) -> tuple[PlanForecast | None, str]:
+    """The plan's forecast, or None and one line that says why there is none and what to do.
+
+    A built-in forecast knows nothing about another learner. A plan that was made by it shows it all the same.
+    """
+    if not plan.feasible or plan.forecast is not None:
+        return plan.forecast, ""
+    forecast = forecast_of(problem, plan.segments)
+    return (None, _OTHER_LEARNER) if "learner" in forecast.outside else (forecast, "")
 
 
 def accuracy_text(plan: Plan | None) -> str:

@@ -262,8 +262,8 @@ def _positive(epsilon: float | None) -> None:
 
 def _fresh(out: Path) -> None:
     """Refuse a folder that holds a run, unless it is a deployed one that was interrupted."""
-    from fedgap.running.job import has_run
     from fedgap.running.run import Run
+    from fedgap.running.run_folder import has_run
 
     if out.exists() and not out.is_dir():
         raise InputError(f"{out}: is a file; a run needs a folder")

@@ -150,6 +150,11 @@ class Scenario(Document):
         """The clients' names."""
         return [client.name or f"client {n}" for n, client in enumerate(self.clients)]
 
+    @property
+    def usual_scheme(self) -> str:
+        """The scheme that plans it where nobody chooses one: only ``forecast`` decides what is ``auto``."""
+        return "forecast" if "auto" in (self.learning.local_steps, self.learning.upload_bits) else "proposed"
+
     def trace(self, seed: int = 0) -> Trace:
         """What the world does to the clients in as many rounds as there are at most, for the run of this seed."""
         return trace_of(self.world, self.names, self.rounds, self.folder, seed)

@@ -33,12 +33,13 @@ from fedgap.learning.structure import structure_of
 from fedgap.planning.plan import Plan
 from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, RoundLog
-from fedgap.running.job import Job, has_run
+from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
 from fedgap.running.prepare import channel_costs, data_arguments
 from fedgap.running.ruled_steering import RuledSteering
 from fedgap.running.run import Run, finish, write_versions
 from fedgap.running.run_accounts import RunAccounts
+from fedgap.running.run_folder import has_run
 from fedgap.running.steering import TRACE, Steering
 from fedgap.running.tracker import RunTrackers
 from fedgap.running.train_and_resume import write_run

@@ -67,10 +67,8 @@ def plan(
 
 
 def usual_scheme(scenario: Scenario) -> str:
-    """The scheme of a scenario where nobody chose one: only ``forecast`` decides what is ``auto``."""
-    if not isinstance(scenario, Scenario):
-        return "proposed"  # the problem says what is wrong
-    return "forecast" if "auto" in (scenario.learning.local_steps, scenario.learning.upload_bits) else "proposed"
+    """The scheme of a scenario where nobody chose one."""
+    return scenario.usual_scheme if isinstance(scenario, Scenario) else "proposed"  # the problem says what is wrong
 
 
 def scheme_of(

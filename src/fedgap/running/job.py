@@ -223,7 +223,3 @@ class Job:
         except (KeyError, TypeError) as error:
             raise InputError(f"{folder}: holds no whole job ({error}); start one with `fedgap train`") from None
 
-
-def has_run(folder: Path) -> bool:
-    """Whether the folder holds a run, finished or not."""
-    return (folder / "job" / "job.json").is_file()

@@ -32,11 +32,12 @@ from fedgap.running.checkpoint import Checkpoints
 from fedgap.running.events import Event, OnEvents, RoundLog, read_rounds
 from fedgap.running.final_evaluation import accuracy_figures
 from fedgap.running.interrupts import interruptible
-from fedgap.running.job import Job, has_run
+from fedgap.running.job import Job
 from fedgap.running.loop import Rounds
 from fedgap.running.model_card import model_card
 from fedgap.running.predict import Predictions, TrainedModel
 from fedgap.running.ruled_steering import RuledSteering
+from fedgap.running.run_folder import has_run
 from fedgap.running.run_report import run_report
 from fedgap.running.tracker import RunTrackers
 

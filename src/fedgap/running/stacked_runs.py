@@ -11,9 +11,9 @@ from fedgap.errors import FedgapError
 from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
 from fedgap.running.events import OnEvents
-from fedgap.running.job import has_run
 from fedgap.running.prepare import prepare
 from fedgap.running.run import Run, by_kind, execute
+from fedgap.running.run_folder import has_run
 from fedgap.running.train_and_resume import write_run
 
 

@@ -21,8 +21,8 @@ from fedgap.errors import FedgapError, InputError
 from fedgap.files import write_json, write_text
 from fedgap.learning.engine.cpu_probe import probe
 from fedgap.registry import RULES
-from fedgap.running.job import has_run
 from fedgap.running.run import Run
+from fedgap.running.run_folder import has_run
 from fedgap.running.stacked_runs import prepare_all, train_together
 from fedgap.running.sweep_result import Outcome, SweepResult, summarise
 from fedgap.running.train_and_resume import resume, train

@@ -12,9 +12,9 @@ from fedgap.learning.data import Dataset
 from fedgap.learning.engine import check_device
 from fedgap.planning.plan import Plan
 from fedgap.running.events import OnEvents
-from fedgap.running.job import has_run
 from fedgap.running.prepare import Prepared, Progress, prepare
 from fedgap.running.run import Run, execute
+from fedgap.running.run_folder import has_run
 
 
 def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan | None = None,

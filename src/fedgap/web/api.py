@@ -25,6 +25,7 @@ from fedgap.registry import AGGREGATORS, DATA, MODELS, OBJECTIVES, POLICIES, SCH
 from fedgap.web import documents
 from fedgap.web.api_models import (
     BudgetRequest,
+    OpenedReply,
     PlanRequest,
     Refusal,
     RunName,
@@ -34,10 +35,11 @@ from fedgap.web.api_models import (
     TextReply,
     UploadRequest,
 )
+from fedgap.web.opened import Opened
 from fedgap.web.round_stream import follow
+from fedgap.web.run_comparison import comparison
 from fedgap.web.runs import Runs
 from fedgap.web.security import Guard
-from fedgap.web.seed_average import over_seeds
 from fedgap.web.solver_pool import Solvers
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -46,10 +48,11 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 _KEY = re.compile(r"[A-Za-z_][\w.\[\]]*")
 
 
-def create_app(runs: Path, *, token: str, hosts: Iterable[str]) -> FastAPI:
+def create_app(runs: Path, opened: Opened, *, token: str, hosts: Iterable[str]) -> FastAPI:
     """The application.
 
     :param runs: the one folder in which run folders are read and written;
+    :param opened: what the command line named, and the only files of this machine that the page gets;
     :param token: what calls that change something must carry; :param hosts: the allowed Host headers.
     """
     solvers, store, closing = Solvers(), Runs(runs), asyncio.Event()
@@ -64,7 +67,9 @@ def create_app(runs: Path, *, token: str, hosts: Iterable[str]) -> FastAPI:
                   openapi_url="/api/openapi.json", responses=_ERRORS)
     _add_errors(app)
     _add_planning(app, solvers)
+    _add_opened(app, opened)
     _add_runs(app, store, closing)
+    _add_training(app, store, opened)
     _add_pages(app)
     app.state.closing = closing
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
@@ -121,7 +126,7 @@ def _reply(document: dict[str, Any], scenario: Scenario) -> ScenarioReply:
         phi = [client.phi for client in scenario.clients]  # a pooled statement needs no client's own
     return ScenarioReply(
         document=document, listed=documents.listed(scenario), scenario=scenario.to_dict(), names=scenario.names,
-        phi=phi, hash=scenario.hash(), recipe="labels" in scenario.document(),
+        phi=phi, hash=scenario.hash(), recipe="labels" in scenario.document(), usual_scheme=scenario.usual_scheme,
     )  # fmt: skip
 
 
@@ -174,7 +179,6 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
             "document": document, "overrides": request.overrides, "scheme": request.scheme,
             "objective": request.objective, "selection": request.selection}))
 
-
     @app.post("/api/budget", response_class=StreamingResponse, responses={
         200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}})
     async def budget(request: BudgetRequest) -> StreamingResponse:
@@ -206,23 +210,14 @@ def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:
         """All runs in one row each, the newest first."""
         return [store.overview(name) for name in store.names()]
 
-    @app.get("/api/seeds")
-    def seeds(run: Annotated[list[str], Query(max_length=1000)]) -> list[dict[str, Any]]:
-        """Means and 95 % confidence intervals of the finished runs that differ in their seed only."""
-        return over_seeds(store, run)
+    @app.get("/api/compare")
+    def compare(run: Annotated[list[str], Query(max_length=1000)],
+                reference: Annotated[str | None, Query(max_length=1000)] = None) -> dict[str, Any]:
+        """Runs grouped over seeds: curves and outcomes with 95 % intervals, and paired differences from one group.
 
-    @app.post("/api/runs", status_code=201)
-    def start(request: RunRequest) -> RunName:
-        """Start a run."""
-        _, scenario = _scenario(request)
-        experiment = Experiment.from_dict({
-            "scenario": scenario.document(), "data": {"name": request.data}, "model": {"name": request.model},
-            "partition": {"kind": "dirichlet", "concentration": request.concentration},
-            "scheme": request.scheme, "objective": request.objective, "selection": request.selection,
-            "learning": {"aggregator": request.aggregator}, "policy": request.policy, "seed": request.seed,
-            "evaluate_every": request.evaluate_every,
-        })  # fmt: skip
-        return RunName(name=store.start(experiment, request.name))
+        ``reference`` is a run of the group that the others are compared with; by default the first run.
+        """
+        return comparison(store, run, reference)
 
     @app.get("/api/runs/{name}")
     def one(name: str) -> dict[str, Any]:
@@ -244,6 +239,32 @@ def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:
         stream = follow(store, name, int(known) if known else position, closing)
         headers = {"content-encoding": "identity", "cache-control": "no-store"}
         return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+def _add_opened(app: FastAPI, opened: Opened) -> None:
+    @app.get("/api/opened")
+    def what_was_opened() -> OpenedReply:
+        """What ``fedgap studio`` was asked to open."""
+        return OpenedReply(**opened.to_dict())
+
+
+def _add_training(app: FastAPI, store: Runs, opened: Opened) -> None:
+    @app.post("/api/runs", status_code=201)
+    def start(request: RunRequest) -> RunName:
+        """Start a run."""
+        _, scenario = _scenario(request)
+        chosen: dict[str, Any] = {
+            "scheme": request.scheme, "objective": request.objective, "selection": request.selection,
+            "policy": request.policy, "seed": request.seed, "evaluate_every": request.evaluate_every}
+        choices = {key: value for key, value in chosen.items() if value is not None}
+        if request.opened:
+            return RunName(name=store.start(opened.trained(scenario, choices), request.name))
+        experiment = Experiment.from_dict({
+            "scenario": scenario.document(), "data": {"name": request.data}, "model": {"name": request.model},
+            "partition": {"kind": "dirichlet", "concentration": request.concentration},
+            "learning": {"aggregator": request.aggregator}, **choices,
+        })  # fmt: skip
+        return RunName(name=store.start(experiment, request.name))
 
     @app.post("/api/runs/{name}/stop")
     def stop(name: str) -> RunName:

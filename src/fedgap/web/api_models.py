@@ -53,8 +53,8 @@ class ScenarioSource(_Strict):
 class PlanRequest(ScenarioSource):
     """What to plan."""
 
-    scheme: SchemeName = "proposed"
-    """What may be decided."""
+    scheme: SchemeName | None = None
+    """What may be decided; by default forecast where the scenario has auto, else proposed."""
     objective: ObjectiveName | None = None
     """What is minimised, in place of the scheme's objective."""
     selection: SelectionName | None = None
@@ -93,6 +93,22 @@ class ScenarioReply(BaseModel):
     hash: str
     recipe: bool
     """Whether the clients' labels are drawn from σ."""
+    usual_scheme: str
+    """The scheme that plans it where nobody chooses one."""
+
+
+class OpenedReply(BaseModel):
+    """What the command line named."""
+
+    kind: Literal["nothing", "preset", "scenario", "experiment", "runs"]
+    name: str
+    """A preset's name or a path, as it was typed."""
+    document: dict[str, Any] | None
+    """The scenario of a file."""
+    run: str | None
+    """The run to show, where one was named."""
+    training: dict[str, Any] | None
+    """The opened experiment's choices; null in it where the page cannot name them."""
 
 
 class TextReply(BaseModel):
@@ -103,10 +119,13 @@ class TextReply(BaseModel):
 
 
 class RunRequest(PlanRequest):
-    """A training run on the scenario's fleet and budgets. Only registered data sets and models."""
+    """A training run on the scenario's fleet and budgets. Only registered data sets and models, or those of the
+    experiment that the command line named."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """The folder's name; by default made of data, scheme and seed."""
+    opened: bool = False
+    """Train the opened experiment: data, model, partition and whatever else it says are its own."""
     data: DataName = "embedded"
     model: ModelName = "lenet5"
     aggregator: AggregatorName = "mean"

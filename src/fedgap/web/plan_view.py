@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedgap.analysis import AccuracyBudget, CostReport, SegmentCost, mean_pruning_ratio
+from fedgap.analysis.plan_accuracy import applicable_forecast
 from fedgap.planning import Plan
 from fedgap.planning.budget_search import TargetPlan
 from fedgap.planning.problem import Problem
@@ -13,8 +14,12 @@ _BY_CLIENT = ("compute_s", "upload_s", "download_s", "compute_j", "upload_j")
 
 
 def drawn(plan: Plan, problem: Problem) -> dict[str, Any]:
-    """The contract's plan, each segment with its costs by client and cause and its stragglers."""
+    """The contract's plan with its forecast, each segment with its costs by client and cause and its stragglers."""
+    forecast, reason = applicable_forecast(plan, problem)
     answer, report = plan.to_dict(), CostReport.from_problem(problem, plan)
+    answer["forecast"] = None if forecast is None else forecast.to_dict() | {
+        "remark": forecast.warning if forecast.outside else ""}
+    answer["no_forecast"] = reason
     for written, cost in zip(answer["segments"], report.segments, strict=True):
         written["cost"] = _cost(cost)
     answer["budget"] = {"energy_j": problem.energy_j, "delay_s": problem.delay_s, "rounds": problem.rounds}
@@ -52,5 +57,5 @@ def _cost(cost: SegmentCost) -> dict[str, Any]:
     return {key: getattr(cost.by_client, key).tolist() for key in _BY_CLIENT} | {
         "broadcast_j": float(cost.by_client.broadcast_j),
         "delay_s": cost.delay_s,
-        "stragglers": cost.stragglers.nonzero()[0].tolist(),
+        "stragglers": cost.real_stragglers.nonzero()[0].tolist(),
     }

@@ -15,22 +15,26 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from fedgap.config import Experiment
 from fedgap.config.yaml_files import parse, read_file, write_document
 from fedgap.errors import FedgapError, InputError
-from fedgap.files import write_json
-from fedgap.running.events import Event, read_rounds
-from fedgap.running.job import has_run
+from fedgap.files import read_json_lines, write_json
+from fedgap.running.run_folder import has_run
 from fedgap.web.run_processes import Writers, command
 
+Event = dict[str, Any]
+"""A round: a line of rounds.jsonl."""
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")
 _SEPARATOR = "~"
 """Stands for the folder separator in a run's name, because a sweep's runs are one folder deeper."""
 _DEEPEST = 3
+_SWEPT = "runs"
+"""The folder inside a sweep's folder that holds its runs."""
 _MARK = "studio.json"
 _LOG = "studio.log"
 KEPT = ("round", "clients", "energy_total_j", "delay_total_s", "train_loss", "test_loss", "test_accuracy",
@@ -57,7 +61,7 @@ class Runs:
         parts = name.split(_SEPARATOR)
         if len(parts) <= _DEEPEST and all(_NAME.fullmatch(part) for part in parts):
             folder = self.root.joinpath(*parts).resolve()
-            if folder.is_relative_to(self.root) and _is_run(folder):
+            if folder.is_relative_to(self.root) and is_run(folder):
                 return folder
         raise LookupError(name)
 
@@ -72,7 +76,7 @@ class Runs:
         for entry in folder.iterdir():
             if entry.is_symlink() or not entry.is_dir() or not _NAME.fullmatch(entry.name):
                 continue
-            if _is_run(entry):
+            if is_run(entry):
                 yield entry
             elif depth < _DEEPEST:
                 yield from self._walk(entry, depth + 1)
@@ -104,10 +108,10 @@ class Runs:
         evaluated = next((event for event in reversed(rounds) if event.get("test_accuracy") is not None), {})
         plan = _json(folder / "plan.json")
         return {
-            "name": name, "state": state, "message": message,
+            "name": name, "state": state, "message": message, **self._place(name),
             "data": _inner(config, "data", "name"), "model": _inner(config, "model", "name"),
             "scheme": plan.get("scheme") or config.get("scheme"), "seed": config.get("seed"),
-            "mode": config.get("mode"), "policy": config.get("policy"), "learner": _learner(scenario),
+            "mode": config.get("mode"), "policy": config.get("policy"), "learner": _learner(scenario, plan),
             "concentration": _inner(config, "partition", "concentration"),
             "rounds": len(rounds), "rounds_planned": plan.get("rounds") or scenario.get("rounds"),
             "energy_j": last.get("energy_total_j"), "delay_s": last.get("delay_total_s"),
@@ -120,6 +124,13 @@ class Runs:
             "clients": [client.get("name") or f"client {n}" for n, client in enumerate(scenario.get("clients") or [])],
         }  # fmt: skip
 
+    def _place(self, name: str) -> dict[str, str]:
+        """The folder that a run shares with others of its sweep ("" for a single run), and its name in there."""
+        *above, last = name.split(_SEPARATOR)
+        if above[-1:] == [_SWEPT]:
+            above = above[:-1] or [self.root.name]
+        return {"group": "/".join(above), "label": last}
+
     def config(self, name: str) -> dict[str, Any]:
         """A run's resolved experiment."""
         return _document(self.folder(name) / "config.yaml")
@@ -130,7 +141,7 @@ class Runs:
         if not path.is_file():
             return []
         try:
-            return [slim(event) for event in read_rounds(path)]
+            return [slim(event) for event in read_json_lines(path)]
         except InputError:
             return []  # half-way through a resume that cuts the log
 
@@ -215,7 +226,8 @@ def slim(event: Event) -> Event:
     return {key: event[key] for key in KEPT if key in event}
 
 
-def _is_run(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, begun or about to begin."""
     return has_run(folder) or (folder / _MARK).is_file()
 
 
@@ -238,18 +250,32 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
+        known = path.stat()
+    except OSError:
+        return {}
+    return _parsed(path, known.st_mtime_ns, known.st_size)
+
+
+@lru_cache(maxsize=2000)  # a page asks for all runs every few seconds, and their documents hardly ever change
+def _parsed(path: Path, changed_ns: int, size: int) -> dict[str, Any]:
+    try:
         value = parse(read_file(path), path.name)
     except InputError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def _learner(scenario: dict[str, Any]) -> dict[str, Any] | None:
-    """How clients and server learn, as far as the page says it; None as long as there is no scenario."""
+def _learner(scenario: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any] | None:
+    """How clients and server learn, as far as the page says it; None as long as there is no scenario.
+
+    Where local steps and bits were planned, the plan has them.
+    """
     learning = scenario.get("learning")
     if not isinstance(learning, dict):
         return None
-    return {"local_steps": learning.get("local_steps", 1), "upload_bits": learning.get("upload_bits", 32),
+    planned: dict[str, Any] = next(iter(plan.get("segments") or []), {})
+    usual = {"local_steps": 1, "upload_bits": 32}
+    return {**{key: planned.get(key) or learning.get(key, value) for key, value in usual.items()},
             "optimiser": _inner(learning, "server", "optimiser") or "sgd", "batches": learning.get("batches", "as_is")}
 
 

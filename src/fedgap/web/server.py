@@ -9,15 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedgap.errors import InputError
+from fedgap.web.opened import Opened
 
 ADDRESS = "127.0.0.1"
 
 
-def serve(runs: Path, *, port: int, browser: bool, say: Callable[[str], None]) -> None:
+def serve(runs: Path, opened: Opened, *, port: int, browser: bool, say: Callable[[str], None]) -> None:
     """Serve until interrupted.
 
-    :param port: 0 takes any that is free; :param browser: whether to open the page;
-    :param say: is told the page's address once it can be opened.
+    :param opened: what the page shows first; :param port: 0 takes any that is free;
+    :param browser: whether to open the page; :param say: is told the page's address once it can be opened.
     """
     import uvicorn
 
@@ -41,7 +42,7 @@ def serve(runs: Path, *, port: int, browser: bool, say: Callable[[str], None]) -
             app.state.closing.set()  # whoever watches a run would otherwise keep the server from ending
             await super().shutdown(sockets)
 
-    app = create_app(runs, token=token, hosts=hosts)
+    app = create_app(runs, opened, token=token, hosts=hosts)
     settings = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, server_header=False)
     AnnouncingServer(settings).run(sockets=[listener])
 

@@ -12,7 +12,7 @@ from typing import Any
 
 Event = dict[str, Any]
 _LINE = 2**27  # bytes of the longest event
-_LATER_S = 1.0
+_LATER_S = 3.0
 
 
 class SolverProcess:

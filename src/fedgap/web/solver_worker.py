@@ -50,14 +50,14 @@ def solved(scenario: Scenario, scheme: Scheme) -> Plan:
     return plan(scenario, scheme=scheme)
 
 
-def _scheme(job: Event) -> Scheme:
-    return scheme_of(job["scheme"], job["objective"], job["selection"])
+def _scheme(job: Event, scenario: Scenario) -> Scheme:
+    return scheme_of(job["scheme"] or scenario.usual_scheme, job["objective"], job["selection"])
 
 
 def quick(job: Event) -> Iterator[Event]:
     """The plan: first a draft, then the certified one."""
     scenario = open_scenario(job["document"], job["overrides"])
-    problem, scheme = Problem.of(scenario), _scheme(job)
+    problem, scheme = Problem.of(scenario), _scheme(job, scenario)
     task = Task.of(problem, scheme)
     first = best_single_selection(task)
     if first is None and not feasible(task):
@@ -73,11 +73,11 @@ def slow(job: Event) -> Iterator[Event]:
     yield {"stage": "grid", "energy_j": grid.energy_j, "delay_s": grid.delay_s}
     for scheme in PAPER_SCHEMES.values():
         yield {"stage": "scheme", "plan": brief(solved(scenario, scheme))}
-    chosen = _scheme(job)
+    chosen = _scheme(job, scenario)
     for point in frontier_points(scenario, grid, lambda changed: solved(changed, chosen)):
         row = point.to_dict()
         yield {"stage": "frontier", "energy_j": point.budget_energy_j, "delay_s": point.budget_delay_s,
-               "theta": row["theta"], "status": row["status"]}
+               "theta": row["theta"], "accuracy": point.accuracy, "status": row["status"]}
 
 
 def budgets(job: Event) -> Iterator[Event]:

@@ -1,10 +1,10 @@
 // What the Plan view shows of an answer: numbers, charts, schemes, frontier, and advice where nothing fits.
 import { $, badge, el, facts, fill, number, percent, si, table } from "./dom.js";
-import { axis, clientAxis, colours, dark, draw, tone } from "./charts.js";
-import { PAPER_SCHEMES, SCHEMES, address, state } from "./scenario.js";
+import { axis, clientAxis, colourScale, colours, dark, draw, tone } from "./charts.js";
+import { PAPER_SCHEMES, SCHEMES, address, scheme, state } from "./scenario.js";
 import * as fleet from "./fleet.js";
 
-let plan = null, segment = 0, schemes = new Map(), grid = null, points = new Map(), pick = null, certified = false;
+let asked = "", plan = null, segment = 0, schemes = new Map(), grid = null, points = new Map(), pick = null, certified = false;
 
 const CHARTS = ["chart-clients", "chart-time", "chart-energy", "chart-terms"];
 const dim = (yes) => { for (const id of ["numbers", ...CHARTS]) $(id).classList.toggle("past", yes); };
@@ -14,7 +14,10 @@ export function prepare(chooseScheme) {
   for (const id of CHARTS) seen.observe($(id));
 }
 
-export function begin() {
+// The frontier's points stay while only the budgets move; for any other question they would be another's colours.
+export function begin(question) {
+  if (question !== asked) points = new Map();
+  asked = question;
   badge($("plan-stage"), "planning", "pending");
   badge($("schemes-stage"), "pending", "pending");
   badge($("frontier-stage"), "pending", "pending");
@@ -64,6 +67,16 @@ function later(work) {
   if (!timers.has(work)) timers.set(work, setTimeout(() => { timers.delete(work); work(); }, 150));
 }
 
+// The fleet's names may come after the plan that is drawn with them.
+let named = "";
+export function renamed() {
+  const names = JSON.stringify(fleet.names()), other = names !== named;
+  named = names;
+  if (!other || !plan?.segments.length) return;
+  drawPlan();
+  later(drawTable);
+}
+
 export function redraw() {
   if (plan) show(plan, true);
   drawFrontier();
@@ -90,9 +103,11 @@ function show(answer, force = false) {
   dim(false);
   if (!some && !certified) for (const id of CHARTS) $(id).classList.add("past");
   const { energy_j: energy, delay_s: delay } = answer.budget;
+  lead(answer);
+  prices(answer);
   facts($("numbers"), some ? [
     ["bound θ", number(answer.theta, 5)],
-    ["gap to the optimum", answer.gap === null ? (certified ? "–" : "pending") : percent(Math.max(0, answer.gap), 2)],
+    [answer.objective === "forecast" ? "gap to the least error" : "gap to the optimum", answer.gap === null ? (certified ? "–" : "pending") : percent(Math.max(0, answer.gap), 2)],
     ["energy", `${number(answer.energy_j)} J`, `of ${number(energy)}`, answer.energy_j / energy],
     ["delay", `${number(answer.delay_s)} s`, `of ${number(delay)}`, answer.delay_s / delay],
     ["clients a round", [...new Set(answer.segments.map((one) => one.clients.filter((c) => c.selected).length))].join(", "), `of ${fleet.names().length || answer.clients.rounds.length}`],
@@ -124,6 +139,31 @@ function chart(id, work) {
   else idle ??= setTimeout(() => { idle = null; for (const [, draw] of [...overdue]) draw(); }, 120);
 }
 let idle = null;
+
+// What a person wants to know first: how accurate the model will be, or why that is not known.
+function lead(answer) {
+  const { forecast } = answer;
+  $("lead").hidden = !forecast && !answer.no_forecast;
+  $("lead-value").textContent = forecast ? percent(forecast.accuracy, 1) : "";
+  $("lead-range").textContent = !forecast ? answer.no_forecast
+    : `${forecast.low === null ? "how far it may be off is not known" : `${percent(forecast.low, 1)} to ${percent(forecast.high, 1)} with ${percent(forecast.confidence, 0)} confidence`}`;
+  $("lead-remark").textContent = forecast ? forecast.remark || `Forecast: ${forecast.origin}.` : "";
+}
+
+// Two digits without a power of ten, as far as a person counts zeros.
+function plain(value) {
+  const digits = 1 - Math.floor(Math.log10(value));
+  return digits < 8 && value < 1e6 ? value.toFixed(Math.max(0, digits)) : number(value, 2);
+}
+
+// What one more of each budget is worth, by the solver's prices.
+function prices(answer) {
+  const known = answer.prices, byForecast = answer.objective === "forecast", goal = answer.objective === "theta" ? "θ" : `the objective (${answer.objective.replaceAll("_", " ")})`;
+  const worth = (price) => (!(price < 0) ? "nothing" : byForecast ? `${plain(-100 * price)} percentage points of forecast accuracy` : `${plain(-price)} less of ${goal}`);
+  $("prices").hidden = !answer.segments.length;
+  $("prices").textContent = !known ? (certified ? "What one more joule or second is worth is not known here." : "What one more joule or second is worth: pending.")
+    : `One more joule is worth ${worth(known.energy)}; one more second is worth ${worth(known.delay)}.${byForecast ? " (With as many rounds.)" : ""}`;
+}
 
 // Four digits, rounded up, so that following the advice is enough.
 function up(value) {
@@ -174,8 +214,8 @@ function drawClients() {
     bar(only(one.clients.map((c) => c.power_w * 1e3)), "power", orange, one.clients.map((c) => si(c.power_w, "W")), { yaxis: "y2" }),
     bar(only(one.clients.map((c) => c.frequency_hz / 1e6)), "frequency", green, one.clients.map((c) => si(c.frequency_hz, "Hz"))),
   ], {
-    xaxis: { ...across, anchor: "y" }, yaxis: axis("f, MHz", { domain: [0, 0.27], nticks: 4, rangemode: "tozero" }), yaxis2: axis("p, mW", { domain: [0.32, 0.58], nticks: 4, rangemode: "tozero" }),
-    yaxis3: axis("λ", { domain: [0.63, 0.89], nticks: 4, rangemode: "tozero", ...(unpruned ? { range: [0, 0.1] } : {}) }),
+    xaxis: { ...across, anchor: "y" }, yaxis: axis("clock, MHz", { domain: [0, 0.27], nticks: 4, rangemode: "tozero" }), yaxis2: axis("power, mW", { domain: [0.32, 0.58], nticks: 4, rangemode: "tozero" }),
+    yaxis3: axis("pruned λ", { domain: [0.63, 0.89], nticks: 4, rangemode: "tozero", ...(unpruned ? { range: [0, 0.1] } : {}) }),
     yaxis4: axis("", { domain: [0.93, 1], showgrid: false, zeroline: false, tickfont: { size: 11 } }), margin: { ...MARGIN, l: 66, b: room }, bargap: 0.35,
   }, `${chosen.length} of ${x.length} clients are selected: ${chosen.map(full).join(", ")}. Their pruning ratio, power and frequency are in the table below.`);
 }
@@ -185,9 +225,10 @@ function drawTime() {
   const cost = one.cost, last = cost.stragglers, { room, ...across } = places(chosen, "chart-time");
   const seconds = (values, name, colour) => ({ type: "bar", x, y: chosen.map((n) => values[n] * 1e3), customdata: chosen.map(full), marker: { color: colour }, hovertemplate: `%{customdata}: ${name} %{y:.4g} ms<extra></extra>` });
   draw($("chart-time"), [seconds(cost.download_s, "download", green), seconds(cost.compute_s, "compute", blue), seconds(cost.upload_s, "upload", orange),
-    { type: "scatter", mode: "markers", x: last.map(String), y: last.map((n) => (cost.compute_s[n] + cost.upload_s[n] + cost.download_s[n]) * 1e3), customdata: last.map(full), marker: { symbol: "triangle-down", size: 11, color: tone("bad"), line: { width: 1, color: tone("card") } }, hovertemplate: "%{customdata} ends last: %{y:.4g} ms<extra></extra>", cliponaxis: false }],
+    { type: "scatter", mode: "markers", x: last.map(String), y: last.map((n) => (cost.compute_s[n] + cost.upload_s[n] + cost.download_s[n]) * 1e3), customdata: last.map(full), marker: { symbol: "triangle-down", size: 11, color: tone("bad"), line: { width: 1, color: tone("card") } }, hovertemplate: "%{customdata} is waited for: %{y:.4g} ms<extra></extra>", cliponaxis: false }],
   { barmode: "stack", xaxis: across, yaxis: axis("ms"), margin: { ...MARGIN, b: room } },
-  `A round takes ${number(cost.delay_s * 1e3)} ms. Ending last: ${last.map(full).join(", ")}.`);
+  `A round takes ${number(cost.delay_s * 1e3)} ms. ${last.length ? `The others wait for ${last.map(full).join(", ")}.` : "Nobody is waited for by a real margin."}`);
+  $("time-note").textContent = last.length ? "" : "No straggler: nobody ends the round later than the others by a real margin.";
 }
 
 function drawEnergy() {
@@ -220,7 +261,7 @@ function drawTable() {
   const one = plan.segments[segment], cost = one.cost, last = new Set(cost.stragglers);
   const rows = one.clients.map((client, n) => el("tr", client.selected ? {} : { class: "dim" }, ...[
     fleet.names()[n] ?? `client ${n}`, client.selected ? "yes" : "no", ...(client.selected ? [percent(client.pruning_ratio, 2), si(client.power_w, "W"), si(client.frequency_hz, "Hz"),
-      si(cost.compute_s[n], "s"), si(cost.upload_s[n], "s"), si(cost.download_s[n], "s"), last.has(n) ? "ends last" : ""] : ["", "", "", "", "", "", ""]),
+      si(cost.compute_s[n], "s"), si(cost.upload_s[n], "s"), si(cost.download_s[n], "s"), last.has(n) ? "yes" : ""] : ["", "", "", "", "", "", ""]),
     String(plan.clients.rounds[n]), si(plan.clients.compute_j[n] + plan.clients.upload_j[n], "J")].map((text) => el("td", {}, text))));
   table($("plan-table"), ["client", "selected", "pruning λ", "power", "frequency", "compute", "upload", "download", "straggler", "rounds in all", "energy in all"], rows, "The plan, client by client");
 }
@@ -229,10 +270,10 @@ function drawSchemes() {
   const thetas = [...schemes.values()].map((one) => one.theta).filter((value) => value !== null), best = Math.min(...thetas);
   const rows = PAPER_SCHEMES.map((key) => {
     const one = schemes.get(key), name = SCHEMES[key];
-    const button = el("button", { type: "button", class: "link", onclick: () => pick(key), "aria-pressed": String(key === state.scheme) }, name);
-    const cells = !one ? ["pending", "", "", "", ""] : [one.theta === null ? "∞" : number(one.theta, 5), one.theta === null ? "–" : one.theta <= best * (1 + 1e-9) ? "best" : `+${percent(one.theta / best - 1)}`,
+    const button = el("button", { type: "button", class: "link", onclick: () => pick(key), "aria-pressed": String(key === scheme()) }, name);
+    const cells = !one ? ["pending", "", "", "", ""] : [one.theta === null ? "∞" : number(one.theta, 5), one.theta === null ? "–" : one.theta <= best * (1 + 1e-9) ? "best" : one.theta < 10 * best ? `+${percent(one.theta / best - 1)}` : `× ${number(one.theta / best, 3)}`,
       one.rounds ? `${number(one.energy_j)} J` : "–", one.rounds ? `${number(one.delay_s)} s` : "–", one.rounds ? [...new Set(one.selected)].join(", ") : "–"];
-    const row = [el("tr", key === state.scheme ? { class: "chosen" } : {}, el("td", {}, button), ...cells.map((text) => el("td", {}, text)))];
+    const row = [el("tr", key === scheme() ? { class: "chosen" } : {}, el("td", {}, button), ...cells.map((text) => el("td", {}, text)))];
     if (one && one.theta === null) row.push(el("tr", { class: "dim" }, el("td", { colspan: "6", class: "words" }, el("div", {}, one.reason))));
     return row;
   }).flat();
@@ -247,20 +288,27 @@ function span(budgets, here) {
 
 function drawFrontier() {
   if (!grid || !plan) return;
-  const z = grid.energy_j.map((e) => grid.delay_s.map((d) => points.get(`${e} ${d}`)?.theta ?? null));
-  const none = [...points.values()].filter((point) => point.theta === null), values = z.flat().filter((value) => value !== null);
+  // Planned by the forecast, other budgets buy accuracy; otherwise a lower bound.
+  const byForecast = plan.objective === "forecast", value = (point) => (byForecast ? (point?.accuracy ?? null) && 100 * point.accuracy : point?.theta ?? null);
+  const z = grid.energy_j.map((e) => grid.delay_s.map((d) => value(points.get(`${e} ${d}`))));
+  const none = [...points.values()].filter((point) => value(point) === null), values = z.flat().filter((one) => one !== null);
   const { delay_s: delay, energy_j: energy } = plan.budget, wide = $("chart-frontier").clientWidth > 420;
-  const traces = [{ type: "heatmap", x: grid.delay_s, y: grid.energy_j, z, colorscale: dark() ? [[0, "#7cc8a4"], [0.5, "#3b7f9e"], [1, "#2b3a55"]] : [[0, "#0b6b57"], [0.5, "#6fb3c8"], [1, "#e3edf5"]],
-    colorbar: { title: { text: "θ" }, thickness: wide ? 12 : 8, outlinewidth: 0, nticks: 5 }, showscale: values.length > 0, hovertemplate: "%{x:.4g} s, %{y:.4g} J: θ %{z:.5g}<extra></extra>", hoverongaps: false, zsmooth: false }];
-  if (plan.theta !== null && values.some((v) => v > plan.theta) && values.some((v) => v < plan.theta)) {
-    const contours = { coloring: "none", start: plan.theta, end: plan.theta, size: 1 };
+  const scale = colourScale(values, (mark) => number(mark, 3)), coloured = z.map((row) => row.map((one) => (one === null ? null : scale.of(one))));
+  const shades = dark() ? [[0, "#7cc8a4"], [0.5, "#3b7f9e"], [1, "#2b3a55"]] : [[0, "#0b6b57"], [0.5, "#6fb3c8"], [1, "#e3edf5"]];
+  const told = z.map((row) => row.map((one) => (one === null ? "" : byForecast ? `${number(one, 4)} %` : `θ ${number(one, 5)}`)));
+  const traces = [{ type: "heatmap", x: grid.delay_s, y: grid.energy_j, z: coloured, text: told, colorscale: shades, reversescale: byForecast,
+    colorbar: { title: { text: byForecast ? "%" : "θ" }, thickness: wide ? 12 : 8, outlinewidth: 0, ...scale.bar }, showscale: values.length > 0, hovertemplate: "%{x:.4g} s, %{y:.4g} J: %{text}<extra></extra>", hoverongaps: false, zsmooth: false }];
+  const here = byForecast ? (plan.forecast ? 100 * plan.forecast.accuracy : null) : plan.theta;
+  if (here !== null && values.some((v) => v > here) && values.some((v) => v < here)) {
+    const contours = { coloring: "none", start: scale.of(here), end: scale.of(here), size: 1 };
     for (const line of [{ color: tone("card"), width: 5 }, { color: tone("ink"), width: 2, dash: "dash" }])  // seen on any colour
-      traces.push({ type: "contour", x: grid.delay_s, y: grid.energy_j, z, showscale: false, hoverinfo: "skip", connectgaps: false, contours, line });
+      traces.push({ type: "contour", x: grid.delay_s, y: grid.energy_j, z: coloured, showscale: false, hoverinfo: "skip", connectgaps: false, contours, line });
   }
   traces.push({ type: "scatter", mode: "markers", x: none.map((p) => p.delay_s), y: none.map((p) => p.energy_j), marker: { symbol: "x-thin", size: 8, line: { width: 1.5, color: tone("soft") } }, hovertemplate: "%{x:.4g} s, %{y:.4g} J: no plan fits<extra></extra>" },
     { type: "scatter", mode: "markers", x: [delay], y: [energy], marker: { symbol: "star", size: 17, color: colours()[1], line: { width: 1.5, color: tone("ink") } }, hovertemplate: "these budgets: %{x:.4g} s, %{y:.4g} J<extra></extra>" });
-  const side = (title, budgets, here) => axis(title, { type: "log", range: span(budgets, here), tickvals: budgets.filter((_, i) => i % 3 === 0), ticktext: budgets.filter((_, i) => i % 3 === 0).map((value) => number(value, 3)), title: { text: title, standoff: 8, font: { size: 12 } } });
+  const side = (title, budgets, at) => axis(title, { type: "log", range: span(budgets, at), tickvals: budgets.filter((_, i) => i % 3 === 0), ticktext: budgets.filter((_, i) => i % 3 === 0).map((one) => number(one, 3)), title: { text: title, standoff: 8, font: { size: 12 } } });
   draw($("chart-frontier"), traces, { xaxis: side("delay budget, s", grid.delay_s, delay), yaxis: side("energy budget, J", grid.energy_j, energy), margin: { l: 68, r: 8, t: 8, b: 44 },
     annotations: points.size ? [] : [{ text: "pending", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.8, font: { color: tone("soft"), size: 13 } }] },
-    `θ over ${points.size} pairs of budgets, ${none.length} of which no plan fits. The current pair is ${number(delay)} s and ${number(energy)} J.`);
+    `${byForecast ? "Forecast accuracy" : "θ"} over ${points.size} pairs of budgets, ${none.length} of which no plan fits. The current pair is ${number(delay)} s and ${number(energy)} J.`);
+  $("frontier-note").textContent = `${byForecast ? "Forecast accuracy" : "θ"} of the best plan for each pair of budgets that was solved; the line is the energy–delay frontier: all pairs that buy what the plan above reaches. Crosses: no plan fits. Cells without colour were not solved.`;
 }

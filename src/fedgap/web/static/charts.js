@@ -28,13 +28,55 @@ export function clientAxis(keys, names, element, last = []) {
            room: level ? 38 : 44 + 5.5 * longest };
 }
 
+// Values that span decades are coloured by their logarithm; the colour bar says the values themselves.
+export function colourScale(values, show) {
+  const low = Math.min(...values), high = Math.max(...values), decades = low > 0 && high / low > 10;
+  if (!decades) return { of: (value) => value, bar: { nticks: 5 } };
+  const first = Math.floor(Math.log10(low)), last = Math.ceil(Math.log10(high)), marks = [];
+  for (let power = first; power <= last; power += 1) for (const step of last - first > 2 ? [1] : [1, 2, 5]) marks.push(step * 10 ** power);
+  const shown = marks.filter((mark) => mark >= low && mark <= high);
+  return { of: Math.log10, bar: { tickvals: shown.map(Math.log10), ticktext: shown.map(show) } };
+}
+
 // Plotly's own choice of buttons has one that opens its company's site with the chart; these stay here.
 const BUTTONS = [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]];
 // Under a finger the page scrolls and the buttons, which nothing would hide again, are left out.
 const touch = matchMedia("(hover: none)").matches;
 const SETTINGS = { displaylogo: false, responsive: true, modeBarButtons: BUTTONS, plotlyServerURL: "", showTips: false, ...(touch ? { displayModeBar: false } : {}) };
 
+// Without a single point there is nothing to draw: a sentence says so, and no axes are invented.
+const isEmpty = (traces) => traces.every((trace) => !(trace.z ?? trace.y ?? []).flat().some((value) => value !== null && value !== undefined));
+
+// Plotly is large: it is executed for the first chart, so that the numbers of the first plan need not wait for it.
+const waiting = new Map();
+function later(element, parts) {
+  if (!waiting.size) {
+    const script = document.createElement("script");
+    script.src = "plotly.min.js";
+    script.addEventListener("load", () => {
+      const charts = [...waiting];
+      waiting.clear();
+      for (const [place, given] of charts) draw(place, ...given);
+    });
+    setTimeout(() => document.head.append(script));  // after the frame that shows the numbers
+  }
+  waiting.set(element, parts);
+}
+
 export function draw(element, traces, layout, summary) {
+  if (!window.Plotly) {
+    later(element, [traces, layout, summary]);
+    return;
+  }
+  element.classList.toggle("nothing", isEmpty(traces));
+  if (isEmpty(traces)) {
+    if (element.data) Plotly.purge(element);
+    element.removeAttribute("role");
+    element.removeAttribute("aria-label");
+    element.textContent = element.dataset.nothing ?? "There is nothing to show yet.";
+    return;
+  }
+  if (!element.data) element.textContent = "";
   element.setAttribute("role", "figure");  // not img: Plotly's buttons inside can be reached
   element.setAttribute("aria-label", summary);
   const base = { margin: { l: 48, r: 10, t: 8, b: 36 }, paper_bgcolor: tones.card, plot_bgcolor: tones.card, colorway: colours(),

@@ -1,20 +1,21 @@
-// The Compare view: loss and accuracy of several runs against rounds, seconds or joules.
+// The Compare view: groups of runs that differ in their seed only, against rounds, seconds or joules.
 import { $, el, fill, number, percent, save, table } from "./dom.js";
 import { Refused, get } from "./server.js";
 import { axis, colours, draw } from "./charts.js";
 import { SCHEMES } from "./scenario.js";
+import { shortLabel, groups as sweeps } from "./run_list.js";
 import { notice } from "./plan.js";
 
 const AGAINST = { round: "round", delay_total_s: "seconds", energy_total_j: "joules" };
-const DASHES = ["solid", "dash", "dot", "dashdot"];
-let all = [], chosen = [], against = "round";
-const history_ = new Map();  // rounds of runs, by name
+const DASHES = ["solid", "dash", "dot", "dashdot"], BORDERS = ["solid", "dashed", "dotted", "dashed"];
+let all = [], chosen = [], against = "round", reference = null, answer = null;
 
-export const address = () => `#/compare?${new URLSearchParams({ ...(chosen.length ? { runs: chosen.join(" ") } : {}), ...(against !== "round" ? { x: against } : {}) })}`;
+export const address = () => `#/compare?${new URLSearchParams({ ...(chosen.length ? { runs: chosen.join(" ") } : {}), ...(against !== "round" ? { x: against } : {}), ...(reference ? { from: reference } : {}) })}`;
 
 export async function prepare() {
-  for (const radio of document.querySelectorAll("[name=against]")) radio.addEventListener("change", () => { against = radio.value; moved(); });
+  for (const radio of document.querySelectorAll("[name=against]")) radio.addEventListener("change", () => { against = radio.value; history.replaceState(null, "", address()); render(); });
   $("compare-form").addEventListener("submit", (event) => event.preventDefault());
+  $("compare-reference").addEventListener("change", (event) => { reference = event.target.value; moved(); });
   $("export-png").addEventListener("click", () => exportPicture("png"));
   $("export-svg").addEventListener("click", () => exportPicture("svg"));
   $("export-csv").addEventListener("click", exportCsv);
@@ -24,95 +25,140 @@ export async function enter(query) {
   if (query.has("runs") || query.has("x")) {
     chosen = (query.get("runs") ?? "").split(" ").filter(Boolean);
     against = query.get("x") in AGAINST ? query.get("x") : "round";
+    reference = query.get("from");
   }
   document.querySelector(`[name=against][value=${against}]`).checked = true;
   try {
     all = await get("/api/runs");
     const gone = chosen.filter((name) => !all.some((one) => one.name === name));
     chosen = chosen.filter((name) => !gone.includes(name));
-    for (const name of chosen) history_.set(name, await get(`/api/runs/${encodeURIComponent(name)}/rounds`));
     notice(gone.length ? `There is no run ${gone.join(", ")} here.` : "");
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     notice(error.message);
     return;
   }
-  fill($("pick"), ...(all.length ? all.map((one) => el("label", {}, el("input", { type: "checkbox", value: one.name, checked: chosen.includes(one.name), onchange: toggle }), ` ${one.name}`,
-    el("span", { class: "note" }, ` ${one.state}`))) : [el("p", { class: "note" }, "No runs yet; start one in the Run view.")]));
-  render();
+  drawPick();
+  await moved();
 }
 
-async function toggle(event) {
-  const name = event.target.value;
-  if (event.target.checked) {
-    history_.set(name, await get(`/api/runs/${encodeURIComponent(name)}/rounds`));
-    chosen = [...chosen, name];
-  } else {
-    chosen = chosen.filter((other) => other !== name);
+// --- which runs -----------------------------------------------------------------------------------------------------
+
+function drawPick() {
+  const box = (one) => el("label", {}, el("input", { type: "checkbox", value: one.name, checked: chosen.includes(one.name), onchange: (event) => choose([one.name], event.target.checked) }), ` ${shortLabel(one)}`,
+    one.state === "finished" ? null : el("span", { class: "note" }, ` ${one.state}`));
+  const found = sweeps(all), alone = found.length === 1 && found[0][0] === "";
+  fill($("pick"), ...(all.length ? found : []).flatMap(([group, members]) => {
+    if (alone) return members.map(box);
+    const names = members.map(({ name }) => name), picked = names.filter((name) => chosen.includes(name)).length;
+    const whole = el("input", { type: "checkbox", "data-sweep": group, checked: picked === names.length, indeterminate: picked > 0 && picked < names.length, onchange: (event) => choose(names, event.target.checked), "aria-label": `All runs of ${group || "no sweep"}` });
+    return el("details", { class: "group", open: found.length < 3 || picked > 0 }, el("summary", {}, whole, ` ${group || "Single runs"}`, el("span", { class: "note" }, ` ${names.length}`)), ...members.map(box));
+  }), all.length ? null : el("p", { class: "note" }, "No runs yet; start one in the Run view."));
+}
+
+function choose(names, yes) {
+  chosen = yes ? [...chosen, ...names.filter((name) => !chosen.includes(name))] : chosen.filter((name) => !names.includes(name));
+  for (const box of $("pick").querySelectorAll("input[value]")) if (names.includes(box.value)) box.checked = yes;
+  for (const whole of $("pick").querySelectorAll("[data-sweep]")) {
+    const members = all.filter((one) => one.group === whole.dataset.sweep), picked = members.filter(({ name }) => chosen.includes(name)).length;
+    Object.assign(whole, { checked: picked === members.length, indeterminate: picked > 0 && picked < members.length });
   }
   moved();
 }
 
-function moved() {
+async function moved() {
   history.replaceState(null, "", address());
+  const asked = address();
+  if (chosen.length) {
+    const query = new URLSearchParams([...chosen.map((name) => ["run", name]), ...(reference ? [["reference", reference]] : [])]);
+    try {
+      const found = await get(`/api/compare?${query}`);
+      if (asked !== address()) return;
+      answer = found;
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      notice(error.message);
+      return;
+    }
+  }
   render();
 }
 
 export const redraw = () => render();
 
-const position = (one) => (against === "round" ? one.round + 1 : one[against]);
+// --- what they reached ----------------------------------------------------------------------------------------------
 
-// A legend's line has room for so many letters; the table below has the whole name.
-const letters = () => Math.max(12, Math.floor(($("compare-loss").clientWidth - 110) / 6.6));
-const cut = (name) => { const most = letters(); return name.length <= most ? name : `${name.slice(0, Math.ceil(most / 2) - 1)}…${name.slice(-Math.floor(most / 2))}`; };
-
-function legendRows(names, width) {
-  const widest = Math.max(...names.map((name) => 6.6 * name.length + 50));
-  return names.reduce((sum, name) => sum + 6.6 * name.length + 50, 0) <= width ? 1 : Math.ceil(names.length / Math.max(1, Math.floor(width / widest)));
-}
+const seeds = (group) => (group.runs.length > 1 ? `${group.runs.length} seeds` : group.state === "finished" ? `seed ${group.seeds[0]}` : `seed ${group.seeds[0]}, ${group.state}`);
+const look = (i) => ({ colour: colours()[i % 8], dash: DASHES[Math.floor(i / 8) % 4], border: BORDERS[Math.floor(i / 8) % 4] });
 
 function curves(key) {
-  return chosen.flatMap((name, i) => {
-    const colour = colours()[i % 8], rows = history_.get(name).filter((one) => one[key] !== undefined && one[key] !== null);
-    return [{ type: "scatter", mode: key === "train_loss" ? "lines" : "lines+markers", x: rows.map(position), y: rows.map((one) => (key === "test_accuracy" ? 100 * one[key] : one[key])), name: cut(name), meta: name,
-      line: { color: colour, width: key === "train_loss" ? 1 : 2.2, dash: DASHES[i % 4] }, opacity: key === "train_loss" ? 0.55 : 1, showlegend: key !== "train_loss", marker: { size: 5 } }];
+  const scale = key === "test_accuracy" ? 100 : 1, scaled = (values) => values.map((value) => scale * value);
+  return answer.groups.flatMap((group, i) => {
+    const curve = group.curves[key], { colour, dash } = look(i), x = against === "round" ? curve.round.map((number) => number + 1) : curve[against];
+    const band = group.runs.length < 2 ? [] : [
+      { type: "scatter", mode: "lines", x, y: scaled(curve.low), line: { width: 0 }, hoverinfo: "skip", showlegend: false },
+      { type: "scatter", mode: "lines", x, y: scaled(curve.high), line: { width: 0 }, fill: "tonexty", fillcolor: `${colour}2e`, hoverinfo: "skip", showlegend: false }];
+    return [...band, { type: "scatter", mode: x.length > 40 ? "lines" : "lines+markers", x, y: scaled(curve.mean), name: `${group.label} (${seeds(group)})`, meta: "mean", line: { color: colour, width: 2.2, dash }, marker: { size: 5 },
+      hovertemplate: `%{fullData.name}<br>%{y:.4g}${scale === 100 ? " %" : ""} at %{x:.4g}<extra></extra>` }];
   });
 }
 
-const margin = (width, name) => ({ l: 54, r: 10, t: 12 + 19 * legendRows(chosen.map(name), width - 70), b: 40 });
-
-function render() {
-  $("nothing").hidden = chosen.length > 0;
-  for (const id of ["compare-loss", "compare-accuracy", "outcomes"]) $(id).closest(".card").hidden = chosen.length === 0;
-  for (const id of ["export-png", "export-svg", "export-csv"]) $(id).disabled = chosen.length === 0;
-  if (!chosen.length) return;
-  const x = axis(AGAINST[against], { rangemode: "tozero" }), layout = { xaxis: x, showlegend: true, margin: margin($("compare-loss").clientWidth, cut) };
-  draw($("compare-loss"), [...curves("train_loss"), ...curves("test_loss")], { ...layout, yaxis: axis("loss (test; thin: training)", { rangemode: "tozero" }) }, `Loss of ${chosen.join(", ")} against ${AGAINST[against]}; the table has the last values.`);
-  draw($("compare-accuracy"), curves("test_accuracy"), { ...layout, yaxis: axis("accuracy, %") }, `Accuracy of ${chosen.join(", ")} against ${AGAINST[against]}; the table has the last values.`);
-  const rows = chosen.map((name) => all.find((one) => one.name === name));
-  table($("outcomes"), ["run", "state", "scheme", "seed", "rounds", "test loss", "accuracy", "best accuracy", "energy", "delay", "θ"], rows.map((one) => el("tr", {}, ...[one.name, one.state, SCHEMES[one.scheme] ?? one.scheme ?? "–", number(one.seed),
-    String(one.rounds), number(one.test_loss), percent(one.test_accuracy, 2), percent(one.best_test_accuracy, 2), one.energy_j === null ? "–" : `${number(one.energy_j)} J`, one.delay_s === null ? "–" : `${number(one.delay_s)} s`, number(one.theta, 5)].map((text) => el("td", {}, text)))), "Outcomes of the chosen runs");
-  overSeeds();
+function drawLegend() {
+  fill($("compare-legend"), ...answer.groups.map((group, i) => {
+    const mark = el("i"), { colour, border } = look(i);
+    mark.style.borderTop = `3px ${border} ${colour}`;
+    return el("li", {}, mark, `${group.label} `, el("span", { class: "note" }, seeds(group)));
+  }));
+  const several = answer.groups.some((group) => group.runs.length > 1);
+  $("band-note").textContent = several ? "A line is the mean over distinct seeds in the rounds that all of them evaluated; its band is the 95 % confidence interval of the mean." : "Each line is a single run. Runs of the same settings with other seeds would be averaged, with a band.";
 }
 
-async function overSeeds() {
-  const asked = chosen.join(" ");
-  fill($("over-seeds"), chosen.length > 1 ? el("caption", {}, "Means over seeds are pending.") : null);
-  const groups = await get(`/api/seeds?${new URLSearchParams(chosen.map((name) => ["run", name]))}`).catch(() => []);
-  if (asked !== chosen.join(" ")) return;
-  const several = groups.filter((group) => group.runs.length > 1), plus = (value, scale, unit) => (value.mean === null ? "–" : `${number(value.mean * scale)}${value.ci95 === null ? "" : ` ± ${number(value.ci95 * scale, 2)}`}${unit}`);
-  if (!several.length) { fill($("over-seeds")); return; }
-  table($("over-seeds"), ["over seeds", "scheme", "seeds", "accuracy", "test loss", "energy", "delay"], several.map((group) => el("tr", {}, ...[group.runs.join(", "), SCHEMES[group.scheme] ?? group.scheme ?? "–", String(group.runs.length),
-    plus(group.test_accuracy, 100, " %"), plus(group.test_loss, 1, ""), plus(group.energy_j, 1, " J"), plus(group.delay_s, 1, " s")].map((text) => el("td", {}, text)))), "Means and 95 % confidence intervals over seeds");
+function render() {
+  const some = chosen.length > 0 && answer !== null;
+  $("nothing").hidden = some;
+  for (const id of ["compare-legend", "compare-loss", "compare-accuracy", "group-outcomes"]) $(id).closest(".card").hidden = !some;
+  for (const id of ["export-png", "export-svg", "export-csv", "compare-reference"]) $(id).disabled = !some;
+  if (!some) return;
+  drawLegend();
+  const layout = { xaxis: axis(AGAINST[against], { rangemode: "tozero" }), margin: { l: 54, r: 10, t: 10, b: 40 } }, names = answer.groups.map((group) => group.label).join(", ");
+  draw($("compare-loss"), curves("test_loss"), { ...layout, yaxis: axis("test loss", { rangemode: "tozero" }) }, `Test loss of ${names} against ${AGAINST[against]}; the table has the last values.`);
+  draw($("compare-accuracy"), curves("test_accuracy"), { ...layout, yaxis: axis("accuracy, %") }, `Accuracy of ${names} against ${AGAINST[against]}; the table has the last values.`);
+  drawTables();
+}
+
+// An interval that is rounding only is none.
+const plus = (value, scale, unit, signed = false) => (!value ? "–" : `${signed && value.mean > 0 ? "+" : ""}${number(value.mean * scale).replace("-", "−")}${value.ci95 > 1e-9 * Math.abs(value.mean) ? ` ± ${number(value.ci95 * scale, 2)}` : ""}${unit}`);
+const VERDICTS = { higher: "higher", lower: "lower", tie: "neither", identical: "identical", "too few seeds": "too few seeds" };
+
+function drawTables() {
+  const row = (...cells) => el("tr", {}, ...cells.map((text) => el("td", {}, text)));
+  table($("group-outcomes"), ["group", "seeds", "accuracy", "test loss", "energy", "delay"], answer.groups.map((group) => row(group.label, group.runs.length > 1 ? String(group.runs.length) : `only ${group.seeds[0]}`,
+    plus(group.test_accuracy, 100, " %"), plus(group.test_loss, 1, ""), plus(group.energy_j, 1, " J"), plus(group.delay_s, 1, " s"))), "Means and 95 % confidence intervals over distinct seeds");
+  const finished = answer.groups.filter((group) => group.state === "finished"), base = finished.find((group) => group.runs.includes(answer.reference));
+  fill($("compare-reference"), ...finished.map((group) => el("option", { value: group.runs[0], selected: group === base }, group.label)));
+  $("differences-title").hidden = $("differences").closest(".scroll").hidden = $("differences-note").hidden = !answer.differences.length;
+  if (answer.differences.length) {
+    $("differences-title").textContent = `Difference from ${base.label}, paired seed by seed`;
+    table($("differences"), ["group", "common seeds", "accuracy, points", "shown to be", "test loss", "shown to be"], answer.differences.map((one) => (one.seeds ? row(one.label, String(one.seeds), plus(one.test_accuracy, 100, "", true), VERDICTS[one.test_accuracy?.verdict] ?? "–", plus(one.test_loss, 1, "", true), VERDICTS[one.test_loss?.verdict] ?? "–")
+      : el("tr", { class: "dim" }, el("td", {}, one.label), el("td", { colspan: "5", class: "words" }, "no seed in common")))), "Paired differences with 95 % confidence intervals");
+  }
+  const rows = answer.groups.flatMap((group) => group.runs.map((name, i) => [group, group.seeds[i], all.find((one) => one.name === name)]));
+  table($("outcomes"), ["run", "seed", "state", "scheme", "rounds", "test loss", "accuracy", "best accuracy", "energy", "delay", "θ"], rows.map(([group, seed, one]) => row(group.label, number(seed), one.state, SCHEMES[one.scheme] ?? one.scheme ?? "–",
+    String(one.rounds), number(one.test_loss), percent(one.test_accuracy, 2), percent(one.best_test_accuracy, 2), one.energy_j === null ? "–" : `${number(one.energy_j)} J`, one.delay_s === null ? "–" : `${number(one.delay_s)} s`, number(one.theta, 5))), "Outcomes of the single runs");
+  const left = chosen.length - rows.length;
+  $("repeated-note").textContent = left ? (left > 1 ? `${left} runs repeat seeds that are there already, and do not count.` : "One run repeats a seed that is there already, and does not count.") : "";
 }
 
 // --- export ---------------------------------------------------------------------------------------------------------
 
+const HEIGHT = 520, ENTRY = 22, WIDTH = 1000;
+
 async function exportPicture(format) {
+  const height = Math.max(HEIGHT, 90 + ENTRY * answer.groups.length);
   for (const [id, name] of [["compare-loss", "loss"], ["compare-accuracy", "accuracy"]]) {
-    const { data, layout } = $(id), whole = data.map((trace) => ({ ...trace, name: trace.meta }));
-    const wide = { ...layout, margin: margin(1000, (own) => own), autosize: false };
-    const url = await Plotly.toImage({ data: whole, layout: wide }, { format, width: 1000, height: 520, scale: format === "png" ? 2 : 1 });
+    if (!$(id).data) continue;
+    const { data, layout } = $(id), legend = { orientation: "v", x: 1.02, y: 1, yanchor: "top" };
+    const url = await Plotly.toImage({ data, layout: { ...layout, showlegend: true, legend, margin: { ...layout.margin, r: 20 }, autosize: false } }, { format, width: WIDTH, height, scale: format === "png" ? 2 : 1 });
     save(`fedgap-${name}.${format}`, format === "svg" ? new Blob([decodeURIComponent(url.slice(url.indexOf(",") + 1))], { type: "image/svg+xml" }) : blobOf(url));
   }
   $("export-done").textContent = `Saved fedgap-loss.${format} and fedgap-accuracy.${format}.`;
@@ -123,10 +169,11 @@ function blobOf(url) {
   return new Blob([bytes], { type: "image/png" });
 }
 
-function exportCsv() {
+async function exportCsv() {
   const columns = ["round", "delay_total_s", "energy_total_j", "train_loss", "test_loss", "test_accuracy"];
   const quoted = (value) => (value === undefined || value === null ? "" : /[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
-  const lines = chosen.flatMap((name) => history_.get(name).map((one) => [name, ...columns.map((key) => one[key])].map(quoted).join(",")));
+  const lines = [];
+  for (const name of chosen) for (const one of await get(`/api/runs/${encodeURIComponent(name)}/rounds`)) lines.push([name, ...columns.map((key) => one[key])].map(quoted).join(","));
   save("fedgap-runs.csv", [["run", ...columns].join(","), ...lines].join("\n") + "\n", "text/csv");
   $("export-done").textContent = "Saved fedgap-runs.csv.";
 }

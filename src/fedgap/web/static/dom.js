@@ -70,7 +70,7 @@ export function save(name, content, type = "text/plain") {
 }
 
 export function facts(list, entries) {
-  fill(list, ...entries.map(([name, value, small, share]) => el("div", {}, el("dt", {}, name),
+  fill(list, ...entries.map(([name, value, small, share]) => el("div", { "data-fact": name }, el("dt", {}, name),
     el("dd", {}, value, small ? el("small", {}, ` ${small}`) : null), share === undefined ? null : meter(name, share))));
 }
 

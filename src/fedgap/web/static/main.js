@@ -1,7 +1,8 @@
 // The three views, their addresses, and the theme.
 import { $ } from "./dom.js";
 import { readTheme } from "./charts.js";
-import { loadNames } from "./scenario.js";
+import { OPENED, loadNames } from "./scenario.js";
+import * as symbols from "./symbols.js";
 import { takeToken } from "./server.js";
 import * as plan from "./plan.js";
 import * as run from "./run.js";
@@ -34,7 +35,7 @@ async function route() {
   await VIEWS[name].enter(new URLSearchParams(query ?? ""), entered);
 }
 
-takeToken();
+const first = takeToken();
 theme();
 $("theme").addEventListener("change", (event) => {
   localStorage.setItem("fedgap-theme", event.target.value);
@@ -52,4 +53,6 @@ for (const link of document.querySelectorAll("nav a")) {
 addEventListener("hashchange", () => { takeToken(); route(); });
 await loadNames();
 await Promise.all([plan.prepare(), run.prepare(), compare.prepare()]);
+symbols.prepare();
+if (first && OPENED.kind === "runs") history.replaceState(null, "", OPENED.run ? `#/run?run=${encodeURIComponent(OPENED.run)}` : "#/run");
 route();

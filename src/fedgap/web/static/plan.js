@@ -1,7 +1,7 @@
 // The Plan view: fields and sliders, and the stream of answers that follows every change.
 import { $, el, fill, flag } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
-import { NAMES, PRESETS, SCHEMES, address, asCommand, asPython, ask, change, question, restore, source, state, usePreset } from "./scenario.js";
+import { NAMES, OPENED, PRESETS, SCHEMES, address, asCommand, asPython, ask, change, question, restore, scheme, setUsual, source, state, toDownload, useOpened, usePreset } from "./scenario.js";
 import * as board from "./board.js";
 import * as budget from "./budget.js";
 import * as fleet from "./fleet.js";
@@ -24,6 +24,7 @@ const LEARNER = [
 ];
 const MODES = ["practical", "repaired", "as_printed"];
 const STEPS = 400;
+const FILE = "file:";  // the choice that stands for the file which was opened
 let base = null;      // the scenario as its file has it
 let current = null;   // the request under way
 let waiting = false;  // a change came before its draft did
@@ -33,21 +34,22 @@ const at = (document, key) => key.split(".").reduce((here, part) => here?.[part]
 const written = (field) => at(base.document, field.key) ?? at(base.scenario, field.key);
 
 export async function prepare() {
-  fill($("preset"), ...PRESETS.map((name) => el("option", { value: name }, name)), el("option", { value: "", hidden: true }, "edited"));
+  fill($("preset"), ...(OPENED.document ? [el("option", { value: FILE }, OPENED.name)] : []), ...PRESETS.map((name) => el("option", { value: name }, name)), el("option", { value: "", hidden: true }, "edited"));
   fill($("scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
   fill($("fields"), ...FIELDS.map(makeField));
   fill($("learner"), ...LEARNER.map(makeLearnerField));
-  $("preset").addEventListener("change", (event) => { usePreset(event.target.value); load(); });
+  $("preset").addEventListener("change", (event) => { if (event.target.value === FILE) useOpened(); else usePreset(event.target.value); load(); });
   for (const [key, names] of [["objective", NAMES.objectives], ["selection", NAMES.selection]]) {
     fill($(key), el("option", { value: "" }, "the scheme's"), ...names.map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
   }
   for (const key of ["scheme", "objective", "selection"]) $(key).addEventListener("change", (event) => { ask({ [key]: event.target.value || null }); solve(); });
   $("mode").addEventListener("change", (event) => { change("mode", event.target.value || null); solve(true); });
-  $("reset").addEventListener("click", () => { state.overrides.clear(); ask({ scheme: "proposed", objective: null, selection: null }); load(); });
+  $("reset").addEventListener("click", () => { state.overrides.clear(); ask({ scheme: null, objective: null, selection: null }); if (state.opened) useOpened(); load(); });
   $("plan-form").addEventListener("submit", (event) => event.preventDefault());
   $("copy-command").addEventListener("click", () => copy(asCommand()));
   $("copy-python").addEventListener("click", () => copy(asPython()));
-  board.prepare((scheme) => { ask({ scheme }); $("scheme").value = scheme; solve(); });
+  $("train-plan").addEventListener("click", () => { location.hash = "#/run?new="; });
+  board.prepare((chosen) => { ask({ scheme: chosen }); $("scheme").value = chosen; solve(); });
   budget.prepare((changes) => {
     for (const [key, value] of Object.entries(changes)) change(key, value);
     ask({ scheme: "forecast", objective: null, selection: null });
@@ -55,7 +57,7 @@ export async function prepare() {
     FIELDS.forEach(show);
     solve();
   });
-  fleet.prepare({ changed: () => solve(true), replaced: () => load(), resolved: showLearner });
+  fleet.prepare({ changed: () => solve(true), replaced: () => load(), resolved: showResolved });
 }
 
 function makeField(field) {
@@ -85,11 +87,14 @@ function makeLearnerField(field) {
   field.box = field.choices ? el("select", named, ...Object.entries(field.choices).map(([value, text]) => el("option", { value }, text)))
     : el("input", { ...named, inputmode: "numeric" });
   field.box.addEventListener("change", () => { change(field.key, field.box.value.trim() || null); solve(true); });
-  return el("div", {}, el("label", { class: "row", for: id }, field.name, field.box), el("p", { class: "error", id: `${id}-error`, "data-error": field.key }));
+  return el("div", {}, el("label", { class: "row", for: id }, el("span", {}, field.name), field.box), el("p", { class: "error", id: `${id}-error`, "data-error": field.key }));
 }
 
 // What is typed stays; everything else shows the scenario as it is planned with.
-function showLearner() {
+function showResolved() {
+  setUsual(fleet.scenario().usual_scheme);
+  $("scheme").value = scheme();
+  board.renamed();
   for (const { key, box, plain } of LEARNER) {
     if (box !== document.activeElement || box.value.trim() === "") box.value = String(at(fleet.scenario().scenario, key) ?? plain);
   }
@@ -117,7 +122,7 @@ export async function enter(query, entered) {
   if ([...query.keys()].length || !base) {
     let trouble = "";
     try {
-      await restore(query);
+      trouble = await restore(query);
     } catch {
       trouble = "This address holds no scenario; it was cut off, perhaps.";
     }
@@ -139,11 +144,13 @@ async function load(trouble = "") {
     return;
   }
   notice(trouble);
-  $("preset").value = state.document ? "" : state.preset;
+  setUsual(base.usual_scheme);
+  $("preset").value = state.opened ? FILE : state.document ? "" : state.preset;
   const mode = base.document.mode;
   fill($("mode"), ...(mode ? [] : [el("option", { value: "" }, "as the file says")]), ...MODES.map((name) => el("option", { value: name }, name.replace("_", " "))));
   $("mode").value = state.overrides.get("mode") ?? mode ?? "";
-  for (const key of ["scheme", "objective", "selection"]) $(key).value = state[key] ?? "";
+  $("scheme").value = scheme();
+  for (const key of ["objective", "selection"]) $(key).value = state[key] ?? "";
   FIELDS.forEach(show);
   solve(true);
 }
@@ -164,7 +171,7 @@ async function begin() {
   current = Object.assign(own, { abort: own.abort.bind(own), drafted: false });
   const began = moved;
   moved = null;
-  board.begin();
+  board.begin(JSON.stringify([{ ...source(), overrides: source().overrides.filter((text) => !text.startsWith("budget.")) }, question()]));
   const drafted = () => {
     if (own.drafted) return;
     own.drafted = true;
@@ -216,7 +223,7 @@ async function copy(text) {
   $("copied-text").hidden = false;
   try {
     await navigator.clipboard.writeText(text);
-    $("copied").textContent = state.document ? "Copied. Download the YAML beside it." : "Copied.";
+    $("copied").textContent = toDownload() ? "Copied. Download the YAML beside it." : "Copied.";
   } catch {
     $("copied").textContent = "Select and copy:";
   }

@@ -1,42 +1,36 @@
 // The Run view: start, stop, resume, and watch a run as its rounds come in.
-import { $, badge, el, facts, fill, flag, number, percent, table } from "./dom.js";
+import { $, badge, facts, number, percent } from "./dom.js";
 import { Refused, get, post } from "./server.js";
 import { axis, clientAxis, colours, draw, tone } from "./charts.js";
-import { NAMES, SCHEMES, question, source, state, title } from "./scenario.js";
+import { SCHEMES } from "./scenario.js";
 import { notice } from "./plan.js";
 import { drawTimeline } from "./timeline.js";
-import { scenario } from "./fleet.js";
+import * as newRun from "./new_run.js";
+import { shortLabel, showRuns } from "./run_list.js";
 
 const KINDS = { finished: "good", failed: "bad", running: "pending", preparing: "pending", stopping: "pending", stopped: "" };
-let watched = null, info = null, rounds = [], events = null, ticker = null, due = null;
+let listed = [], watched = null, info = null, rounds = [], events = null, ticker = null, due = null;
 
 export const address = () => (watched ? `#/run?run=${encodeURIComponent(watched)}` : "#/run");
 
 export async function prepare() {
-  fill($("run-scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
-  for (const [id, names] of [["data", NAMES.data], ["model", NAMES.models], ["aggregator", NAMES.aggregators]]) {
-    fill($(`run-${id}`), ...names.map((name) => el("option", { value: name }, name)));
-  }
-  fill($("run-policy"), el("option", { value: "" }, "the plan"), ...NAMES.policies.map((name) => el("option", { value: name }, name)));
-  $("run-form").addEventListener("submit", (event) => { event.preventDefault(); start(); });
+  newRun.prepare(follow);
   $("stop").addEventListener("click", () => act("stop"));
   $("resume").addEventListener("click", () => act("resume"));
-  $("to-compare").addEventListener("click", () => { location.hash = `#/compare?runs=${encodeURIComponent(watched)}`; });
+  $("to-compare").addEventListener("click", () => { location.hash = `#/compare?runs=${encodeURIComponent(sweepOf(watched).join(" "))}`; });
 }
 
 export async function enter(query, entered) {
-  $("run-scenario").textContent = title();
-  $("run-scheme").value = state.scheme;
-  if (entered) {
-    $("run-rounds").value = state.overrides.get("rounds") ?? "";
-    $("run-concentration").value = state.overrides.get("labels.concentration") ?? scenario()?.document.labels?.concentration ?? 5;
-  }
-  $("run-rounds").placeholder = "as planned";
+  newRun.enter(entered);
   const asked = query.get("run") ?? (entered ? watched : null);
   await list();
   clearInterval(ticker);
   ticker = setInterval(list, 3000);
   if (asked) await watch(asked);
+  if (query.has("new")) {
+    history.replaceState(null, "", address());
+    newRun.present();
+  }
 }
 
 export function leave() {
@@ -56,13 +50,14 @@ async function list() {
     return;
   }
   notice("");
-  const focused = document.activeElement?.dataset?.run;
-  table($("runs"), ["run", "state", "rounds", "accuracy", "energy", "delay"], runs.map((one) => el("tr", one.name === watched ? { class: "chosen" } : {},
-    el("td", {}, el("button", { type: "button", class: "link", "data-run": one.name, onclick: () => follow(one.name) }, one.name)),
-    ...[one.state, `${one.rounds}${one.rounds_planned ? ` of ${one.rounds_planned}` : ""}`, percent(one.test_accuracy), one.energy_j === null ? "–" : `${number(one.energy_j)} J`,
-      one.delay_s === null ? "–" : `${number(one.delay_s)} s`].map((text) => el("td", {}, text)))), "All runs, the newest first");
-  if (!runs.length) fill($("runs"), el("caption", {}, "No runs yet."));
-  if (focused) document.querySelector(`[data-run="${CSS.escape(focused)}"]`)?.focus();
+  listed = runs;
+  showRuns(runs, watched, follow);
+}
+
+// A run of a sweep is compared with the whole sweep.
+function sweepOf(name) {
+  const group = listed.find((one) => one.name === name)?.group;
+  return group ? [name, ...listed.filter((one) => one.group === group && one.name !== name).map((one) => one.name)] : [name];
 }
 
 // What was asked for is brought before eyes and screen reader; on a phone it lies below the fold.
@@ -76,26 +71,8 @@ function follow(name) {
 
 function present() {
   wanted = null;
-  $("watch").scrollIntoView({ block: "nearest" });
+  $("watch").scrollIntoView({ block: "start" });
   $("watch-title").focus({ preventScroll: true });
-}
-
-async function start() {
-  flag($("run-form"), null);
-  $("run-error").textContent = "";
-  const { overrides, ...from } = source();
-  const own = $("run-rounds").value.trim();
-  const kept = overrides.filter((text) => !own || !text.startsWith("rounds="));
-  const value = (id) => $(`run-${id}`).value.trim();
-  const body = { ...from, overrides: own ? [...kept, `rounds=${own}`] : kept, data: value("data"), model: value("model"), aggregator: value("aggregator"), policy: value("policy") || null, ...question(), scheme: value("scheme"), seed: Number(value("seed") || 0),
-                 concentration: Number(value("concentration") || 5), evaluate_every: Number(value("evaluate_every") || 10), name: value("name") || null };
-  try {
-    const { name } = await post("/api/runs", body);
-    follow(name);
-  } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    if (!flag($("run-form"), error)) $("run-error").textContent = error.message;
-  }
 }
 
 async function act(what) {
@@ -123,9 +100,11 @@ async function watch(name) {
   watched = name;
   rounds = [];
   $("watch").hidden = false;
-  $("watch-title").textContent = name;
+  $("watch-title").textContent = shortLabel(info);
+  $("watch-group").textContent = info.group ? `in ${info.group}` : "";
   showState(info.state, info.message);
   drawAll();
+  list();  // marks it
   if (wanted === name) present();
   events = new EventSource(`/api/runs/${encodeURIComponent(name)}/events`);
   events.addEventListener("rounds", async (event) => {
@@ -186,13 +165,13 @@ function drawAll() {
   for (const one of rounds) for (const n of one.clients) times[n] = (times[n] ?? 0) + 1;
   const names = times.map((_, n) => (info.clients[n] ?? `${n}`).replace(/^client /, "")), keys = names.map((_, n) => String(n));
   const { room, ...places } = clientAxis(keys, names.map((name) => (name.length > 12 ? `${name.slice(0, 11)}…` : name)), $("chart-participation"));
-  draw($("chart-participation"), [{ type: "bar", x: keys, y: times, customdata: names, marker: { color: blue }, hovertemplate: "%{customdata}: %{y} rounds<extra></extra>" }],
+  draw($("chart-participation"), [{ type: "bar", x: keys, y: rounds.length ? times : [], customdata: names, marker: { color: blue }, hovertemplate: "%{customdata}: %{y} rounds<extra></extra>" }],
     { xaxis: places, yaxis: axis("rounds", { rangemode: "tozero" }), margin: { ...margin, b: room } }, `Rounds each client took part in: ${names.map((name, n) => `${name} ${times[n]}`).join(", ")}.`);
 
   function budget(id, key, most, unit) {
     const used = rounds.map((one) => one[key]);
     const traces = [line(x, used, "used", blue, { fill: "tozeroy" })];
-    if (most) traces.push(line([0, info.rounds_planned ?? Math.max(1, rounds.length)], [most, most], "budget", tone("bad"), { line: { color: tone("bad"), width: 2, dash: "dash" } }));
+    if (most && used.length) traces.push(line([0, info.rounds_planned ?? Math.max(1, rounds.length)], [most, most], "budget", tone("bad"), { line: { color: tone("bad"), width: 2, dash: "dash" } }));
     draw($(id), traces, { xaxis: across, yaxis: axis(unit, { rangemode: "tozero" }), showlegend: true, margin }, `${number(used.at(-1) ?? 0)} ${unit} used of ${number(most)} ${unit}.`);
   }
 }

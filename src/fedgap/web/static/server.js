@@ -10,12 +10,13 @@ export class Refused extends Error {
 
 const token = () => sessionStorage.getItem("fedgap-token") ?? "";
 
+// Whether the address was the one that `fedgap studio` printed.
 export function takeToken() {
   const found = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (found && !location.hash.startsWith("#/")) {
-    sessionStorage.setItem("fedgap-token", found);
-    history.replaceState(null, "", "#/plan");
-  }
+  if (!found || location.hash.startsWith("#/")) return false;
+  sessionStorage.setItem("fedgap-token", found);
+  history.replaceState(null, "", "#/plan");
+  return true;
 }
 
 async function answer(path, options) {
