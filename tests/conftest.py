@@ -20,11 +20,12 @@ settings.load_profile("full" if os.environ.get("FEDGAP_FULL") == "1" else "fixed
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked ``full`` to `make test-all`."""
+    """Leave what is marked ``full`` to `make test-all`, and begin with the browser, lest one worker wait for it."""
     if os.environ.get("FEDGAP_FULL") != "1":
         long = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in set(long)]
+    items.sort(key=lambda item: item.path.name != "test_studio_browser.py")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fedgap.errors import InputError
-from fedgap.registry import MODELS, allow, allowed
+from fedgap.registry import ALLOW_VARIABLE, MODELS, allow, allowed
 
 MODULE = "fedgap_test_module"
 SOURCE = """\
@@ -55,7 +55,8 @@ def test_a_module_that_cannot_be_found_is_not_imported_to_see(module, reference)
     assert not (module / "imported").exists()
 
 
-def test_what_the_user_allowed_is_used_here_and_in_processes_that_are_started(module):
+def test_what_the_user_allowed_is_used_here_and_in_processes_that_are_started(module, monkeypatch):
+    monkeypatch.setenv(ALLOW_VARIABLE, "")  # and be as it was after this test
     allow(f"{MODULE}:hidden", "fedgap_test_package.inner:f")
     assert MODELS.load(f"{MODULE}:hidden")() == 2
     assert MODELS.load("fedgap_test_package.inner:f")() == 3

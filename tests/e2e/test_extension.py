@@ -20,7 +20,7 @@ MOST_LINES = 30
 ADDED = {
     "schemes": {"loud", "loud_and_near"}, "objectives": {"many_clients"}, "selection": {"nearest_third"},
     "fleets": {"two_rings"}, "aggregators": {"trimmed_mean"}, "importance": {"steady"},
-    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": {"in_turn"}, "trackers": {"loss_table"},
+    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": {"in_turn"}, "rules": {"longest_waiting"}, "trackers": {"loss_table"},
 }
 SCENARIO = """\
 rounds: 8
@@ -237,7 +237,7 @@ def document(studio) -> dict:
 def test_studio_knows_the_names(studio):
     names = studio.client.get("/api/names").json()
     assert all(ADDED[kind] <= set(names[kind]) for kind in names)
-    assert set(names) == set(ADDED) - {"fleets", "importance", "policies", "trackers"}
+    assert set(names) == set(ADDED) - {"fleets", "importance", "rules", "trackers"}
 
 
 def test_studio_plans(studio, document, fedgap):
