@@ -20,7 +20,8 @@ MOST_LINES = 30
 ADDED = {
     "schemes": {"loud", "loud_and_near"}, "objectives": {"many_clients"}, "selection": {"nearest_third"},
     "fleets": {"two_rings"}, "aggregators": {"trimmed_mean"}, "importance": {"steady"},
-    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": {"in_turn"}, "rules": {"longest_waiting"}, "trackers": {"loss_table"},
+    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": {"in_turn"},
+    "rules": {"longest_waiting"}, "trackers": {"loss_table"},
 }
 SCENARIO = """\
 rounds: 8
