@@ -27,6 +27,7 @@ def test_the_contract(tmp_path):
         assert plan["forecast"]["low"] < plan["forecast"]["accuracy"] < plan["forecast"]["high"]
 
 
+@pytest.mark.full
 def test_an_experiment_s_plan_is_trained(tmp_path):
     out = tmp_path / "plans"
     answer = fedgap("budget", "embedded", *EXPERIMENT, "--accuracy", 0.8, "--points", 0, "--out", out)

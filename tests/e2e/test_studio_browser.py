@@ -245,6 +245,7 @@ def test_a_folder_of_runs_opens_the_run_page(browser: Browser, studio: Studio) -
 
 # --- the plan page --------------------------------------------------------------------------------------------------
 
+@pytest.mark.full
 def test_without_an_applicable_forecast_the_page_says_why(page: Page) -> None:
     planned(page)
     expect(page.locator("#lead-value")).to_be_empty()
@@ -285,6 +286,7 @@ def test_every_symbol_has_a_tooltip_for_mouse_keyboard_and_touch(browser: Browse
     touch.close()
 
 
+@pytest.mark.full
 def test_colours_are_logarithmic_over_decades_and_only_for_what_was_solved(page: Page, tmp_path: Path) -> None:
     planned(page)
     wide = small_document(budget={"energy_j": 25.0, "delay_s": 40.0})  # at half of it hardly anybody can take part
@@ -441,6 +443,7 @@ def test_what_is_wrong_is_said_at_the_field(page: Page, tmp_path: Path) -> None:
     expect(page.locator("#fleet tbody tr")).to_have_count(4)  # the fleet there was is still there
 
 
+@pytest.mark.full
 def test_the_fleet_is_edited_and_goes_out_and_in(page: Page, tmp_path: Path) -> None:
     planned(page)
     name = page.locator("[data-cell='clients[0].name']")
@@ -540,6 +543,7 @@ def test_clients_with_names_alike_have_bars_of_their_own(page: Page) -> None:
     assert texts[:2] == ["a-rather-lo…"] * 2
 
 
+@pytest.mark.full
 def test_what_is_copied_runs(page: Page, studio: Studio) -> None:
     """Mode, scheme and learner included; from the opened file and from a preset."""
     planned(page)

@@ -125,7 +125,7 @@ def test_every_strategy_equals_the_plain_loop(name, strategy, precision):
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
-@pytest.mark.parametrize("depth", [32, 44, 56, 110])
+@pytest.mark.parametrize("depth", [32, *(pytest.param(depth, marks=pytest.mark.full) for depth in (44, 56, 110))])
 @pytest.mark.usefixtures("cpu_precision")
 def test_deeper_residual_networks_equal_the_plain_loop(depth, precision):
     module = model(f"resnet{depth}", shape=(3, 8, 8))

@@ -208,15 +208,16 @@ def test_never_worse_than_algorithm_1(seed):
         assert cost(plan(scenario)) <= cost(alternating) * (1 + 1e-6)
 
 
+@pytest.mark.full
 def test_time_sharing_helps_where_one_selection_wastes_a_budget():
     """Two pairs of clients, one frugal and slow, one fast and hungry, and budgets halfway between what they need."""
     rng = np.random.default_rng(3)
     helped = 0
-    for _ in range(30 if FULL else 10):
+    for _ in range(30):
         scenario = random_scenario(rng, 4, 60, spread=10.0, weights="both", dense_first=False)
         problem = Problem.of(scenario)
         helped += exact.solve(Task.of(problem, PROPOSED)).cost < single_selection(problem) * (1 - 1e-3)
-    assert helped >= (3 if FULL else 1)
+    assert helped >= 3
 
 
 # --- invariances --------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The measured scheme: its objective by hand, its plans against other plans, and what it needs."""
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from fedgap.planning.task import Task
 from fedgap.registry import SCHEMES
 from tests.planning.regimes import random_scenario
 
-FULL = os.environ.get("FEDGAP_FULL") == "1"
 MEASURED = SCHEMES.load("measured")
 
 
@@ -36,6 +34,7 @@ def tight() -> Scenario:
     return Scenario.load("paper-mnist", ["rounds=100", "budget.delay_s=22", "budget.energy_j=40"])
 
 
+@pytest.mark.full
 def test_it_gives_rounds_up_for_clients_and_beats_the_papers_plans(tight: Scenario) -> None:
     problem, answer = Problem.of(tight), plan(tight, scheme="measured")
     assert answer.status == "optimal"
@@ -46,7 +45,7 @@ def test_it_gives_rounds_up_for_clients_and_beats_the_papers_plans(tight: Scenar
     found = score(problem, answer.segments)
     assert task.value(answer.segments) == pytest.approx(found, rel=1e-9)
     assert answer.theta == pytest.approx(problem.with_rounds(answer.rounds).objective(answer.segments).theta)
-    for rounds in (answer.rounds - 10, answer.rounds, answer.rounds + 2) if FULL else (answer.rounds,):
+    for rounds in (answer.rounds - 10, answer.rounds, answer.rounds + 2):
         for name in ("proposed", "all_clients"):
             other = plan(tight.with_overrides([f"rounds={rounds}"]), scheme=name)
             if other.feasible and other.rounds == rounds:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st  # noqa: E402
 from tests.web.studio_server import Studio  # noqa: E402
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
-EXAMPLES = 450 if FULL else 10
-"""For each of the twelve operations that take anything: over 5,000 requests, or some 100."""
+EXAMPLES = 450 if FULL else 6
+"""For each of the twelve operations that take anything: over 5,000 requests, or some 70."""
 BARE = ("/api/opened", "/api/presets", "/api/names", "/api/runs")
 """What GET asks for without anything to make up."""
 
