@@ -93,6 +93,17 @@ def test_what_comes_through_the_codec_trains_the_same(small, tmp_path):
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
 
 
+def test_what_a_client_spent_on_telling_its_loss_is_part_of_its_joules(small):
+    """By which a battery is emptied."""
+    experiment = small("rounds=1")
+    _, _, scenario = divide(experiment)
+    ledger = Ledger(prepare(experiment, by_hand(scenario, (1, range(10), 0.0))).job)
+    joules = np.arange(10.0)
+    ledger.book_probe(joules, joules)
+    assert ledger.client_j.tolist() == joules.tolist()
+    assert (ledger.energy_j, ledger.delay_s) == (45.0, 9.0)
+
+
 def test_state_comes_back_exactly(small):
     experiment = small("rounds=2")
     _, _, scenario = divide(experiment)

@@ -111,6 +111,11 @@ class Ledger:
         self.client_s += client_s
         return {"probed": np.flatnonzero(client_s).tolist(), "probe_j": energy_j, "probe_s": delay_s}
 
+    @property
+    def client_j(self) -> Floats:
+        """All joules of each client, (N,)."""
+        return self.compute_j + self.upload_j + self.idle_j + self.probe_j
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold; JSON keeps every float64 exactly."""
         return {key: value.tolist() if isinstance(value, np.ndarray) else value
