@@ -16,12 +16,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A fixed sample by default, so that what passes once passes again; new examples each time where the counts are full.
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("full", derandomize=False, deadline=None, print_blob=True)
-settings.load_profile("full" if os.environ.get("FEDGAP_FULL") == "1" else "fixed")
+FULL = os.environ.get("FEDGAP_FULL") == "1"
+settings.load_profile("full" if FULL else "fixed")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave what is marked ``full`` to `make test-all`, and begin with the browser, lest one worker wait for it."""
-    if os.environ.get("FEDGAP_FULL") != "1":
+    if not FULL:
         long = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in set(long)]

@@ -202,6 +202,11 @@ class ClientCurves:
         return self.x_min + self.y_min
 
     @cached_property
+    def least_s(self) -> Floats:
+        """The least seconds of a round: everything at its maximum, with the most pruning."""
+        return self.overhead + self.keep_min * self.u_min
+
+    @cached_property
     def u_max(self) -> Floats:
         """The most seconds per unit of model that a client can be busy: everything at its minimum."""
         with np.errstate(divide="ignore"):

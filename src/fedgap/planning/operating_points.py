@@ -64,8 +64,7 @@ def _curves(fleet: Fleet, scheme: Scheme, dense: bool = False) -> ClientCurves:
 
 def shortest_s(fleet: Fleet, scheme: Scheme, *, dense: bool = False) -> Floats:
     """The least seconds that each client needs, (N,)."""
-    curves = _curves(fleet, scheme, dense)
-    return np.asarray(curves.overhead + curves.keep_min * curves.u_min)
+    return _curves(fleet, scheme, dense).least_s
 
 
 def _kept(curves: ClientCurves, deadline_s: Floats, joule: Floats, worth: Floats) -> tuple[Floats, OperatingPoint]:

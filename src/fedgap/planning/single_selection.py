@@ -61,7 +61,7 @@ def _candidates(task: Task) -> Bools:
     # The first k clients in order of φ (or of what each costs alone), of the least time, and of both together.
     additive = objective.additive or (objective.pooled and objective.pooled.start and objective.pooled.start.additive)
     alone = additive.phi if additive else objective.selection_cost(np.eye(size, dtype=np.bool_))
-    time = curves.overhead + curves.keep_min * curves.u_min
+    time = curves.least_s
     sizes = np.unique(np.geomspace(1, size, _SIZES).astype(int))
     return np.stack([np.argsort(np.argsort(key)) < k for key in (alone, time, alone * time) for k in sizes])
 

@@ -22,6 +22,9 @@ from fedgap.learning.learner import Learner
 from fedgap.learning.rate_schedules import WARM_UP_SHARE
 from fedgap.running.faults import Faults, Work
 
+BY_CLIENT = ("selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit", "upload_j_bit",
+             "cost_share")
+"""A job's arrays with a row for each segment and a column for each client."""
 RATE_STEPS = 1000
 """Steps of the rate schedule of a run whose number of rounds is not known in advance; it follows the budgets."""
 

@@ -6,7 +6,7 @@ run can be trained wherever a job can. Segment 0 of the job is the first round's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,25 +15,16 @@ import numpy as np
 from fedgap.arrays import Floats
 from fedgap.registry import RULES
 from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts
-from fedgap.running.job import Job
+from fedgap.running.decided_rounds import DecidedRounds
+from fedgap.running.job import BY_CLIENT, Job
 from fedgap.running.ledger import Ledger
 
-Ask = Callable[[int, Sequence[int]], Sequence[float]]
-"""Called with a round and clients; the losses of the present model on a mini-batch of each."""
-_BY_CLIENT = ("selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit", "upload_j_bit",
-              "cost_share", "label_probabilities")
-"""Arrays of a job with one row per segment."""
 
-
-def nobody_answers(number: int, clients: Sequence[int]) -> Sequence[float]:
-    """No losses, where nobody can be asked: every answer is NaN."""
-    return [float("nan")] * len(clients)
-
-
-class RuledSteering:
-    """Decides the rounds of one run by a rule, and remembers them."""
+class RuledSteering(DecidedRounds):
+    """Decides the rounds of one run by a rule; what is decided of each round is its ``clients``."""
 
     def __init__(self, job: Job) -> None:
+        super().__init__(len(job.names))
         self.job = job
         settings = job.policy["rule"]
         counts = job.label_counts.astype(np.float64)
@@ -41,13 +32,6 @@ class RuledSteering:
                           np.array(settings["joules"]), counts, job.seed)
         self._rule: RoundRule = RULES.load(job.policy["name"])(facts)
         self._probe_s, self._probe_j = np.array(settings["probe_s"]), np.array(settings["probe_j"])
-        self.decided: list[dict[str, Any]] = []
-        """Of each round: its ``clients`` and what its ``event`` says of it."""
-        self.ended = ""
-        """Why no further round follows; "" while rounds do."""
-        self.ask: Ask = nobody_answers
-        """How clients are asked for their loss."""
-        self._losses, self._last_round = np.full(facts.size, np.nan), np.full(facts.size, -1.0)
 
     def decide(self, number: int, ledger: Ledger) -> None:
         """Decide round ``number`` unless that is done, or training has ended."""
@@ -69,23 +53,12 @@ class RuledSteering:
         asked = self._rule.asks(now)
         if asked is not None:
             joules, seconds = np.where(asked, self._probe_j, 0.0), np.where(asked, self._probe_s, 0.0)
-            self.ended = ledger.affords(float(joules.sum()), float(seconds.max()))
+            event = self._probe(number, asked, joules, seconds, ledger)
             if self.ended:
                 return
-            event = ledger.book_probe(joules, seconds)
-            self._losses[asked] = self.ask(number, np.flatnonzero(asked).tolist())
             now = replace(now, losses=self._losses.copy())
         chosen = self._rule.choose(now)
         self.decided.append({"clients": np.flatnonzero(chosen).tolist(), "event": event})
-
-    def undecided(self, number: int) -> bool:
-        """Whether round ``number`` is still to be decided, or the training's end."""
-        return len(self.decided) <= number and not self.ended
-
-    def learn(self, number: int, clients: Sequence[int], losses: Sequence[float]) -> None:
-        """Note the training losses of a round's clients."""
-        self._losses[list(clients)] = losses
-        self._last_round[list(clients)] = number
 
     def ratios(self, number: int) -> list[float]:
         """The pruning ratios of the clients of a decided round."""
@@ -112,7 +85,7 @@ class RuledSteering:
             chosen[row, self.decided[number]["clients"]] = True
         rows = np.minimum(np.array(numbers), 1)
         arrays: dict[str, Any] = {"statement": self.job.statement[rows]}
-        for name in _BY_CLIENT:
+        for name in (*BY_CLIENT, "label_probabilities"):
             values = getattr(self.job, name)
             if values.size:
                 mask = chosen.reshape(chosen.shape + (1,) * (values.ndim - 2))
@@ -121,14 +94,10 @@ class RuledSteering:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
-        return {"policy": self._rule.state, "decided": self.decided, "ended": self.ended,
-                "losses": [None if np.isnan(loss) else float(loss) for loss in self._losses],
-                "last_round": self._last_round.tolist()}
+        return {"policy": self._rule.state, **super().state()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore :meth:`state`."""
         self._rule.state.clear()
         self._rule.state.update(state["policy"])
-        self.decided, self.ended = state["decided"], state["ended"]
-        self._losses = np.array([np.nan if loss is None else loss for loss in state["losses"]])
-        self._last_round = np.array(state["last_round"])
+        super().load(state)

@@ -8,7 +8,6 @@ measured row before each decision (a deployment).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +24,11 @@ from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, Round
 from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
 from fedgap.planning.solve import scheme_of
 from fedgap.registry import call_extension
-from fedgap.running.job import Job
+from fedgap.running.decided_rounds import DecidedRounds
+from fedgap.running.job import BY_CLIENT, Job
 from fedgap.running.label_probabilities import label_sampling
 from fedgap.running.ledger import Ledger
 from fedgap.running.round_arrays import round_arrays
-from fedgap.running.ruled_steering import Ask, nobody_answers
 from fedgap.running.trace_changes import clients_changes
 from fedgap.system import probe_cost
 from fedgap.system.trace import Trace
@@ -49,24 +48,17 @@ class MeasuredRows(Protocol):
         """The present gain, availability and speed of each client, as in a trace; None while too few are there."""
 
 
-class Steering:
-    """Decides the rounds of one run, and remembers what it decided."""
+class Steering(DecidedRounds):
+    """Decides the rounds of one run; what is decided of each round is the world's ``row`` and its ``segment``."""
 
     def __init__(self, job: Job, scenario: Scenario, world: ChangingWorld, policy: Policy,
                  measured: MeasuredRows | None = None) -> None:
         """:param measured: gives the world's rows where they are not known beforehand."""
+        super().__init__(len(job.names))
         self.job, self.world, self.policy, self.measured = job, world, policy, measured
         self._scenario = scenario
-        clients = len(job.names)
-        self.decided: list[dict[str, Any]] = []
-        """Of each round: ``row`` of the world, ``segment`` and what its ``event`` says of it."""
         self.row = 0
         """The world's next row."""
-        self.ended = ""
-        """Why no further round follows; "" while rounds do."""
-        self.ask: Ask = nobody_answers
-        """How clients are asked for their loss."""
-        self._losses, self._last_round = np.full(clients, np.nan), np.full(clients, -1.0)
         self._idle = 0  # rows in which nobody trained since the last decided round
         self._before: dict[str, Any] = {}  # the policy's state and the idle rows before the last decided round
 
@@ -102,14 +94,12 @@ class Steering:
             if not self._observe():
                 return
             view = self._view(ledger)
-            asked = asked_clients(self.policy, view)
+            asked, probe = asked_clients(self.policy, view), {}
             if asked is not None:
                 cost = probe_cost(view.fleet, asked)
-                self.ended = ledger.affords(float(cost.energy_j), float(cost.delay_s))
+                probe = self._probe(number, asked, cost.client_j, cost.client_s, ledger)
                 if self.ended:
                     return
-                probe = ledger.book_probe(cost.client_j, cost.client_s)
-                self._losses[asked] = self.ask(number, np.flatnonzero(asked).tolist())
                 view = self._view(ledger)
             decision = call_extension("policy", self.job.policy["name"], self.policy.decide, view)
             if not isinstance(decision, Decision):
@@ -125,11 +115,7 @@ class Steering:
                 if self.measured is not None:
                     return  # the caller lets the time pass
             else:
-                self._take(decision, decision.segment, view, {} if asked is None else probe)
-
-    def undecided(self, number: int) -> bool:
-        """Whether round ``number`` is still to be decided, or the training's end."""
-        return len(self.decided) <= number and not self.ended
+                self._take(decision, decision.segment, view, probe)
 
     def decide_again(self, number: int) -> None:
         """Take back the decision of round ``number``, which was not trained; the rows of the world stay passed."""
@@ -185,12 +171,7 @@ class Steering:
         left = self.job.energy_budget_j - ledger.energy_j, self.job.delay_budget_s - ledger.delay_s
         done = tuple(Segment.from_dict(entry["segment"]) for entry in self.decided)
         return self.world.view(self.row, left, done, losses=self._losses.copy(), last_round=self._last_round.copy(),
-                               client_j=ledger.compute_j + ledger.upload_j + ledger.idle_j)
-
-    def learn(self, number: int, clients: Sequence[int], losses: Sequence[float]) -> None:
-        """Note the training losses of a round's clients."""
-        self._losses[list(clients)] = losses
-        self._last_round[list(clients)] = number
+                               client_j=ledger.client_j)
 
     def ratios(self, number: int) -> list[float]:
         """The pruning ratios of the clients of a decided round."""
@@ -242,8 +223,7 @@ class Steering:
         segments = [Segment.from_dict(entry["segment"]) for entry in self.decided[:rounds]]
         jobs = [self.round_job(number) for number in range(rounds)]
         stacked: dict[str, Any] = {key: np.concatenate([getattr(job, key) for job in jobs]) for key in (
-            "cost_share", "selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit",
-            "upload_j_bit", "statement")}
+            *BY_CLIENT, "statement")}
         if self.job.batches != "as_is" or self.world.clients_drift:
             stacked["label_probabilities"] = np.concatenate([job.label_probabilities for job in jobs])
         return replace(self.job, schedule=np.arange(len(segments)), **stacked)
@@ -272,18 +252,15 @@ class Steering:
         """What a checkpoint must hold."""
         measured = {} if self.measured is None else {
             "measured": self.measured.state, "before": self._before, "idle": self._idle}
-        return {"policy": self.policy.state, "decided": self.decided, "row": self.row, "ended": self.ended,
-                "losses": [None if np.isnan(loss) else float(loss) for loss in self._losses],
-                "last_round": self._last_round.tolist(), **measured}
+        return {"policy": self.policy.state, "row": self.row, **super().state(), **measured}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore :meth:`state`."""
         self._set_policy(state["policy"])
         if self.measured is not None:
             self.measured.state, self._before, self._idle = state["measured"], state["before"], state["idle"]
-        self.decided, self.row, self.ended = state["decided"], state["row"], state["ended"]
-        self._losses = np.array([np.nan if loss is None else loss for loss in state["losses"]])
-        self._last_round = np.array(state["last_round"])
+        self.row = state["row"]
+        super().load(state)
 
     def _set_policy(self, state: dict[str, Any]) -> None:
         self.policy.state.clear()
@@ -292,9 +269,7 @@ class Steering:
 
 def _merged(job: Job) -> Job:
     """The job with equal rounds as one segment."""
-    names = [name for name in ("selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_j", "upload_s_bit",
-                               "upload_j_bit", "statement", "cost_share", "label_probabilities", "targets")
-             if getattr(job, name).size]
+    names = [name for name in (*BY_CLIENT, "label_probabilities", "statement", "targets") if getattr(job, name).size]
     keys = [b"".join(getattr(job, name)[number].tobytes() for name in names) for number in range(job.rounds)]
     place = {key: number for number, key in reversed(list(enumerate(keys)))}
     first = sorted(place.values())

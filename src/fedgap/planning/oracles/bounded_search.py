@@ -49,7 +49,7 @@ class BoundedSearch:
         self.statements, self.phi, self.size = statements, statements.phi, task.problem.size
         self.proves_bound = bounded
         self.tolerance = 5e-4 if self.size <= _LARGE else 4e-3
-        need = curves.overhead + curves.keep_min * curves.u_min
+        need = curves.least_s
         self.usable = bool(need.min() <= longest_s)
         if not self.usable:
             return

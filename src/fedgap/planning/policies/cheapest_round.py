@@ -39,7 +39,7 @@ def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns
     :param columns: the best rounds at (μ, ν), the best one first.
     """
     curves = task.kinds[-1].curves
-    need = curves.overhead + curves.keep_min * curves.u_min
+    need = curves.least_s
     selections = _distinct(columns.selected)[:_SELECTIONS]
     if task.selected is None:
         selections = _distinct(np.concatenate([selections, _fastest_parts(selections[0], need)]))

@@ -90,8 +90,7 @@ class PresentRound:
     @property
     def shortest_s(self) -> Floats:
         """The least seconds that each client needs, (M,)."""
-        curves = self._one.kinds[-1].curves
-        return np.asarray(curves.overhead + curves.keep_min * curves.u_min)
+        return self._one.kinds[-1].curves.least_s
 
     def within(self, selected: Bools, energy_j: float, delay_s: float) -> Segment | None:
         """The round of these clients, (M,), that prunes least within budgets of its own; None where it does not fit.

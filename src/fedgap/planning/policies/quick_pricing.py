@@ -41,7 +41,7 @@ def quick_rounds(task: Task, mu: float, nu: float) -> Columns | None:
     The objective must have additive statements that are all 0, or convex labels.
     """
     curves = task.kinds[-1].curves
-    need = curves.overhead + curves.keep_min * curves.u_min
+    need = curves.least_s
     if need.min() > task.problem.delay_s:
         return None
     return _QuickPricing(task, need, mu, nu).columns()

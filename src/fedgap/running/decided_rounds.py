@@ -1,0 +1,62 @@
+"""What every way of deciding a run's rounds one by one remembers: the decisions, and the losses that were seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedgap.arrays import Bools, Floats
+from fedgap.running.ledger import Ledger
+
+Ask = Callable[[int, Sequence[int]], Sequence[float]]
+"""Called with a round and clients; the losses of the present model on a mini-batch of each."""
+
+
+def nobody_answers(number: int, clients: Sequence[int]) -> Sequence[float]:
+    """No losses, where nobody can be asked: every answer is NaN."""
+    return [float("nan")] * len(clients)
+
+
+class DecidedRounds:
+    """The rounds of one run as far as they are decided."""
+
+    def __init__(self, clients: int) -> None:
+        """:param clients: how many the fleet has."""
+        self.decided: list[dict[str, Any]] = []
+        """Of each round what was decided, as plain values, and what its ``event`` says of it."""
+        self.ended = ""
+        """Why no further round follows; "" while rounds do."""
+        self.ask: Ask = nobody_answers
+        """How clients are asked for their loss."""
+        self._losses, self._last_round = np.full(clients, np.nan), np.full(clients, -1.0)
+
+    def undecided(self, number: int) -> bool:
+        """Whether round ``number`` is still to be decided, or the training's end."""
+        return len(self.decided) <= number and not self.ended
+
+    def learn(self, number: int, clients: Sequence[int], losses: Sequence[float]) -> None:
+        """Note the training losses of a round's clients."""
+        self._losses[list(clients)] = losses
+        self._last_round[list(clients)] = number
+
+    def _probe(self, number: int, asked: Bools, client_j: Floats, client_s: Floats, ledger: Ledger) -> dict[str, Any]:
+        """Ask clients, (N,), for their loss and charge that; what an event says of it. Ends where a budget is spent."""
+        self.ended = ledger.affords(float(client_j.sum()), float(client_s.max()))
+        if self.ended:
+            return {}
+        self._losses[asked] = self.ask(number, np.flatnonzero(asked).tolist())
+        return ledger.book_probe(client_j, client_s)
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        return {"decided": self.decided, "ended": self.ended,
+                "losses": [None if np.isnan(loss) else float(loss) for loss in self._losses],
+                "last_round": self._last_round.tolist()}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore :meth:`state`."""
+        self.decided, self.ended = state["decided"], state["ended"]
+        self._losses = np.array([np.nan if loss is None else loss for loss in state["losses"]])
+        self._last_round = np.array(state["last_round"])
