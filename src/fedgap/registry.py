@@ -20,6 +20,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -176,10 +177,14 @@ class Registry:
         """Every known name: first those that come with fedgap, then those that packages add."""
         return [*self.built_in, *sorted(self.added())]
 
+    def __contains__(self, name: object) -> bool:
+        """Whether a name is known; installed packages are asked only where fedgap's own names do not have it."""
+        return name in self.built_in or name in self.added()
+
     def check(self, name: str, key: str | None = None) -> None:
         """Raise an :class:`InputError` unless ``name`` is known or has the form ``package.module:NAME``."""
         is_file = bool(self.file_suffix) and name.endswith(self.file_suffix)
-        if name not in self.built_in and ":" not in name and not is_file and name not in self.added():
+        if ":" not in name and not is_file and name not in self:
             names = self.names()
             file = f" a {self.file_suffix} file," if self.file_suffix else ""
             known = f"{'one of ' if len(names) > 1 else ''}{', '.join(names)}"
@@ -257,12 +262,28 @@ RULES = Registry("rules", "rule", {
 """Published rules for who takes part in each round: :class:`fedgap.rules.rule.RoundRule` classes. Each is a policy of
 the same name, too."""
 
-POLICIES = Registry("policies", "policy", {
+_RULED = "fedgap.planning.policies.ruled_rounds:RuledRounds"
+
+
+class _Policies(Registry):
+    """The policies; every rule is one of them."""
+
+    def added(self) -> dict[str, str]:
+        """Names that installed packages add, as policies or as rules."""
+        return {**super().added(), **dict.fromkeys(RULES.added(), _RULED)}
+
+    def load(self, name: str, key: str | None = None) -> Any:
+        """The policy of a name; of a rule, the policy that follows it."""
+        found = super().load(name, key)
+        return partial(found, name) if name in RULES else found
+
+
+POLICIES = _Policies("policies", "policy", {
     "static": "fedgap.planning.policies.static:Static",
     "replan": "fedgap.planning.policies.replan:Replan",
     "lyapunov": "fedgap.planning.policies.lyapunov:Lyapunov",
     "random": "fedgap.planning.policies.random_clients:RandomClients",
-    **{name: f"fedgap.planning.policies.ruled_rounds:{name}" for name in RULES.built_in},
+    **dict.fromkeys(RULES.built_in, _RULED),
 })
 """Who decides the rounds of a run in a changing world: functions from a
 :class:`fedgap.planning.policies.policy.PolicyStart` to a :class:`fedgap.planning.policies.policy.Policy`."""

@@ -20,7 +20,7 @@ MOST_LINES = 30
 ADDED = {
     "schemes": {"loud", "loud_and_near"}, "objectives": {"many_clients"}, "selection": {"nearest_third"},
     "fleets": {"two_rings"}, "aggregators": {"trimmed_mean"}, "importance": {"steady"},
-    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": {"in_turn"},
+    "models": {"softmax_regression"}, "data": {"stripes"}, "policies": {"in_turn", "longest_waiting"},
     "rules": {"longest_waiting"}, "trackers": {"loss_table"},
 }
 SCENARIO = """\
@@ -181,6 +181,21 @@ def test_policy(fedgap, folder):
     assert answer.code == 0, answer.err
     rounds = [json.loads(line) for line in (folder / "by-turns" / "rounds.jsonl").read_text("utf-8").splitlines()]
     assert [event["clients"] for event in rounds[:4]] == [[0, 1], [2, 3], [4, 5], [0, 1]]
+
+
+def test_rule(fedgap, folder):
+    """Planned beside other schemes, and trained as a policy of its name: nobody comes again before all have come."""
+    forecast = "forecast.like=lenet5-mnist"
+    answer = fedgap("compare", "scenario.yaml", forecast, "--schemes", "all_clients,longest_waiting", "--json")
+    assert answer.code == 0, answer.err
+    plans = json.loads(answer.out)["plans"]
+    assert [plan["scheme"] for plan in plans] == ["all_clients", "longest_waiting"]
+    answer = fedgap("train", "experiment.yaml", "policy=longest_waiting", "scheme=forecast", "objective=null",
+                    f"scenario.{forecast}", "--out", "waiting")
+    assert answer.code == 0, answer.err
+    rounds = [json.loads(line) for line in (folder / "waiting" / "rounds.jsonl").read_text("utf-8").splitlines()]
+    came = [client for event in rounds for client in event["clients"]]
+    assert len(set(came[:6])) == min(6, len(came))
 
 
 # --- Python ----------------------------------------------------------------------------------------------------------

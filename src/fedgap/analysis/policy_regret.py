@@ -77,6 +77,6 @@ def regret(
         raise InfeasibleError(first.reason or "no plan fits the budgets")
     start = PolicyStart.of(scenario, first, chosen, seed)
     world = ChangingWorld.of(start, scenario.trace(seed))
-    names = [name for name in POLICIES.names() if name not in RULES.built_in] if policies is None else list(policies)
+    names = [name for name in POLICIES.names() if name not in RULES] if policies is None else list(policies)
     reached = {name: simulate_policy(world, make_policy(name, start)) for name in names}
     return PolicyRegret(clairvoyant(world), reached, scenario.budget.energy_j, scenario.budget.delay_s)

@@ -91,7 +91,7 @@ class Comparison(Printable):
         from fedgap.report.figures import save_figure
 
         title = f"{self.rounds} rounds within {self.energy_budget_j:g} J and {self.delay_budget_s:g} s"
-        if any(answer.scheme in RULES.built_in for answer in self.plans):
+        if any(answer.scheme in RULES for answer in self.plans):
             return save_figure(draw_accuracies(self.plans, title), path)
         return save_figure(draw_comparison(self.plans, self.rounds, title), path)
 
@@ -125,7 +125,7 @@ def compare(
     wanted = list(PAPER_SCHEMES if schemes is None else schemes)
 
     def planned(scheme: str | Scheme) -> Plan:
-        if isinstance(scheme, str) and scheme in RULES.built_in:
+        if isinstance(scheme, str) and scheme in RULES:
             return plan_by_rule(scenario, scheme)
         return plan(scenario, scheme=scheme, solver=solver, shorten=True, progress=progress)
 

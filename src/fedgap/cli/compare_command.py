@@ -68,7 +68,7 @@ def _names(schemes: str | None) -> list[str] | None:
         return [*SCHEMES.names(), *RULES.names()]
     names = [name.strip() for name in schemes.split(",")]
     for name in names:
-        if name not in RULES.built_in:
+        if name not in RULES:
             SCHEMES.check(name, "--schemes")
     return names
 

@@ -100,7 +100,7 @@ def cases(panel: Panel) -> Iterator[Case]:
         for seed in panel.seeds:
             for value, change in panel.points():
                 for scheme in panel.schemes:
-                    chosen = (f"scheme={PRACTICAL_SCHEME}", f"policy={scheme}") if scheme in RULES.built_in else (
+                    chosen = (f"scheme={PRACTICAL_SCHEME}", f"policy={scheme}") if scheme in RULES else (
                         f"scheme={scheme}",)
                     overrides = (*panel.overrides, f"mode={mode}", f"seed={seed}", *chosen, *change)
                     yield Case(panel.experiment, overrides, mode, scheme, seed, value)
@@ -113,7 +113,7 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
     scheme is no exception.
     """
     experiment, divided = _divided(case, dataset)
-    if case.scheme in RULES.built_in:
+    if case.scheme in RULES:
         return _ruled(case, experiment, divided, dataset, plans, job=job)
     scheme = scheme_of(case.scheme, experiment.objective)
     plan, asked = _plan(divided[2], scheme, plans), divided[2].rounds

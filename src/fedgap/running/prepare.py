@@ -89,7 +89,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset, float(scenario.fleet().max_ratio.max()))
-    if plan is None and experiment.policy in RULES.names():
+    if plan is None and experiment.policy is not None and experiment.policy in RULES:
         plan = plan_by_rule(scenario, experiment.policy, scheme=experiment.scheme, seed=experiment.seed)
     elif plan is None:
         plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
@@ -201,7 +201,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         raise InputError(f"plan: has {segments[0].selected.size} clients, the scenario {scenario.size}")
     learning, weights = scenario.learning, experiment.model.weights
     policy, schedule = _policy(experiment, scenario), schedule_of(plan, scenario, experiment.interleave)
-    if policy and scenario.world is None and (rule := policy["name"]) in RULES.names():
+    if policy and scenario.world is None and (rule := policy["name"]) in RULES:
         if RULES.load(rule).uses_losses:
             start = PolicyStart.of(scenario, plan, scheme_of(experiment.scheme), experiment.seed)
             choices = RuleChoices.of(start, rule)

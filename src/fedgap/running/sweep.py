@@ -55,7 +55,7 @@ Report = Callable[[SweepRun, Outcome], None]
 
 def _changes(override: str) -> tuple[str, ...]:
     key, _, name = override.partition("=")
-    return (f"scheme={PRACTICAL_SCHEME}", f"policy={name}") if key == "scheme" and name in RULES.built_in else (
+    return (f"scheme={PRACTICAL_SCHEME}", f"policy={name}") if key == "scheme" and name in RULES else (
         override,)
 
 

@@ -6,7 +6,6 @@ a round of their own within what is left of both budgets.
 """
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,7 +125,3 @@ class RuleChoices:
             everybody, problem.local_steps, problem.upload_bits) for dense in (problem.dense_first, False))
         return cls(settings, (first, others))
 
-
-random_k, power_of_choice, oort, fed_cbs, fed_ent_opt, luo, fedzero = (
-    partial(RuledRounds, name) for name in ("random_k", "power_of_choice", "oort", "fed_cbs", "fed_ent_opt", "luo",
-                                            "fedzero"))
