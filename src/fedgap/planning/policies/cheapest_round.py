@@ -11,12 +11,14 @@ from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 _SELECTIONS = 3
 """Of the selections that an oracle returns, so many are looked at further."""
-_ENERGY_PRICES = (0.6, 1.0, 1.7, 5.0)
+_ENERGY_PRICES = (0.1, 0.6, 1.0, 1.7, 8.0)
 """Multiples of μ at which these selections become further rounds."""
-_DEADLINES = (0.5, 0.75, 1.0, 1.35)
-"""Multiples of the best round's deadline for them."""
-_NEARBY = np.exp(np.linspace(-1.5, 1.5, 7))
-"""Multiples of μ and of ν; rounds that are best at none of them are dropped."""
+_DEADLINES = (0.0, 0.5, 0.75, 1.0, 1.35, 2.0)
+"""Multiples of the best round's deadline for them; each round has at least the time that it needs."""
+_NEARBY = np.concatenate([np.exp(np.linspace(-1.5, 1.5, 7)), np.exp([-6.0, -3.0, 3.0, 6.0])])
+"""Multiples of μ and of ν; rounds that are best at none of them are dropped. The far ones keep rounds that a program
+needs where prices turn out to be quite different, and the cheapest rounds, without which no number of rounds may fit.
+"""
 
 
 def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
