@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedgap.arrays import Bools
+from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.policies.quick_pricing import quick_rounds
 from fedgap.planning.round_lagrangian import Columns, RoundCurve
@@ -54,9 +54,13 @@ def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns
         curve = RoundCurve(task, curves, selections, base, factor * mu, nu, floor)
         parts += [curve.at(np.maximum(share * columns.deadline[0], shortest))[2] for share in _DEADLINES]
     every = Columns.join(parts)
+    return every.take(best_nearby(every.cost, every.energy, every.deadline, mu, nu).tolist())
+
+
+def best_nearby(cost: Floats, energy: Floats, deadline: Floats, mu: float, nu: float) -> Ints:
+    """The places of the rounds that are best at prices near (μ, ν), or at some far ones."""
     prices_j, prices_s = (grid.reshape(-1, 1) for grid in np.meshgrid(_NEARBY * mu, _NEARBY * nu))
-    best = (every.cost + prices_j * every.energy + prices_s * every.deadline).argmin(axis=-1)
-    return every.take(np.unique(best).tolist())
+    return np.unique((cost + prices_j * energy + prices_s * deadline).argmin(axis=-1))
 
 
 def _fastest_parts(selected: Bools, need: np.ndarray) -> Bools:

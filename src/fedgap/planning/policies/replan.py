@@ -57,7 +57,7 @@ class Replan:
         costs = [start.problem.cost(segment) for segment in start.plan.segments]
         self._planned = [(float(cost.energy_j), float(cost.delay_s)) for cost in costs]
         self.state: dict[str, Any] = {"as_planned": True, "done": asdict(DoneRounds()), "left": start.plan.rounds,
-                                      "seen": 0, "labels": None, "empty": [], "row": None,
+                                      "seen": 0, "labels": None, "kept": None, "empty": [], "row": None,
                                       "nominal": False}
         self.program = RowProgram(start, self.state)
 
@@ -67,9 +67,11 @@ class Replan:
         reason = self._news(view)
         if self.state["as_planned"]:
             difference = self._difference(view)
-            if present is not None and not difference:
+            only_labels = difference.endswith(_LABELS)
+            kept = only_labels and self.state["kept"] == self.state["labels"]
+            if present is not None and (kept or not difference):
                 return self._follow(present)
-            if present is None or not difference.endswith(_LABELS):
+            if present is None or not only_labels:
                 self.state["as_planned"] = False
                 reason = _planned_again(difference)
         return Decision(None, reason=reason) if present is None else self._plan_again(present, reason)
@@ -180,6 +182,7 @@ class Replan:
         if state["as_planned"]:
             # Only labels have changed. The plan is kept while no other rounds are better for the present ones.
             if self._error_as_planned(present) <= best.error * (1.0 + _AS_GOOD):
+                state["kept"] = state["labels"]
                 return replace(self._follow(present), reason=reason)
             state["as_planned"] = False
             reason = _planned_again(reason or _LABELS)

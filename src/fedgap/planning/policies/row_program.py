@@ -14,7 +14,7 @@ from fedgap.arrays import Floats
 from fedgap.planning.master import Master
 from fedgap.planning.objectives.forecast_tangent import ForecastTangent, forecast, plan_features
 from fedgap.planning.oracles.oracle import oracles_for
-from fedgap.planning.policies.cheapest_round import cheapest_rounds, nearby_rounds
+from fedgap.planning.policies.cheapest_round import best_nearby, cheapest_rounds, nearby_rounds
 from fedgap.planning.policies.done_rounds import DoneRounds
 from fedgap.planning.policies.policy import PolicyStart
 from fedgap.planning.policies.present_round import PresentRound
@@ -107,6 +107,9 @@ class RowProgram:
         before = (_weights(objective) @ known[:3] + mu * known[3] + nu * known[4]).min()
         best = columns.cost[0] + mu * columns.energy[0] + nu * columns.deadline[0]
         self.add(-1, task, nearby_rounds(task, columns, mu, nu))
+        every = self.rows[-1]
+        kept = best_nearby(_weights(objective) @ every[:3], every[3], every[4], mu, nu)
+        self.state["rows"][-1] = every[:, kept].tolist()
         return columns, float(before - best)
 
     def add(self, place: int, task: Task, columns: Columns) -> None:
