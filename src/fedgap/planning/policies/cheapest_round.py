@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
-from fedgap.planning.oracles.oracle import oracles_for
+from fedgap.planning.oracles.oracle import Oracle, oracles_for
 from fedgap.planning.policies.quick_pricing import quick_rounds
 from fedgap.planning.round_lagrangian import Columns, RoundCurve
 from fedgap.planning.task import Task
@@ -31,7 +31,11 @@ def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
     large = task.problem.size > ENUMERATED_CLIENTS and task.selected is None
     if large and (additive is not None or (pooled is not None and pooled.convex is not None)):
         return quick_rounds(task, mu, nu)
-    oracle = oracles_for(task, bounded=False)[-1]
+    return cheapest_by(oracles_for(task, bounded=False)[-1], mu, nu)
+
+
+def cheapest_by(oracle: Oracle, mu: float, nu: float) -> Columns | None:
+    """As :func:`cheapest_rounds`, where the oracle is known."""
     if not oracle.usable:
         return None
     columns = oracle.price(mu, nu, np.inf).columns
