@@ -2,7 +2,11 @@
 
 A rule says only who takes part. Clients in a round, local steps and rounds are those of the least forecast error for
 the sets that the rule would choose, so that no rule suffers from constants that were made for another task; ``luo``
-decides the first two by its own formula. Where a rule needs losses, the plan is what it would do if all were equal.
+decides the first two by its own formula. Pruning, powers and clocks are such that these rounds use up both budgets
+(:mod:`fedgap.planning.operating_points`).
+
+The settings are searched with a sample of the rule's rounds; the plan then has its very rounds. Where a rule needs
+losses, they are what it would choose if all losses were equal, and a run may be a few rounds longer or shorter.
 """
 
 import time
@@ -32,6 +36,8 @@ _ROUNDS = 10
 """Numbers of rounds that are tried at once."""
 _SAMPLE = 16
 """Rounds of a rule that stand for all of them while its settings are searched."""
+_PILOT_ERROR = 0.01
+"""What training longer takes away of the error at the end of a pilot, where the forecast has no floor."""
 _NEARBY = 0.15
 """Rounds, as a share of the best number by a sample, that are tried fewer and more with the very rounds of the rule."""
 
@@ -156,16 +162,15 @@ def _by_luo(problem: Problem, scheme: Scheme, counts: Iterable[int], steps: Iter
     """K and E by Luo et al.: two pilots, read off the forecast, and the cost of a mean round at full speed."""
     counts, steps = list(counts), list(steps)
     fitted = forecast(problem).fitted.forecast
+    grid = np.geomspace(1.0, 1e5, 400)
 
-    def rounds_needed(count: int, step: int) -> float:
-        """Rounds until the forecast error is halfway between chance and what remains for ever, on a log scale."""
-        grid = np.geomspace(1.0, 1e5, 400)
-        remains = fitted.floor + fitted.few_clients / count
-        errors = np.array([fitted.at(rounds, step).error(1.0 / count, 0.0, 0.0) for rounds in grid])
-        return float(grid[int((errors <= 2.0 * fitted.floor + remains).argmax())])
+    def rounds_needed(step: int) -> float:
+        """Rounds until what training longer takes away of the error has fallen to twice the floor, or a hundredth."""
+        left = np.array([fitted.at(rounds, step).scale for rounds in grid])
+        return float(grid[int((left <= max(2.0 * fitted.floor, _PILOT_ERROR)).argmax())])
 
     first, second = (counts[-1], steps[0]), (counts[0], steps[-1])
-    ratio = constants_ratio(problem.size, ((*first, rounds_needed(*first)), (*second, rounds_needed(*second))))
+    ratio = constants_ratio(problem.size, ((*first, rounds_needed(first[1])), (*second, rounds_needed(second[1]))))
 
     def cost(count: int, step: int) -> float:
         """Energy and time of a mean round as shares of the budgets, in equal parts."""

@@ -1,4 +1,7 @@
-"""``fedzero``: an integer program for most utility within the energy of a round (Wiesner et al., e-Energy 2024).
+"""``fedzero``: an integer program for most utility within the energy of a round.
+
+P. Wiesner, R. Khalili, D. Grinwald, P. Agrawal, L. Thamsen and O. Kao, *FedZero: Leveraging Renewable Excess Energy in
+Federated Learning*, e-Energy 2024, arXiv:2305.15092.
 
 FedZero chooses n clients and their batches in each time step such that the batches, weighted by statistical utility,
 are the most that the forecast excess energy of every power domain and the spare capacity of every client allow, each
