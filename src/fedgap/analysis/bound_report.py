@@ -113,9 +113,9 @@ class BoundReport(Printable):
         """Without a plan: why this θ is not the one that ``fedgap plan`` shows."""
         if self.planned:
             return []
-        return ["This is the point at which Algorithm 1 starts, whatever it costs, and not a plan within the budgets, "
-                "whose θ is another one. For a plan's: fedgap plan SCENARIO --out plan.json, then fedgap bound "
-                "SCENARIO --plan plan.json."]
+        return ["This is the starting point of Algorithm 1. It is not a plan and may exceed the budgets, so a plan has "
+                "another θ. For a plan: fedgap plan SCENARIO --out plan.json, then fedgap bound SCENARIO --plan "
+                "plan.json."]
 
     def _readings_table(self) -> Sheet:
         table = Sheet(
@@ -181,7 +181,8 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
     >>> len(report.statements), abs(report.reading().terms.theta / plan.theta - 1) < 1e-9
     (10, True)
 
-    :param plan: without one, everybody takes part in every round, pruned to the most (Algorithm 1's start).
+    :param plan: without one, the report is on Algorithm 1's starting point, which is no plan: everybody takes part in
+        every round, pruned as much as allowed.
     """
     fleet = scenario.fleet()
     if plan is None:
@@ -190,7 +191,7 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
             Segment(scenario.rounds, everybody, fleet.max_ratio, fleet.max_power_w, fleet.max_frequency_hz,
                     local_steps=scenario.learning.usual_local_steps),
         )
-        what = f"everybody in all {rounds(scenario.rounds)}, pruned to the most"
+        what = f"everybody in all {rounds(scenario.rounds)}, pruned as much as allowed"
     else:
         check_plan(scenario, plan, other_scenario=True)
         segments, what = plan.segments, f"the plan's {rounds(plan.rounds)}"
