@@ -38,7 +38,7 @@ def private_folder(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made a folder ({error.strerror})") from None
+        raise InputError(f"{folder}: cannot be created ({error.strerror})") from None
     if folder.stat().st_mode & 0o077:
         raise InputError(f"{folder}: others may enter it, and it is to hold private keys; run chmod 700 {folder}")
     return folder

@@ -1,9 +1,9 @@
-"""One pruning ratio, power and clock for each client, whoever else takes part.
+"""One pruning ratio, power and clock for each client, independent of who else takes part.
 
-A rule that chooses the clients anew in each round needs rounds that cost what was planned for any set it may choose.
-Every client therefore gets a common deadline D, or the time that it needs at full power and clock with the most pruning
-where that is longer, and prunes as the price μ of a joule says: it minimises γ·λ/k + μ·joules. For given rounds R, D
-and μ are those at which the mean round of a sample of the rule's sets costs T₀/R seconds and E₀/R joules.
+A rule that chooses new clients in each round needs rounds that cost what was planned, whichever set it chooses. All
+clients therefore have a common deadline D; a client that cannot meet it gets the time that it needs at full power and
+clock with the most pruning. Each client then minimises γ·λ/k + μ·joules, where μ is the price of a joule. For given
+rounds R, D and μ are chosen so that the mean round of a sample of the rule's sets costs T₀/R seconds and E₀/R joules.
 """
 
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ from fedgap.planning.schemes import Scheme
 from fedgap.system import Fleet
 
 _LOG_PRICES = (-5.0, 30.0)
-"""Natural logarithms between which a joule's price is searched, in units of γ/(k·E₀)."""
+"""Range of the natural logarithm of a joule's price, in units of γ/(k·E₀)."""
 _GRID = 13
-"""Prices that are tried at once; the best interval is divided so twice more."""
+"""Number of prices that are tried at once; the best interval is refined twice in the same way."""
 _HALVINGS = 40
 
 
 @dataclass(frozen=True, eq=False)
 class OperatingPoints:
-    """Of each client, (N,)."""
+    """Pruning ratio, power and clock of each client, (N,)."""
 
     ratio: Floats
     power_w: Floats
@@ -42,7 +42,7 @@ class OperatingPoints:
 
 @dataclass(frozen=True)
 class Prices:
-    """What the points of a run are made with."""
+    """The deadline and the prices that determine the clients' operating points."""
 
     deadline_s: float
     joule: float
@@ -68,7 +68,7 @@ def shortest_s(fleet: Fleet, scheme: Scheme, *, dense: bool = False) -> Floats:
 
 
 def _kept(curves: ClientCurves, deadline_s: Floats, joule: Floats, worth: Floats) -> tuple[Floats, OperatingPoint]:
-    """What each client keeps and where it works, (..., N), for deadlines, prices and worths (...)."""
+    """The kept share and the operating point of each client, (..., N), for deadlines, prices and worths (...)."""
     shape = np.broadcast_shapes(deadline_s.shape, joule.shape, worth.shape)
     deadline, mu, gamma = (np.broadcast_to(values, shape)[..., None] for values in (deadline_s, joule, worth))
     time = np.maximum(deadline - curves.overhead, curves.keep_min * curves.u_min)

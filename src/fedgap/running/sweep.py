@@ -272,7 +272,7 @@ def _claim(experiment: Experiment, out: Path) -> None:
             return
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out}: cannot be made ({error.strerror}); choose another folder") from None
+        raise InputError(f"{out}: cannot be created ({error.strerror}); choose another folder") from None
     except (ValueError, AttributeError):
         raise InputError(f"{mark}: is not the mark of a sweep; choose another folder") from None
     experiment.save(out / "config.yaml")

@@ -55,7 +55,7 @@ def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from None
+        raise InputError(f"{folder}: cannot be created ({error.strerror}); choose another folder") from None
     ready.experiment.save(folder / "config.yaml")
     ready.scenario.save(folder / "scenario.yaml")
     ready.plan.save(folder / "plan.json")
