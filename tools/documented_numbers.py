@@ -170,7 +170,8 @@ def gains(figure: str, sigma: str, *budgets: str) -> str:
             gain = f"{100 * c['difference']:+.1f} ± {100 * c['half']:.1f}".replace("-", "−")
             found.setdefault(baseline, {})[budget] = gain
     lines = [f"| gain over | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
-    lines += [f"| {baseline} | {' | '.join(row.get(name, ABSENT) for name in names)} |" for baseline, row in found.items()]
+    for baseline, row in found.items():
+        lines.append(f"| {baseline} | {' | '.join(row.get(name, ABSENT) for name in names)} |")
     return "\n" + "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,7 @@
-"""What travels between server and nodes: a few fields (JSON) and named byte strings, bounded and checked.
+"""Packets between server and nodes: a few fields (JSON) and named byte strings, with limits and checks.
 
-The client app hands packets on without looking into them, so this module imports neither torch nor Flower. Nothing is
-ever unpickled.
+The client app passes packets on without reading them, so this module imports neither torch nor Flower. Nothing is ever
+unpickled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEAD = struct.Struct("<4sI")
 MOST_FIELDS_BYTES = 2**20
 """The JSON part's limit."""
 MOST_BLOBS = 16
-"""No message has so many byte strings."""
+"""Maximum number of byte strings in a message."""
 LARGEST_WHOLE = 2**63
 """Whole numbers in a packet lie between this and its negative."""
 
@@ -105,7 +105,7 @@ class Packet:
 
 
 def one_line(said: object, longest: int = 200) -> str:
-    """What a node said, fit for a terminal and a log: one line, and nothing that a terminal would obey."""
+    """A node's text as one line without control characters, safe for a terminal and a log."""
     text = said[:longest] if isinstance(said, str) else str(said)[:longest]
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
