@@ -77,7 +77,7 @@ def test_a_wrong_trace_is_named(tmp_path: Path, lines: str, message: str) -> Non
 
 
 def test_a_trace_replaces_the_processes() -> None:
-    with pytest.raises(InputError, match="must have either trace or fading"):
+    with pytest.raises(InputError, match="must not have both trace and fading"):
         Scenario.load("paper-mnist", ["world.trace=x.csv", "world.fading.doppler_hz=1"])
 
 
