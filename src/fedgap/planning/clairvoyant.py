@@ -84,7 +84,7 @@ class _Bounds:
         self.program.first_prices([self.rows[number] for number in sampled], rounds, rounds)
         for number in sampled:
             task = self.rows[number].task(rounds, self.program.state["slowed"])
-            if self.program.good_rounds(task) is not None:
+            if self.program.good_rounds(task, rounds) is not None:
                 self.sample.append(number)
         best, expected = self.program.best_left(rounds, self.problem.rounds, *budgets, leap=max(1, rounds // 8))
         self.rounds = best

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedgap.arrays import Bools
+from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.policies.quick_pricing import quick_rounds
 from fedgap.planning.round_lagrangian import Columns, RoundCurve
@@ -11,12 +11,14 @@ from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 _SELECTIONS = 3
 """Of the selections that an oracle returns, so many are looked at further."""
-_ENERGY_PRICES = (0.6, 1.0, 1.7, 5.0)
+_ENERGY_PRICES = (0.1, 0.6, 1.0, 1.7, 8.0)
 """Multiples of μ at which these selections become further rounds."""
-_DEADLINES = (0.5, 0.75, 1.0, 1.35)
-"""Multiples of the best round's deadline for them."""
-_NEARBY = np.exp(np.linspace(-1.5, 1.5, 7))
-"""Multiples of μ and of ν; rounds that are best at none of them are dropped."""
+_DEADLINES = (0.0, 0.5, 0.75, 1.0, 1.35, 2.0)
+"""Multiples of the best round's deadline for them; each round has at least the time that it needs."""
+_NEARBY = np.concatenate([np.exp(np.linspace(-1.5, 1.5, 7)), np.exp([-6.0, -3.0, 3.0, 6.0])])
+"""Multiples of μ and of ν; rounds that are best at none of them are dropped. The far ones keep rounds that a program
+needs where prices turn out to be quite different, and the cheapest rounds, without which no number of rounds may fit.
+"""
 
 
 def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
@@ -52,9 +54,13 @@ def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns
         curve = RoundCurve(task, curves, selections, base, factor * mu, nu, floor)
         parts += [curve.at(np.maximum(share * columns.deadline[0], shortest))[2] for share in _DEADLINES]
     every = Columns.join(parts)
+    return every.take(best_nearby(every.cost, every.energy, every.deadline, mu, nu).tolist())
+
+
+def best_nearby(cost: Floats, energy: Floats, deadline: Floats, mu: float, nu: float) -> Ints:
+    """The places of the rounds that are best at prices near (μ, ν), or at some far ones."""
     prices_j, prices_s = (grid.reshape(-1, 1) for grid in np.meshgrid(_NEARBY * mu, _NEARBY * nu))
-    best = (every.cost + prices_j * every.energy + prices_s * every.deadline).argmin(axis=-1)
-    return every.take(np.unique(best).tolist())
+    return np.unique((cost + prices_j * energy + prices_s * deadline).argmin(axis=-1))
 
 
 def _fastest_parts(selected: Bools, need: np.ndarray) -> Bools:
