@@ -1,10 +1,10 @@
 """The pruning ratio, power and clock of every client in a round whose clients a rule chooses.
 
 A rule that chooses new clients in each round needs rounds that cost, on average, what was planned. Two numbers
-determine them. A round lasts D seconds, or longer if its slowest client needs more at full power and clock with the most
-pruning; every client may use all of this time. Each client minimises λ + μ·joules within the round's seconds, where μ is
-the price of a joule. For given rounds R, D and μ are chosen so that R of the rule's rounds together use up both budgets,
-including probes and a dense first round.
+determine them. A round lasts D seconds, or longer if its slowest client needs more at full power and clock with the
+most pruning; every client may use all of this time. Each client minimises λ + μ·joules within the round's seconds,
+where μ is the price of a joule. For given rounds R, D and μ are chosen so that R of the rule's rounds together use up
+both budgets, including probes and a dense first round.
 """
 
 from collections.abc import Sequence
