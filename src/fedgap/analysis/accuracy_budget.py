@@ -218,11 +218,11 @@ def _check_reachable(search: BudgetSearch) -> None:
     reached = search.fitted.surely(features, search.confidence)
     if reached >= search.accuracy:
         return
-    at_best = f"with any budgets it is {reached:.4f} after the scenario's {features.rounds:,.0f} rounds"
+    at_best = f"with any budgets the forecast is {reached:.4f} after the scenario's {features.rounds:,.0f} rounds"
     for_ever = search.for_ever(features)
     if for_ever >= search.accuracy:
         raise InfeasibleError(f"{wanted} cannot be reached: {at_best}; raise rounds")
-    raise InfeasibleError(f"{wanted} cannot be reached: {at_best}, and {for_ever:.4f} after any number of them")
+    raise InfeasibleError(f"{wanted} cannot be reached: {at_best}, and at most {for_ever:.4f} with more rounds")
 
 
 def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable[[], None]) -> BudgetAnswer | None:

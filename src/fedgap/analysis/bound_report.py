@@ -62,7 +62,7 @@ class ClientStatement:
     """φ as the scenario gives it."""
     samples: int | None = None
     smoothed_zeros: int | None = None
-    """Classes without a sample, on either side, which count as one (add-one smoothing)."""
+    """Number of classes without a sample in the training or the target set; each counts as one sample (smoothing)."""
     divergence: float | None = None
     """KL(p̂‖p̃), in nats."""
     rarest: float | None = None
@@ -70,7 +70,7 @@ class ClientStatement:
     as_printed: float | None = None
     size_normalised: float | None = None
     used: float | None = None
-    """φ that the scenario plans with."""
+    """φ that is used for planning."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -29,6 +29,6 @@ def studio(
 
     opened = open_named(name)
     if runs is not None and opened.runs is not None:
-        raise InputError(f"--runs: {name} is a folder of runs already; name one of the two")
+        raise InputError(f"--runs: {name} is a folder of runs as well; give only one of the two")
     serve(runs or opened.runs or Path("runs"), opened, port=port, browser=browser,
           say=lambda address: typer.echo(f"studio: {address}"))

@@ -142,7 +142,7 @@ class NumberOrAuto(Number):
 
 
 def count(reason: str, *, at_least: int = 1, limit: float = 1e9) -> Number:
-    """A whole number of things."""
+    """A field for a whole number."""
     return Number(at_least=at_least, limit=limit, whole=True, reason=reason)
 
 

@@ -150,7 +150,7 @@ class NodeProcesses:
         self.start_supernode()
 
     def start_supernode(self) -> None:
-        """Starts the SuperNode and what runs its client apps."""
+        """Start the SuperNode and the process that runs its client apps."""
         python, folder, port = sys.executable, self.folder, free_port()
         options = ["--root-certificates", str(self.ca), "--superlink", self.superlink, "--port", str(port),
                    "--node-config", f"folder={json.dumps(str(folder))}"]

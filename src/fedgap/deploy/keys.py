@@ -46,10 +46,10 @@ def private_folder(folder: Path) -> Path:
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
-    """A certificate authority for this deployment and a server certificate for ``hosts`` (names or addresses).
+    """Make a certificate authority for this deployment and a server certificate for ``hosts`` (names or addresses).
 
-    The loopback interface is always among them: a SuperLink that listens everywhere starts its server app there.
-    Where ``ca.key`` exists already it is kept, so that nodes that know ``ca.crt`` keep trusting the server.
+    The certificate always includes the loopback interface, by which a SuperLink's server app connects. An existing
+    ``ca.key`` is kept, so that nodes that have ``ca.crt`` keep trusting the server.
     """
     names = [_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])]
     private_folder(folder)

@@ -49,12 +49,12 @@ class Packet:
         if len(data) > limit:
             raise PacketError(f"the packet has {len(data)} bytes; at most {limit} are accepted")
         if len(data) < _HEAD.size:
-            raise PacketError("the packet breaks off")
+            raise PacketError("the packet is incomplete")
         magic, length = _HEAD.unpack_from(data)
         if magic != _MAGIC:
             raise PacketError("this is not a packet of this version")
         if length > fields_limit or _HEAD.size + length > len(data):
-            raise PacketError("the packet's fields break off or are too long")
+            raise PacketError("the packet's fields are incomplete or too long")
         try:
             head = json.loads(data[_HEAD.size:_HEAD.size + length], parse_constant=_no_number)
             fields, lengths = head["fields"], [(name, size) for name, size in head["blobs"]]
@@ -69,7 +69,7 @@ class Packet:
             if not isinstance(name, str) or type(size) is not int:
                 raise PacketError("the packet's byte strings need a name and a whole number of bytes each")
             if size < 0 or size > len(data) - at:
-                raise PacketError(f"the packet's {one_line(name, 40)} breaks off")
+                raise PacketError(f"the packet's {one_line(name, 40)} is incomplete")
             blobs[name], at = data[at:at + size], at + size
         if at != len(data):
             raise PacketError(f"the packet is {len(data) - at} bytes too long")

@@ -117,7 +117,7 @@ def _draw(base: Experiment, cell: Cell, number: int) -> DrawnPlan:
                          selection=lambda _, chosen=selected: chosen)  # type: ignore[misc]
         if plan.feasible:
             return DrawnPlan(number, settings, replace(plan, scheme="drawn"))
-    raise AssertionError(f"{cell.title}: no drawing fits the budgets")
+    raise AssertionError(f"{cell.title}: no random plan fits the budgets")
 
 
 def _draw_clients(scenario: Scenario, random: np.random.Generator) -> Bools:

@@ -57,10 +57,11 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """The groups of units that can be removed, and every tensor that has a dimension over one.
+    """The groups of units that can be removed, and the tensors with a dimension that runs over the units of a group.
 
-    ``names`` and ``widths``: the layer that computes each group, and its number of units. ``slices``: by the name of a
-    parameter or buffer. ``flops``: of the forward pass of one sample, by the name of a layer's weight.
+    ``names`` and ``widths``: the layer that computes each group, and its number of units. ``slices``: those dimensions,
+    by the name of the parameter or buffer. ``flops``: operations of the forward pass of one sample, by the name of a
+    layer's weight.
     """
 
     names: tuple[str, ...]

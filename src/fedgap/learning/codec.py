@@ -191,7 +191,7 @@ def _decode_gaps(data: bytes) -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     ends = np.flatnonzero(raw < 128)
     if not ends.size or ends[-1] != raw.size - 1:
-        raise UploadError("the indices break off")
+        raise UploadError("the indices are incomplete")
     starts = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - starts + 1
     if lengths.max() > 5:

@@ -78,10 +78,10 @@ class LocalTraining:
         if self.steps < 1:
             raise ValueError(f"a client takes at least one local step, not {self.steps}")
         if not (0.0 <= self.momentum < 1.0 and self.proximal >= 0.0):
-            raise ValueError(f"momentum lies in [0, 1) and the proximal weight is at least 0; got {self.momentum} and "
+            raise ValueError(f"momentum must be in [0, 1) and the proximal weight at least 0; got {self.momentum} and "
                              f"{self.proximal}")
         if self.clip_norm is not None and not self.clip_norm > 0.0:
-            raise ValueError(f"the clipping norm is above 0, not {self.clip_norm}")
+            raise ValueError(f"the clipping norm must be above 0; got {self.clip_norm}")
 
     @property
     def is_gradient(self) -> bool:

@@ -29,4 +29,4 @@ def factor(round: int, rounds: int, *, cosine: bool = False, warm_up: float = 0.
 
 SCHEDULES = {"constant": (False, False), "cosine": (False, True), "warm_up": (True, False),
              "warm_up_cosine": (True, True)}
-"""By name: whether the rate rises first, and whether it then falls as a cosine."""
+"""The schedules by name: whether the rate rises at first, and whether it then falls as a cosine."""

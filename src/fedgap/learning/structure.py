@@ -63,7 +63,8 @@ class Structure(Protocol):
         """The rank of each weight by ``scores`` (..., M), int32: who keeps k weights keeps those of rank below k."""
 
     def kept_share(self, ranks: Tensor, ratios: Sequence[float]) -> Tensor:
-        """What the evaluated pruned model has of each weight, (M,), for a ranking (M,) and clients of these ratios."""
+        """The factor on each weight in the evaluated pruned model, (M,), for a ranking (M,) and clients with these
+        ratios."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +179,8 @@ class Channels:
         return torch.maximum(units.index_select(-1, tables.output_unit), units.index_select(-1, tables.input_unit))
 
     def unit_ranks(self, ranks: Tensor) -> Tensor:
-        """The rank of every unit, (..., U + 1), from those of the weights: a unit has a weight whose other unit stays
-        longer. The last entry, 0, is for what is never removed."""
+        """The rank of every unit, (..., U + 1), from the ranks of the weights: every unit has a weight that is removed
+        together with it. The last entry, 0, is for weights that are never removed."""
         units = ranks.new_zeros((*ranks.shape[:-1], self._units + 1))
         for block in self._tables(ranks.device).blocks:
             units[..., block.units] = ranks[..., block.members].amin(-1)

@@ -516,10 +516,11 @@ class ClientCurves:
         return deadline
 
     def share(self, selected: Bools, rounds: Floats, budget: float, *, of_energy: bool) -> tuple[float, Floats] | None:
-        """The deadlines (J,) of rounds (J,) of selections (J, N) that keep one budget and need least of the other.
+        """The deadlines (J,) of ``rounds`` (J,) with selections (J, N) that keep one budget and need least of the
+        other.
 
-        Given with the price of time, W: a second saves as much in each of these rounds, so it is a scalar root. None
-        where the budget, J or s in all, does not suffice.
+        They are returned with the price of time, W. In the best division one more second saves the same in all rounds,
+        so this price is a scalar root. None if the ``budget`` (joules or seconds of all rounds) does not suffice.
         """
         high = float(np.log(np.where(selected, self.full_price, 0.0).sum(axis=-1).max())) + 1e-12
         low = float(np.log(CHEAPEST_PRICE * np.where(selected, self.full_price, np.inf).min()))

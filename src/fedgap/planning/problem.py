@@ -56,7 +56,7 @@ class Problem:
         if not isinstance(scenario, Scenario):
             raise InputError(f"scenario: must be a Scenario; fedgap.Scenario.load({str(scenario)!r}) reads one")
         if scenario.rounds > MOST_ROUNDS:
-            raise InputError(f"rounds: must be at most {MOST_ROUNDS:,}, since a run writes a line for every round; "
+            raise InputError(f"rounds: must be at most {MOST_ROUNDS:,}, because a run writes one line per round; "
                              f"got {scenario.rounds:,}")
         mixture = scenario.bound.aggregation == "mixture"
         counts, target = scenario.label_counts(), scenario.target_counts

@@ -285,7 +285,7 @@ def _stopping(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
     """The rules for ending early; every training ends if it diverges."""
     wanted = experiment.stop.model_dump(exclude_none=True)
     if wanted and dataset.validation_y is None:
-        raise InputError(f"stop.{min(wanted)}: needs samples to judge by; set some aside, for example "
+        raise InputError(f"stop.{min(wanted)}: needs validation samples; hold some out, for example "
                          "data.validation=0.1")
     return {**wanted, "diverged": True}
 

@@ -73,7 +73,8 @@ def largest_probabilities(label_counts: npt.ArrayLike, max_repeat: float, draws:
     counts = np.asarray(label_counts, dtype=np.float64)
     size = counts.sum(axis=-1)
     if not (size.size and (counts >= 0.0).all() and (size > 0.0).all() and np.isfinite(size).all()):
-        raise InputError("label_counts: must be numbers of at least zero; each client, at least one, needs a sample")
+        raise InputError("label_counts: must be numbers of at least 0 for at least one client; each client needs a "
+                         "sample")
     if not max_repeat >= 1.0:
         raise InputError(f"max_repeat: must be at least 1; got {max_repeat}")
     if draws is not None:

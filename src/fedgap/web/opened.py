@@ -29,7 +29,7 @@ class Opened:
     name: str = ""
     """A preset's name or a path, as it was typed."""
     document: dict[str, Any] | None = None
-    """The scenario, its clients listed where they come from a CSV file; None for presets and runs."""
+    """The scenario, with the clients of its CSV file, if it has one; None for presets and runs."""
     experiment: Experiment | None = None
     runs: Path | None = None
     """The folder of runs, where one was named."""

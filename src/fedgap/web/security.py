@@ -100,7 +100,7 @@ async def _read(receive: Receive, headers: dict[str, str]) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Give the body, and then whatever else arrives: the disconnection."""
+    """Return the stored body first, then the further messages of the connection."""
     waiting = [body]
 
     async def replay() -> Message:

@@ -183,7 +183,7 @@ class Engine:
 
     def _divided(self, plan: list[_Planned], round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
                  rates: Tensor, per_client: bool) -> RoundOutput:
-        """A round of several passes, or of passes that clients share."""
+        """Compute a round in several passes, or in passes that several clients share."""
         jobs, runs = len(round_input.run), len(weights)
         losses = torch.zeros(jobs, dtype=self.dtype, device=self.device)
         finite = torch.zeros(jobs, dtype=torch.bool, device=self.device)
