@@ -203,7 +203,7 @@ class _Rounds:
 
 
 @dataclass(frozen=True)
-class Priced:
+class PricedRounds:
     """Rounds of a rule that use up both budgets."""
 
     prices: Prices
@@ -211,7 +211,7 @@ class Priced:
     """The mean pruning ratio."""
 
 
-def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints) -> list[Priced | None]:
+def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints) -> list[PricedRounds | None]:
     """For each number of rounds, (J,), the prices at which so many of these rounds use up both budgets; None where they
     do not fit. They are the first ones; where there are fewer, all of them again and again.
 
@@ -240,5 +240,5 @@ def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints)
     _, log_price = sign_change(left, np.where(possible, cheap, dear), dear, at_cheap, at_dear, width=_SPARE, met=_SPARE)
     joule = np.exp(log_price) / problem.energy_j
     pruning = rounds.pruning(timed, joule)
-    return [Priced(Prices(float(deadline[i]), float(joule[i])), float(pruning[i])) if possible[i] else None
+    return [PricedRounds(Prices(float(deadline[i]), float(joule[i])), float(pruning[i])) if possible[i] else None
             for i in range(len(numbers))]

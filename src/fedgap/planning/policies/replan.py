@@ -23,6 +23,8 @@ from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.planning.policies.row_program import RowProgram
 from fedgap.planning.round_lagrangian import Columns
+from fedgap.theory.generalization import smoothed
+from fedgap.theory.label_matching import label_divergence
 
 _ROWS = 48
 """Rows of the world that are remembered."""
@@ -58,7 +60,7 @@ class Replan:
         self._planned = [(float(cost.energy_j), float(cost.delay_s)) for cost in costs]
         self.state: dict[str, Any] = {"as_planned": True, "done": asdict(DoneRounds()), "left": start.plan.rounds,
                                       "seen": 0, "labels": None, "kept": None, "empty": [], "row": None,
-                                      "nominal": False}
+                                      "nominal": False, "drawn": []}
         self.program = RowProgram(start, self.state)
 
     def decide(self, view: RoundView) -> Decision:
@@ -113,7 +115,19 @@ class Replan:
         news += [f"the battery of {names[n] if names else f'client {n}'} cannot pay a round"
                  for n in empty.tolist() if n not in known]
         self.state |= {"labels": labels, "empty": sorted({*known, *empty.tolist()})}
+        if before is not None and before[1] != labels[1] and view.done:
+            self._judge_again(view)
         return "; ".join(news)
+
+    def _judge_again(self, view: RoundView) -> None:
+        """Judge what was drawn so far by the present target.
+
+        The model will be used for that one. Judged by the old target, more rounds would only seem to make it worse.
+        """
+        assert view.target_counts is not None
+        done = self._done
+        divergence = float(label_divergence(np.array(self.state["drawn"]), smoothed(view.target_counts)))
+        self.state["done"] = asdict(replace(done, divergence=done.rounds * divergence))
 
     def _follow(self, present: PresentRound) -> Decision:
         done, order, plan = self._done, self.start.order, self.start.plan
@@ -188,7 +202,8 @@ class Replan:
             reason = _planned_again(reason or _LABELS)
         energy_price, delay_price = state["prices"]
         notes = {"energy_price": energy_price, "delay_price": delay_price, "rounds_left": float(left)}
-        segment = None if columns is None else self._segment(present, columns, total, left)
+        waits = columns is not None and not present.dense and self.program.worth_waiting(task, left, columns)
+        segment = None if columns is None or waits else self._segment(present, columns, total, left)
         if segment is None:
             return Decision(None, reason=reason, notes=notes)
         state["left"] = left - 1
@@ -257,8 +272,9 @@ class Replan:
         return DoneRounds(**self.state["done"])
 
     def _count(self, present: PresentRound, segment: Segment, total: int) -> None:
-        divergence = present.divergence(segment.selected, total)
-        self.state["done"] = asdict(self._done.with_round(segment, divergence))
+        done, (labels, divergence) = self._done, present.drawn(segment.selected, total)
+        self.state["done"] = asdict(done.with_round(segment, divergence))
+        self.state["drawn"] = (labels + (np.array(self.state["drawn"]) if done.rounds else 0.0)).tolist()
 
 
 def _planned_again(difference: str) -> str:

@@ -112,6 +112,18 @@ class RowProgram:
         self.state["rows"][-1] = every[:, kept].tolist()
         return columns, float(before - best)
 
+    def worth_waiting(self, task: Task, left: int, best: Columns) -> bool:
+        """Whether it is better to pass the present row idle and hope for one like those remembered.
+
+        :param best: the best rounds of the present row, the best one first.
+        """
+        mu, nu = self.least_prices(task, left)
+        objective = task.objective
+        assert isinstance(objective, ForecastTangent)
+        values = np.array([(_weights(objective) @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
+        value = best.cost[0] + mu * best.energy[0] + nu * best.deadline[0]
+        return bool(value > dearest_taken(values, self.shares, nu * self.start.step_s))
+
     def add(self, place: int, task: Task, columns: Columns) -> None:
         """Further rounds for a row that is remembered."""
         self.state["rows"][place] = np.hstack([self.rows[place], features_of(task, columns)]).tolist()
@@ -181,6 +193,16 @@ class RowProgram:
             else:
                 leap //= 2
         return best, known[best]
+
+
+def dearest_taken(values: Floats, shares: Floats, waiting: float) -> float:
+    """The largest value v* of a round that is taken, where those to come have these values, (K,), with these shares.
+
+    Passing a row costs ``waiting``, so v* = waiting + Σ share·min(value, v*).
+    """
+    order = np.argsort(values, kind="stable")
+    share = shares[order]
+    return float(((waiting + np.cumsum(share * values[order])) / np.cumsum(share)).min())
 
 
 def _weights(tangent: ForecastTangent) -> Floats:
