@@ -7,12 +7,12 @@ STAMP  := $(VENV)/.installed$(if $(LOCKED),-locked)
 .PHONY: help demo test test-all test-kernels lint docs constraints sbom clean
 
 help:
-	@echo "make demo      set up, then run the main job on embedded data"
+	@echo "make demo      set up, then plan, compare and train on data that comes with fedgap"
 	@echo "make test      set up, then lint, type-check and test"
 	@echo "make lint      ruff, and mypy on src/ and tools/"
 	@echo "make docs      build the documentation site into site/, warnings as errors"
-	@echo "make sbom      write sbom.json: what is installed, in CycloneDX's form"
-	@echo "make test-all  the same with the full counts of the long checks, and the GPU kernels in an interpreter"
+	@echo "make sbom      write sbom.json: the installed packages, in CycloneDX format"
+	@echo "make test-all  all tests at full length, and the GPU kernels in an interpreter"
 
 # `make test LOCKED=1` installs the very files that constraints.txt names, by their hashes, and nothing else.
 ifdef LOCKED

@@ -48,7 +48,7 @@ READINGS = {
         "bound.smoothness=0.4", "bound.gradient_moment=1000", "bound.parameter_moment=470",
     ],
 }  # fmt: skip
-"""How φ enters; `balanced` has constants that make clients, φ and pruning weigh alike."""
+"""Readings of φ; `balanced` has constants with which clients, φ and pruning have similar weights."""
 
 VARIANTS = {
     "as printed": AlternatingOptions(),

@@ -91,7 +91,7 @@ def contest(name: str) -> None:
 
 
 class Contestant:
-    """A process that waits until it is its turn."""
+    """A benchmark process that runs only when it is told to."""
 
     def __init__(self, name: str, command: list[str], threads: int) -> None:
         self.name, self.threads = name, threads

@@ -48,7 +48,7 @@ def keep_quota(pid: int, share: float, flag: mmap.mmap) -> None:
 
 
 def work(share: float, folder: Path) -> None:
-    """A node's worker with a quota."""
+    """A node's worker process that may use only a share of a core."""
     flag = mmap.mmap(-1, 1)
     if (parent := os.getpid()) and os.fork() == 0:
         with contextlib.suppress(ProcessLookupError):

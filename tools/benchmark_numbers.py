@@ -152,7 +152,7 @@ def short(number: float) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown, with the line ends that a mark around it wants."""
+    """A table in Markdown, with a newline before and after it, as the marks around it need."""
     lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
     return "\n".join(["", lines[0], "|---" * len(head) + "|", *lines[1:], ""])
 

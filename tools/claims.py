@@ -1,4 +1,4 @@
-"""The claims table: each sentence of Sections III to V that can be true or false, and what was measured of it.
+"""The claims table: each claim in Sections III to V of the paper that can be checked, and what was measured.
 
     python -m tools.claims            writes docs/explanation/claims.md from the committed results
 """

@@ -157,6 +157,24 @@ def compared_panels(figure: str) -> str:
     return "\n" + "\n".join(lines) + "\n"
 
 
+def gains(figure: str, sigma: str, *budgets: str) -> str:
+    """What the fully planned scheme ``forecast`` gains over plans without one of its decisions, in points of accuracy.
+
+    One row per baseline of a figure of learners, one column per budget, such as ``15_s_and_12_J``.
+    """
+    names = [budget.replace("_", " ") for budget in budgets]
+    found: dict[str, dict[str, str]] = {}
+    for c in data(f"experiments/{figure}/results.json")["comparisons"]:
+        budget, _, baseline = c["baseline"].partition(", ")
+        if c["value"] == float(sigma) and not baseline.startswith("all is planned"):
+            gain = f"{100 * c['difference']:+.1f} ± {100 * c['half']:.1f}".replace("-", "−")
+            found.setdefault(baseline, {})[budget] = gain
+    lines = [f"| gain over | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
+    for baseline, row in found.items():
+        lines.append(f"| {baseline} | {' | '.join(row.get(name, ABSENT) for name in names)} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
 def statement(sigma: str, what: str) -> str:
     """The median over Fig. 3's clients and seeds: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
     rows = [row for row in data("experiments/fig3/results.json")["rows"] if row["sigma"] == float(sigma)]
@@ -220,7 +238,7 @@ def targets(what: str, cell: str = "") -> str:
 
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
-    learner, learner_gain, learner_share, compared_panels, forecast_table, forecast_end,
+    learner, learner_gain, learner_share, compared_panels, gains, forecast_table, forecast_end,
     guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained,
     targets)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}

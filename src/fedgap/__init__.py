@@ -1,7 +1,7 @@
 """fedgap: federated edge learning planned for generalization, within energy and delay budgets.
 
-The public names, imported when first asked for, so that ``import fedgap`` is instant and ``import fedgap.learning``
-needs torch and numpy only::
+Each public name is imported when it is first used, so that ``import fedgap`` is instant and ``import fedgap.learning``
+needs only torch and numpy::
 
     scenario = fedgap.Scenario.load("fleet.yaml")
     plan = fedgap.plan(scenario)
@@ -50,7 +50,7 @@ _HOME = {
     "sweep": "fedgap.running.sweep",
     "train": "fedgap.running.train_and_resume",
 }
-"""Public name to the module that has it."""
+"""The module of each public name."""
 
 __all__ = [
     "Dataset", "Experiment", "Objective", "Plan", "Run", "Scenario", "Scheme", "Segment", "__version__", "allow",

@@ -1,6 +1,6 @@
-"""What can go wrong, as exceptions whose message is one line for a person.
+"""The exceptions that fedgap raises. Each message is one line for a person.
 
-The command line prints the message and exits with the class's ``exit_code``; a library user catches them.
+The command line prints the message and exits with the ``exit_code`` of the class; in Python you can catch them.
 
 >>> try:
 ...     fedgap.Scenario.load("paper-mnist", ["budget.delay_s=-1"])
@@ -24,7 +24,7 @@ class FedgapError(Exception):
 
 
 class InputError(FedgapError):
-    """Something a person wrote is wrong: the message names the key and says what would be right.
+    """An input is wrong: the message names the key and says what would be right.
 
     >>> fedgap.Scenario.load("paper-mnist", ["rouns=20"])
     Traceback (most recent call last):
@@ -37,7 +37,8 @@ class InputError(FedgapError):
 class InfeasibleError(FedgapError):
     """No plan fits the budgets: the message names the binding constraint and what would be enough.
 
-    ``fedgap.plan`` returns a plan with the status ``infeasible`` instead; what needs a feasible plan raises this.
+    ``fedgap.plan`` does not raise this but returns a plan with the status ``infeasible``. Functions that need a
+    feasible plan raise it.
 
     >>> fedgap.train(fedgap.Experiment.load("embedded", ["budget.delay_s=1"]), "runs/hopeless")
     Traceback (most recent call last):
@@ -48,7 +49,7 @@ class InfeasibleError(FedgapError):
 
 
 class RunFailedError(FedgapError):
-    """A run that was begun cannot succeed, such as a training that diverges: the message says why, and what to change.
+    """A run failed after it had begun, for example because training diverged: the message says why and what to change.
 
     >>> raise errors.RunFailedError("training diverged: the loss is no longer finite")
     Traceback (most recent call last):
@@ -61,18 +62,18 @@ class RunFailedError(FedgapError):
 EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "pooch": "train", "mlxtend": "train", "fastapi": "web",
                     "uvicorn": "web", "plotly": "web", "flwr": "deploy", "cryptography": "deploy", "ray": "ray",
                     "tensorboard": "tensorboard"}
-"""Packages that ``pip install fedgap`` leaves out, and the extra that brings each."""
+"""Packages that ``pip install fedgap`` does not install, and the extra that contains each."""
 
 
 def missing_extra(error: Exception) -> str | None:
-    """Name the package that is not installed and the extra that brings it; None for every other error."""
+    """Return a message that names the missing package and its extra; None for any other error."""
     package = (error.name or "").split(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     extra = EXTRA_OF_PACKAGE.get(package)
     return f"needs the package {package}; pip install 'fedgap[{extra}]'" if extra else None
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """``"; did you mean 'x'?"`` where a known word is near, otherwise ``""``."""
+    """Return ``"; did you mean 'x'?"`` if a known word is similar, otherwise ``""``."""
     written, known = str(word)[:100].lower(), list(known)
     near = difflib.get_close_matches(written, known, n=1, cutoff=0.6)
     near += [name for name in known if len(written) > 2 and written in name]  # 'gain' for 'uplink_gain'

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, JSON Lines that a killed writer may have left torn, and folders with one user."""
+"""Write files atomically, read JSON Lines with an incomplete last line, and lock folders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
-"""In a folder that a process holds: its id and its command."""
+"""Lock file in a folder that a process uses, with its process id and its command."""
 _HELD: set[Path] = set()
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR,
          errno.EISDIR, errno.ENAMETOOLONG}
@@ -41,11 +41,11 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:  # a full disk: do not leave the part there, which would fill it further
+    except OSError as error:  # on a full disk, remove the incomplete file
         with suppress(OSError):
             temporary.unlink()
         if error.errno is not None:
-            error.filename = str(path)  # an error of ``write`` names no file
+            error.filename = str(path)  # an error of ``write`` does not name the file
         raise
     _sync_folder(path.parent)
 
@@ -61,18 +61,18 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 
 def remove_torn(folder: Path) -> None:
-    """Remove what writers that were killed left behind anywhere in ``folder``."""
+    """Remove the temporary files that killed writers left anywhere in ``folder``."""
     for part in folder.rglob(".*.part"):
         part.unlink()
 
 
 def whole_lines(data: bytes) -> bytes:
-    """``data`` up to its last newline. What follows is torn, even where it happens to be valid JSON."""
+    """Return ``data`` up to its last newline. The rest is incomplete, even if it happens to be valid JSON."""
     return data[:data.rfind(b"\n") + 1]
 
 
 def read_json_lines(path: str | Path) -> list[Any]:
-    """Read one JSON value per line; a torn last line, which a killed writer leaves, is dropped."""
+    """Read one JSON value per line; an incomplete last line, as a killed writer may leave it, is ignored."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -81,7 +81,7 @@ def read_json_lines(path: str | Path) -> list[Any]:
 
 
 def parse_json_lines(whole: bytes, path: str | Path) -> Iterator[Any]:
-    """The values of whole lines; the last line may be damaged (a crash can leave zeros there) and is then dropped."""
+    """Parse complete lines. The last line may be damaged (a crash can leave zeros there) and is then ignored."""
     lines = whole.split(b"\n")[:-1]
     for number, line in enumerate(lines, start=1):
         try:
@@ -92,7 +92,7 @@ def parse_json_lines(whole: bytes, path: str | Path) -> Iterator[Any]:
 
 
 def disk_error(error: OSError) -> str | None:
-    """A sentence for a disk that is full, read-only or out of reach; None for any other error, which is a bug."""
+    """Return a message for a disk that is full, read-only or unreachable; None for any other error, which is a bug."""
     if error.errno not in _DISK:
         return None
     return f"{error.filename or 'output'}: cannot be written or read ({error.strerror})"
@@ -100,10 +100,10 @@ def disk_error(error: OSError) -> str | None:
 
 @contextmanager
 def hold_folder(folder: Path) -> Iterator[None]:
-    """Hold a run's folder for this process: two processes that used it would garble its files.
+    """Lock a run's folder for this process, because two processes would corrupt its files.
 
-    The folder is made where there is none. The kernel releases the lock when the process ends, however that happens.
-    A process that holds the folder already may hold it again.
+    The folder is created if needed. The kernel releases the lock when the process ends, whatever the reason. A process
+    that has locked the folder already may lock it again.
     """
     where, made = folder.resolve(), not folder.exists()
     if fcntl is None or where in _HELD:
@@ -112,23 +112,23 @@ def hold_folder(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from None
+        raise InputError(f"{folder}: cannot be created ({error.strerror}); choose another folder") from None
     handle = _lock(folder)
     _HELD.add(where)
     try:
         yield
     finally:
         _HELD.discard(where)
-        with suppress(OSError):  # first the name, then the lock: nobody else may lock a file that is about to go
+        with suppress(OSError):  # before the lock is released, so that nobody locks a removed file
             (folder / LOCK).unlink()
         os.close(handle)
         if made:
             with suppress(OSError):
-                folder.rmdir()  # where nothing was written into it
+                folder.rmdir()  # succeeds only if nothing was written into it
 
 
 def _lock(folder: Path) -> int:
-    """The handle of the folder's locked file."""
+    """Lock the folder and return the handle of its lock file."""
     while True:
         handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -145,7 +145,7 @@ def _lock(folder: Path) -> int:
                 os.truncate(handle, 0)
                 os.write(handle, f"{os.getpid()} {shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:900]}".encode())
                 return handle
-        os.close(handle)  # whoever held it took the file away in the meantime
+        os.close(handle)  # the previous owner has removed the file in the meantime
 
 
 def _sync_folder(folder: Path) -> None:

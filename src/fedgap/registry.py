@@ -1,7 +1,7 @@
 """Names that Python, files, the command line and the studio share.
 
-A name means, in this order: what comes with fedgap, what an installed package adds under an entry point, or any object
-as ``package.module:NAME``. A package adds a selection rule, for example, with these two lines in its
+A name is looked up in this order: names that come with fedgap, names that installed packages add by entry points, and
+objects written as ``package.module:NAME``. For example, a package adds a selection rule with these two lines in its
 ``pyproject.toml``::
 
     [project.entry-points."fedgap.selection"]
@@ -9,10 +9,10 @@ as ``package.module:NAME``. A package adds a selection rule, for example, with t
 
 Nothing is imported before its name is used. This is the only module that imports users' code.
 
-An experiment or a scenario may come from somebody else, so a file must not be able to call any function of this
-machine. ``package.module:NAME`` is imported only where the module itself offers the name to fedgap, by a line
-``__fedgap__ = ["NAME"]`` (which is read from its source, before anything of it runs), where an installed package has
-an entry point for it, or where the user allowed it (:func:`allow`, ``--allow``).
+An experiment or a scenario may come from somebody else, so a file must not be able to call arbitrary functions.
+``package.module:NAME`` is imported only if the module offers the name with a line ``__fedgap__ = ["NAME"]`` (which is
+read from the source text, before any of its code runs), if an installed package has an entry point for it, or if the
+user allowed it (:func:`allow`, ``--allow``).
 """
 
 import ast
@@ -29,15 +29,16 @@ from typing import Any
 from fedgap.errors import FedgapError, InputError, did_you_mean, missing_extra
 
 OFFERED = "__fedgap__"
-"""A module's list of the names that files may use."""
+"""Name of the list in which a module offers names to files."""
 ALLOW_VARIABLE = "FEDGAP_ALLOW"
-"""References that the user allowed, separated by spaces. An environment variable, because worker processes and Flower's
-processes must know them, too."""
+"""References that the user allowed, separated by spaces. They are in an environment variable, because worker processes
+and Flower's processes need them as well."""
 
 
 def allow(*references: str) -> None:
-    """Let files use ``package.module:NAME``, although its module does not offer it; for this process and those that it
-    starts.
+    """Let files use ``package.module:NAME`` although its module does not offer it.
+
+    This holds for the present process and the processes that it starts.
 
     >>> fedgap.allow("torch.nn:Identity")
     >>> fedgap.Experiment.load("embedded", ["model.name=torch.nn:Identity"]).model.name
@@ -50,7 +51,7 @@ def allow(*references: str) -> None:
 
 
 def allowed() -> list[str]:
-    """The references that :func:`allow` let in."""
+    """The references that were allowed with :func:`allow`."""
     return os.environ.get(ALLOW_VARIABLE, "").split()
 
 
@@ -62,7 +63,7 @@ def import_object(reference: str, key: str) -> Any:
     module, _, attribute = reference.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except Exception as error:  # whatever a user's module raises when it is imported
+    except Exception as error:  # importing a user's module may raise anything
         if extra := missing_extra(error):
             raise InputError(f"{key}: {extra}") from None
         raise InputError(f"{key}: {reference} cannot be imported ({type(error).__name__}: {error}); "
@@ -70,9 +71,9 @@ def import_object(reference: str, key: str) -> Any:
 
 
 def check_permission(reference: str, key: str, trusted: Callable[[], Iterable[str]]) -> None:
-    """Raise an :class:`InputError` unless files may use ``package.module:NAME``; imports nothing.
+    """Raise an :class:`InputError` unless files may use ``package.module:NAME``. Nothing is imported.
 
-    :param trusted: gives the references that need no permission.
+    :param trusted: returns the references that need no permission.
     """
     module, separator, attribute = reference.partition(":")
     if not (module and separator and attribute):
@@ -85,7 +86,7 @@ def check_permission(reference: str, key: str, trusted: Callable[[], Iterable[st
         offered = _offered(module)
     except SyntaxError as error:
         raise InputError(f"{key}: {reference} cannot be imported (SyntaxError: {error})") from None
-    if offered is None:  # importing it all the same might succeed: some packages make their modules when asked
+    if offered is None:  # importing it might still succeed, because some packages create modules on demand
         raise InputError(f"{key}: {reference} cannot be imported (there is no module {module}); is it installed, or in "
                          "this folder?")
     if attribute in offered or reference in trusted():
@@ -96,7 +97,8 @@ def check_permission(reference: str, key: str, trusted: Callable[[], Iterable[st
 
 
 def _offered(module: str) -> list[str] | None:
-    """The names that a module offers, read from its source: nothing is imported. None where there is no such module."""
+    """Read the names that a module offers from its source text, without importing it; None if there is no such
+    module."""
     if (loaded := sys.modules.get(module)) is not None:  # an interactive session has no source
         return [name for name in getattr(loaded, OFFERED, ()) if isinstance(name, str)]
     spec = _find(module)
@@ -114,7 +116,7 @@ def _offered(module: str) -> list[str] | None:
 
 
 def _find(module: str) -> ModuleSpec | None:
-    """Where a module's source is. ``importlib.util.find_spec`` would import the packages that it lies in."""
+    """Find the source of a module. ``importlib.util.find_spec`` is not used, because it imports the parent packages."""
     spec: ModuleSpec | None = None
     path: Sequence[str] | None = None
     parts = module.split(".")
@@ -131,7 +133,7 @@ def _find(module: str) -> ModuleSpec | None:
 
 
 def call_extension(key: str, name: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-    """Call users' code; whatever it raises becomes an :class:`InputError` that begins with ``key``."""
+    """Call users' code and turn whatever it raises into an :class:`InputError` that begins with ``key``."""
     try:
         return function(*arguments, **named)
     except FedgapError:
@@ -143,7 +145,7 @@ def call_extension(key: str, name: str, function: Callable[..., Any], /, *argume
 
 @dataclass(frozen=True)
 class Registry:
-    """The known things of one kind, such as the schemes.
+    """All known objects of one kind, such as the schemes, by name.
 
     >>> from fedgap.registry import SELECTION
     >>> SELECTION.group, "fastest_half" in SELECTION.names()
@@ -156,11 +158,11 @@ class Registry:
     kind: str
     """The last part of the entry-point group ``fedgap.KIND``."""
     noun: str
-    """One of them, in an error message."""
+    """What one object is called in error messages."""
     built_in: Mapping[str, str]
-    """Name to ``package.module:NAME``, in the order in which people should see them."""
+    """``package.module:NAME`` of each name that comes with fedgap, in the order in which lists show them."""
     file_suffix: str = ""
-    """Ending of the files whose paths are names, too."""
+    """If not empty, paths of files with this ending are valid names as well."""
 
     @property
     def group(self) -> str:
@@ -168,7 +170,7 @@ class Registry:
         return f"fedgap.{self.kind}"
 
     def added(self) -> dict[str, str]:
-        """Names that installed packages add, with what each refers to."""
+        """Names that installed packages add, with the object that each refers to."""
         from importlib.metadata import entry_points
 
         return {point.name: point.value for point in entry_points(group=self.group) if point.name not in self.built_in}
@@ -178,7 +180,7 @@ class Registry:
         return [*self.built_in, *sorted(self.added())]
 
     def __contains__(self, name: object) -> bool:
-        """Whether a name is known; installed packages are asked only where fedgap's own names do not have it."""
+        """Whether a name is known. Installed packages are searched only if it is not one of fedgap's names."""
         return name in self.built_in or name in self.added()
 
     def check(self, name: str, key: str | None = None) -> None:
@@ -192,7 +194,7 @@ class Registry:
                              f"got {name[:60]!r}{did_you_mean(name, names)}")
 
     def load(self, name: str, key: str | None = None) -> Any:
-        """The object behind a name.
+        """Return the object with this name.
 
         :param key: the key of the file or the argument that gave the name, for error messages.
         """
@@ -218,13 +220,13 @@ MODELS = Registry("models", "model", {
     "mlp": "fedgap.learning.models.mlp:MLP",
     **{f"resnet{depth}": f"fedgap.learning.models.resnet:resnet{depth}" for depth in (20, 32, 44, 56, 110)},
 })
-"""Factories (classes or functions) that give a ``torch.nn.Module``."""
+"""Factories (classes or functions) that return a ``torch.nn.Module``."""
 
 DATA = Registry("data", "data set", {
     name: f"fedgap.learning.data.load:{name.replace('-', '_')}"
     for name in ("embedded", "mnist", "fashion-mnist", "cifar10")
 }, file_suffix=".npz")
-"""Functions that give a :class:`fedgap.Dataset`, two torch data sets or four arrays."""
+"""Functions that return a :class:`fedgap.Dataset`, two torch data sets or four arrays."""
 
 IMPORTANCE = Registry("importance", "importance rule", {
     name: f"fedgap.learning.importance:{name}" for name in ("taylor", "magnitude", "random")
@@ -259,21 +261,21 @@ RULES = Registry("rules", "rule", {
     "luo": "fedgap.rules.luo:LuoSampling",
     "fedzero": "fedgap.rules.fedzero:FedZero",
 })
-"""Published rules for who takes part in each round: :class:`fedgap.rules.rule.RoundRule` classes. Each is a policy of
-the same name, too."""
+"""Published rules that choose the clients of each round: :class:`fedgap.rules.rule.RoundRule` classes. Each is also a
+policy of the same name."""
 
 _RULED = "fedgap.planning.policies.ruled_rounds:RuledRounds"
 
 
 class _Policies(Registry):
-    """The policies; every rule is one of them."""
+    """The policies, which include all rules."""
 
     def added(self) -> dict[str, str]:
         """Names that installed packages add, as policies or as rules."""
         return {**super().added(), **dict.fromkeys(RULES.added(), _RULED)}
 
     def load(self, name: str, key: str | None = None) -> Any:
-        """The policy of a name; of a rule, the policy that follows it."""
+        """Return the policy with this name; for a rule, the policy that follows it."""
         found = super().load(name, key)
         return partial(found, name) if name in RULES else found
 
@@ -285,8 +287,8 @@ POLICIES = _Policies("policies", "policy", {
     "random": "fedgap.planning.policies.random_clients:RandomClients",
     **dict.fromkeys(RULES.built_in, _RULED),
 })
-"""Who decides the rounds of a run in a changing world: functions from a
+"""Policies, which decide the rounds of a run in a changing world: functions from a
 :class:`fedgap.planning.policies.policy.PolicyStart` to a :class:`fedgap.planning.policies.policy.Policy`."""
 
 TRACKERS = Registry("trackers", "tracker", {"tensorboard": "fedgap.running.tensorboard_tracker:TensorBoard"})
-"""Logs beside a run's own: functions from a :class:`fedgap.Run` to a :class:`fedgap.running.tracker.Tracker`."""
+"""Additional logs of a run: functions from a :class:`fedgap.Run` to a :class:`fedgap.running.tracker.Tracker`."""

@@ -59,7 +59,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float | None:
-    """The one-sided bound that the mean is above with this confidence, mean − t(n − 1)·s/√n; None for one value."""
+    """Lower one-sided confidence bound of the mean, mean − t(n − 1)·s/√n; None for a single value."""
     from scipy.special import stdtrit
 
     n = len(values)
@@ -80,11 +80,11 @@ class PairedComparison:
 
     difference: Interval
     p: float
-    """p-value of the two-sided paired t-test; 1 where all differences are exactly 0."""
+    """p-value of the two-sided paired t-test; 1 if all differences are exactly 0."""
     adjusted: float
     """p-value after Holm's correction over the comparisons of the family."""
     detectable: float | None
-    """The smallest difference that would have been found with a power of 80 %, whatever the other comparisons show."""
+    """The smallest difference that would have been significant with a probability of 80 %."""
     verdict: Verdict
 
 
@@ -136,8 +136,9 @@ def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
     >>> [round(c.adjusted / c.p) for c in holm([paired(first, other), paired(first, {0: 0.94, 1: 0.96, 2: 0.96})])]
     [2, 1]
 
-    m counts tests. Comparisons of identical runs test nothing, and comparisons with equal differences (two baselines
-    that trained the same models) are one test. The detectable difference is that of the strictest step, at 5 %/m.
+    m is the number of tests. Comparisons of identical runs do not count, and comparisons with equal differences (two
+    baselines that trained the same models) count once. The detectable difference is that of the strictest step, at
+    the level 5 %/m.
     """
     tests: dict[tuple[float, Interval], list[int]] = {}
     for i, c in enumerate(family):

@@ -1,6 +1,6 @@
 """Named random streams: one root seed, one independent generator per purpose.
 
-A stream is keyed by its *name*, not by the order of creation, so that a new consumer never shifts another's draws.
+A stream depends on its *name*, not on the order of creation, so that a new stream never changes the draws of another.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def _sequence(seed: int, name: str, index: tuple[int, ...]) -> np.random.SeedSeq
 
 
 def stream(seed: int, name: str, *index: int) -> np.random.Generator:
-    """The generator of stream ``name`` of root ``seed``; with ``index``, of that member of it (a client, a round).
+    """Return the random generator of stream ``name`` for a seed; ``index`` distinguishes clients or rounds within it.
 
     >>> bool(stream(7, "fading").random() == stream(7, "fading").random())
     True
@@ -31,5 +31,6 @@ def stream(seed: int, name: str, *index: int) -> np.random.Generator:
 
 
 def stream_seed(seed: int, name: str, *index: int) -> int:
-    """A 63-bit seed derived from the same key, for libraries that take an integer (``torch.Generator.manual_seed``)."""
+    """Return a 63-bit seed for the same stream, for libraries that need an integer
+    (``torch.Generator.manual_seed``)."""
     return int(_sequence(seed, name, index).generate_state(1, np.uint64)[0] >> np.uint64(1))

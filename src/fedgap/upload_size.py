@@ -1,8 +1,8 @@
-"""The size of an upload: what the codec writes, the ledger charges and a planner may count on.
+"""The size of an upload: what the codec writes, the ledger charges and the planner assumes.
 
-An upload has a header, for values of 8 or 4 bits a float32 scale per block of :data:`BLOCK` values, and the values. So
-beside the header and at most 5 bytes of an unfinished block, 8-bit values take 1.6 % more than 8 bits, 4-bit values
-3.1 % more than 4 bits.
+An upload has a header and the values. Values of 8 or 4 bits also need one float32 scale per block of :data:`BLOCK`
+values. Apart from the header and at most 5 bytes of an incomplete block, 8-bit values take 1.6 % more than 8 bits and
+4-bit values 3.1 % more than 4 bits.
 """
 
 HEADER_BYTES = 37
@@ -23,5 +23,5 @@ def upload_bytes(kept: int, bits: int = 32) -> int:
 
 
 def bits_per_value(bits: int) -> float:
-    """Bits that each kept value costs on the wire, its share of the scale included: 32, 8.125 or 4.125."""
+    """Bits of each uploaded value, including its share of the scale: 32, 8.125 or 4.125."""
     return 32.0 if bits == 32 else bits + 32.0 / BLOCK

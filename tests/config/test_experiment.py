@@ -132,13 +132,13 @@ def test_a_module_of_ones_own():
     ("override", "message"),
     [
         ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
-        ("partition.file=who.json", "partition.file: is read where partition.kind is file; it is dirichlet"),
+        ("partition.file=who.json", "partition.file: is used only with partition.kind=file; the kind is dirichlet"),
         ("learning.batch_size=8", "learning.batch_size: unknown key; did you mean 'scenario.learning.batch_size'?"),
         ("learning.local_steps=0",
          "learning.local_steps: must be at least 1 (a client takes at least one step); got 0"),
         ("learning.local_steps=many", "learning.local_steps: must be a number, or auto; got 'many'"),
         ("scenario.forecast={like: lenet5-mnist, start: 0, few_clients: 0, floor: 0}",
-         "scenario.forecast: forecasts no error at all: one of start, few_clients and floor must be above 0"),
+         "scenario.forecast: would forecast no error at all; one of start, few_clients and floor must be above 0"),
         ("learning.upload_bits=16", "learning.upload_bits: must be one of 32, 8, 4, auto; got 16"),
         ("scenario.learning.batches=even",
          "scenario.learning.batches: must be one of as_is, balanced, target; got 'even'"),
@@ -288,7 +288,7 @@ def test_a_partitions_file_beside_another_kind_is_kept_where_both_were_chosen():
     both = {"scenario": "paper-mnist", "partition": {"kind": "iid", "file": "who.json"}}
     assert Experiment.from_dict(both).partition.kind == "iid"
     assert Experiment.load("mnist", ["partition.file=who.json", "partition.kind=iid"]).partition.kind == "iid"
-    with pytest.raises(InputError, match="is read where partition"):
+    with pytest.raises(InputError, match="is used only with partition"):
         Experiment.from_dict({"scenario": "paper-mnist", "partition": {"file": "who.json"}})
 
 

@@ -52,9 +52,9 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
     ("text", "message"),
     [
         (f"{HEADER}\na,{ROW}\nb,{ROW},9\n", "fleet.csv: line 3: has 10 cells where the header has 9"),
-        (f"{HEADER}\n", "fleet.csv: holds no client; the first line names the columns, the others are clients"),
-        ("", "fleet.csv: holds no client; the first line names the columns, the others are clients"),
-        (f"{HEADER},phi\na,{ROW},9\n", "fleet.csv: the column 'phi' is there twice"),
+        (f"{HEADER}\n", "fleet.csv: has no clients; the first line must name the columns, each other line is a client"),
+        ("", "fleet.csv: has no clients; the first line must name the columns, each other line is a client"),
+        (f"{HEADER},phi\na,{ROW},9\n", "fleet.csv: the column 'phi' occurs twice"),
         (f"{HEADER},\na,{ROW},9\n", "fleet.csv: column 10 has no name"),
         (f"{HEADER},gain\na,{ROW},9\n", "clients[0].gain: unknown key; did you mean 'uplink_gain'? ({} line 2)"),
         (
@@ -64,7 +64,7 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
         ),
         (
             f"{HEADER}\na,{ROW.replace('1e5', '100 kHz')}\n",
-            "clients[0].bandwidth_hz: must be a number (in Hz, the unit left out); got '100 kHz' ({} line 2)",
+            "clients[0].bandwidth_hz: must be a number (in Hz, without the unit); got '100 kHz' ({} line 2)",
         ),
         (
             f"{HEADER}\na,{ROW.replace('5e8', '500')}\n",
@@ -73,7 +73,7 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
         ),
         (
             f"{HEADER}\na,{ROW}3;x;1\n",
-            "clients[0].label_counts: must hold whole numbers from 0 on; got 'x' for class 1 ({} line 2)",
+            "clients[0].label_counts: must be whole numbers of at least 0; got 'x' for class 1 ({} line 2)",
         ),
         (
             f"{HEADER}\na,{ROW}3 0 1\n",
@@ -82,7 +82,7 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
         ),
         (
             HEADER + "\na," + ROW.replace("8e-6", '"8,5e-6"') + "\n",
-            "clients[0].uplink_gain: must be a number (a decimal sign is a point: 1.5, not 1,5);"
+            "clients[0].uplink_gain: must be a number (write a decimal point: 1.5, not 1,5);"
             " got '8,5e-6' ({} line 2)",
         ),
         (

@@ -163,7 +163,7 @@ def test_labels_leave_given_phi_and_histograms_alone(document):
             " did you mean 'rayleigh'?",
         ),
         ({}, "fleet.kind: must be one of rayleigh, city, or package.module:NAME"),
-        ("rayleigh", "fleet: must be a mapping, a recipe of a kind; got 'rayleigh'"),
+        ("rayleigh", "fleet: must be a mapping with a kind; got 'rayleigh'"),
         (RAYLEIGH | {"count": 0}, "fleet.count: must be at least 1 (a fleet has at least one client); got 0"),
         (RAYLEIGH | {"count": 1e9}, "fleet.count: must be at most 100000; got 1000000000.0"),
         (RAYLEIGH | {"max_power_w": []}, "fleet.max_power_w: must be a number or a list of them; got an empty list"),

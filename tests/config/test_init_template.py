@@ -27,9 +27,9 @@ def test_the_commented_recipe_works_too(tmp_path):
 
 def test_nothing_is_replaced(tmp_path):
     (tmp_path / "fleet.csv").write_text("mine")
-    with pytest.raises(InputError, match=r"fleet.csv: is there already; choose another folder, or move it away"):
+    with pytest.raises(InputError, match=r"fleet.csv: exists already; choose another folder, or move the file"):
         write_template(tmp_path)
     assert (tmp_path / "fleet.csv").read_text() == "mine"
     assert not (tmp_path / "scenario.yaml").exists()
-    with pytest.raises(InputError, match=r"cannot be written to|is there already"):
+    with pytest.raises(InputError, match=r"cannot be written to|exists already"):
         write_template(tmp_path / "fleet.csv")

@@ -67,7 +67,7 @@ def test_traces_round_trip(tmp_path_factory: pytest.TempPathFactory, values: np.
     ("round,client\n0,a\n0,a\n", "has a row for round 0 already"),
     ("round,client\n0,a\n1,b\n1,a\n", "b has no row for round 0"),
     ("round,client\n1e9,a\n", "must be a whole number from 0 to 999,999"),
-    ("round,client\n", "it holds no rows"),
+    ("round,client\n", "it has no rows"),
 ])
 def test_a_wrong_trace_is_named(tmp_path: Path, lines: str, message: str) -> None:
     (tmp_path / "trace.csv").write_text(lines)
@@ -77,7 +77,7 @@ def test_a_wrong_trace_is_named(tmp_path: Path, lines: str, message: str) -> Non
 
 
 def test_a_trace_replaces_the_processes() -> None:
-    with pytest.raises(InputError, match="must have either trace or fading"):
+    with pytest.raises(InputError, match="must not have both trace and fading"):
         Scenario.load("paper-mnist", ["world.trace=x.csv", "world.fading.doppler_hz=1"])
 
 

@@ -101,7 +101,7 @@ def test_hosts_that_are_names_or_addresses(tmp_path, host):
 
 def test_a_file_is_no_folder_for_keys(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot be made a folder"):
+    with pytest.raises(InputError, match="cannot be created"):
         private_folder(tmp_path / "file")
 
 

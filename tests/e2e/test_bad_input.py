@@ -85,7 +85,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("budget.energy_j", float("nan"))], "budget.energy_j: must be a finite number; got nan"),
     ([("budget.delay_s", 0)], "budget.delay_s: must be above 0 s (without time no round can end); got 0"),
     ([("budget.delay_s", float("inf"))], "budget.delay_s: must be a finite number; got inf"),
-    ([("budget.delay_s", "2 min")], "budget.delay_s: must be a number (in s, the unit left out); got '2 min'"),
+    ([("budget.delay_s", "2 min")], "budget.delay_s: must be a number (in s, without the unit); got '2 min'"),
     ([("budget", 250)], "budget: must be a mapping with keys such as energy_j, delay_s; got 250"),
     ([("budget", GONE)], "budget: missing (what all rounds together may spend)"),
     ([("learning.rate", 0)], "learning.rate: must be above 0 (with a learning rate of 0 the model never moves); got 0"),
@@ -99,7 +99,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("roundz", None)], "roundz: unknown key; did you mean 'rounds'?"),
     ([("clients.1.lable_counts", None)], "clients[1].lable_counts: unknown key; did you mean 'label_counts'?"),
     ([("clients", GONE), ("Clients", [])], "Clients: unknown key; did you mean 'clients'?"),
-    ([("budget.energy_j", "40,5")], "budget.energy_j: must be a number (a decimal sign is a point: 1.5, not 1,5);"
+    ([("budget.energy_j", "40,5")], "budget.energy_j: must be a number (write a decimal point: 1.5, not 1,5);"
      " got '40,5'"),
     ([("learning.batchsize", 32)], "learning.batchsize: unknown key; did you mean 'batch_size'?"),
     (
@@ -193,7 +193,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ),
     (
         [("clients.0.max_power_w", "0.5 W")],
-        "clients[0].max_power_w: must be a number (in W, the unit left out); got '0.5 W'",
+        "clients[0].max_power_w: must be a number (in W, without the unit); got '0.5 W'",
     ),
     ([("clients.0.max_power_mw", 500)], "clients[0].max_power_mw: unknown key; did you mean 'max_power_w'?"),
     (
@@ -238,20 +238,20 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("clients.0.name", "a"), ("clients.3.name", "a")], "clients[3].name: 'a' is the name of clients[0] already"),
     (
         [("clients.0.label_counts", [5, -1])],
-        "clients[0].label_counts: must hold whole numbers from 0 on; got -1 for class 1",
+        "clients[0].label_counts: must be whole numbers of at least 0; got -1 for class 1",
     ),
     (
         [("clients.0.label_counts", [5])],
         "clients[0].label_counts: must have at least 2 classes (with one there is nothing to tell apart);"
         " got 1",
     ),
-    ([("clients.0.label_counts", [0, 0])], "clients[0].label_counts: must hold at least one sample; got zeros only"),
+    ([("clients.0.label_counts", [0, 0])], "clients[0].label_counts: must have at least one sample; got only zeros"),
     ([("clients.0.label_counts", 7)], "clients[0].label_counts: must be a list of sample counts, one per class; got 7"),
     (
         [("clients.0.label_counts", [5, 5]), ("clients.2.label_counts", [5, 5, 5])],
         "clients[2].label_counts: has 3 classes where 2 are expected",
     ),
-    ([("target_counts", [5, 0.5])], "target_counts: must hold whole numbers from 0 on; got 0.5 for class 1"),
+    ([("target_counts", [5, 0.5])], "target_counts: must be whole numbers of at least 0; got 0.5 for class 1"),
     ([("mode", "as_is")], "mode: must be one of as_printed, repaired, practical; got 'as_is'"),
     ([("seed", -1)], "seed: must be at least 0 (a seed is not negative); got -1"),
     ([("fleet", FLEET)], "fleet: a scenario has either clients or fleet, not both"),
@@ -283,11 +283,11 @@ TEXTS: list[tuple[str, str]] = [
     ("rounds: 1\nrounds: 2\n", "FILE: line 2: the key 'rounds' is written twice"),
     ("rounds: !!python/name:os.system\n", "FILE: line 1: the tag 'tag:yaml.org,2002:python/name:os.system' is not read;"
      " write plain values"),
-    ("rounds: 3\nbudget: {energy_j: 40,5, delay_s: 3}\n", "FILE: line 2: the key '5' holds nothing;"
-     " a decimal sign is a point: 1.5, not 1,5"),
-    ("rounds: 3\nbudget:\n\tenergy_j: 4\n", "FILE: line 3: is not YAML (a tab indents it; indent by spaces)"),
+    ("rounds: 3\nbudget: {energy_j: 40,5, delay_s: 3}\n", "FILE: line 2: the key '5' is empty;"
+     " write a decimal point: 1.5, not 1,5"),
+    ("rounds: 3\nbudget:\n\tenergy_j: 4\n", "FILE: line 3: is not YAML (it is indented with a tab; use spaces)"),
     ("rounds: *many\n", "FILE: line 1: the alias 'many' has no anchor before it"),
-    ("a: 1\n---\nb: 2\n", "FILE: line 2: a second YAML document begins; one is enough"),
+    ("a: 1\n---\nb: 2\n", "FILE: line 2: a second YAML document begins; a file must have only one"),
     ("scenario: paper-mnist\ndata: {name: embedded}\n", "FILE: is an experiment; name a scenario"),
     ("{segments: [], theta: null}", "FILE: is a plan; name a scenario"),
     ("[" * 1000, "FILE: line 1: is nested more than 60 deep"),

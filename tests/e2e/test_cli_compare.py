@@ -44,7 +44,7 @@ def test_ctrl_c_shows_what_was_planned_so_far(monkeypatch, command, module):
 
     monkeypatch.setattr(f"fedgap.analysis.{module}.plan", cut_short)
     answer = fedgap(command, SMALL, "--json")
-    assert (answer.code, answer.err) == (130, "fedgap: interrupted; this is what was planned so far\n")
+    assert (answer.code, answer.err) == (130, "fedgap: interrupted; the tables show what was planned so far\n")
     assert len(json.loads(answer.out)["plans" if command == "compare" else "points"]) == 2
 
 
@@ -147,4 +147,4 @@ def test_schemes_and_rules_are_trained_and_compared_with_the_best(tmp_path):
     again = fedgap(*command[:-1])  # nothing is trained again
     assert "minus the best" in again.out
     missing = fedgap("compare", "embedded", "--train")
-    assert (missing.code, missing.err) == (2, "fedgap: --out: must name a folder for the runs of --train\n")
+    assert (missing.code, missing.err) == (2, "fedgap: --out: missing; --train needs a folder for its runs\n")

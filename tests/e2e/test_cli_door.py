@@ -56,7 +56,7 @@ def test_wrong_usage_is_one_line_that_names_the_help():
     assert one_line(fedgap("plan"), 2) == "Missing argument 'SCENARIO' (see fedgap plan --help)"
     assert "--sover" in one_line(fedgap("plan", "city", "--sover", "exact"), 2)
     assert "'exact', 'alternating'" in one_line(fedgap("plan", "city", "--solver", "magic"), 2)
-    assert "--tie-break: belongs to --solver alternating" in one_line(
+    assert "--tie-break: can only be used with --solver alternating" in one_line(
         fedgap("plan", "paper-mnist", "--tie-break", "slack"), 2)
 
 

@@ -114,7 +114,7 @@ def test_the_bound_of_a_plan_is_the_plans_theta(plan_file):
 def test_the_bound_without_a_plan_shows_everybody_and_every_statement():
     answer = fedgap("bound", "paper-mnist")
     assert answer.code == 0
-    assert "everybody in all 400 rounds, pruned to the most" in answer.out
+    assert "everybody in all 400 rounds, pruned as much as allowed" in answer.out
     assert "→ corrected  mixture" in answer.out
     assert "an estimate, not a bound" in answer.out
     assert "and not a plan within the budgets, whose θ is another one" in answer.out

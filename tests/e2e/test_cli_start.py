@@ -16,7 +16,7 @@ def test_init_then_plan(tmp_path):
     assert "kitchen" in planned.out
     again = fedgap("init", folder)
     assert again.code == 2
-    assert "is there already" in again.err
+    assert "exists already" in again.err
 
 
 def test_schema():

@@ -190,7 +190,7 @@ def test_a_plan_says_what_it_forecasts_and_what_is_certified():
     assert answer.upload_bits in (32, 8, 4)
     text = str(answer)
     assert text.startswith(f"Forecast accuracy: {100 * answer.forecast.accuracy:.2f} % (")
-    assert "Warning: outside of what the forecast was fitted to: the rounds." in text
+    assert "Warning: outside the range that the forecast was fitted to: the rounds." in text
     assert f"no plan of {answer.rounds} rounds with {answer.local_steps} local steps and" in " ".join(text.split())
     assert answer.forecast.origin == "a pilot"
     # ln(error) is normal: 90 % lie within 1.645 standard deviations.

@@ -329,7 +329,7 @@ def test_a_training_that_diverges_stops_and_says_what_to_change(small, tmp_path)
 
 
 def test_stopping_needs_validation_samples_and_samples_need_the_mean(small):
-    wrong = {"stop.accuracy=0.9": "stop.accuracy: needs samples to judge by; set some aside, for example data",
+    wrong = {"stop.accuracy=0.9": "stop.accuracy: needs validation samples; hold some out, for example data",
              "learning.weighting=samples": "learning.weighting: must be equal with the aggregator"}
     for key, message in wrong.items():
         experiment = small("rounds=2", key, "learning.aggregator=tests.learning.test_aggregators:trimmed_mean")

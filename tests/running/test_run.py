@@ -403,7 +403,7 @@ def test_a_device_that_is_not_there_is_named(small, tmp_path):
 def test_a_folder_that_cannot_be_made_is_named(small, tmp_path):
     (tmp_path / "file").write_text("")
     experiment = small("rounds=2")
-    with pytest.raises(InputError, match="cannot be made"):
+    with pytest.raises(InputError, match="cannot be created"):
         train(experiment, tmp_path / "file" / "run", plan=planned(experiment, (2, [0], 0.0)))
 
 

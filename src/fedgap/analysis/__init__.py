@@ -1,6 +1,6 @@
-"""What a plan means: its cost by client and cause, what the bound is made of, what binds, schemes, budgets.
+"""The analysis of plans: costs by client and cause, terms of the bound, binding limits, schemes and budgets.
 
-Every result prints itself in a terminal and in a notebook, and gives its plain values with ``to_dict``.
+Every result prints as tables in a terminal and in a notebook, and ``to_dict`` returns its plain values.
 """
 
 from fedgap.analysis.accuracy_budget import AccuracyBudget, BudgetAnswer, budget, budget_steps

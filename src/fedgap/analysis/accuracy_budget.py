@@ -1,4 +1,4 @@
-"""How many joules and seconds until a target accuracy: the least budgets, their frontier, and plans to run."""
+"""The least budgets for a target accuracy, their frontier, and the plans that reach it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 POINTS = 5
-"""Points of the frontier."""
+"""Number of points of the frontier."""
 ENDS = 1.05
 """The frontier ends where one budget is this multiple of the least that suffices with any amount of the other."""
 ANSWERS = {"both": "both in proportion", "least_energy": "least joules", "least_delay": "least seconds"}
@@ -33,13 +33,13 @@ class BudgetAnswer:
 
     point: TargetPlan
     interval: tuple[float, float]
-    """What suffices with the confidence 1 − c, and with c, as multiples of these budgets: the luck of a run decides
-    what it really needs."""
+    """Multiples of these budgets that suffice with the confidences 1 − c and c: a lucky run needs less, an unlucky one
+    more."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AccuracyBudget(Printable):
-    """The budgets that a target accuracy takes; ``print`` shows what ``fedgap budget`` shows."""
+    """The budgets that a target accuracy needs. It prints like ``fedgap budget``."""
 
     accuracy: float
     confidence: float
@@ -48,7 +48,8 @@ class AccuracyBudget(Printable):
     origin: str
     """Where the forecast's weights come from."""
     answers: dict[str, BudgetAnswer | None]
-    """By the keys of :data:`ANSWERS`; None where no amount of that budget suffices with the scenario's other one."""
+    """The answers by the keys of :data:`ANSWERS`; None if no amount of a budget suffices with the scenario's other
+    one."""
     frontier: tuple[TargetPlan, ...]
     """Pairs of budgets that just suffice, by rising seconds."""
 
@@ -69,7 +70,7 @@ class AccuracyBudget(Printable):
 
     @property
     def warnings(self) -> list[str]:
-        """Where plans lie outside of what the forecast was fitted to."""
+        """Warnings about plans outside the range that the forecast was fitted to."""
         points = [answer.point for answer in self.answers.values() if answer is not None]
         warned = [point.plan.forecast for point in points if point.plan.forecast and point.plan.forecast.outside]
         return list(dict.fromkeys(forecast.warning for forecast in warned))
@@ -99,7 +100,7 @@ class AccuracyBudget(Printable):
         return [self.sentence, answers, *([frontier] if self.frontier else []), *self.warnings]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """The frontier of joules and seconds, with the scenario's budgets; saved where a path is given."""
+        """Draw the frontier of joules and seconds, with the scenario's budgets; given a path, save it."""
         from fedgap.analysis.pictures import draw_target_frontier
         from fedgap.report.figures import save_figure
 
@@ -144,7 +145,7 @@ class AccuracyBudget(Printable):
 
 
 def _cells(point: TargetPlan) -> list[str]:
-    """Both budgets, what the plan is forecast to reach, and its rounds, local steps and clients."""
+    """Cells of a row: both budgets, the forecast accuracy, rounds, local steps and clients."""
     sizes = sorted({int(segment.selected.sum()) for segment in point.plan.segments})
     assert point.plan.forecast is not None
     return [f"{point.energy_j:.4g} J", f"{point.delay_s:.4g} s", f"{100.0 * point.plan.forecast.accuracy:.2f} %",
@@ -156,7 +157,7 @@ def budget(
     scenario: Scenario, accuracy: float, *, confidence: float = 0.9, points: int = POINTS,
     done: Callable[[], None] | None = None,
 ) -> AccuracyBudget:
-    """The least joules and seconds with which a run reaches an accuracy, by the scenario's forecast.
+    """Find the least joules and seconds with which a run reaches an accuracy, according to the scenario's forecast.
 
     >>> answer = fedgap.budget(fedgap.Scenario.load("city", ["fleet.count=6", "learning.local_steps=8"]), 0.4, points=0)
     >>> print(answer.sentence)
@@ -165,10 +166,10 @@ def budget(
     With ``points``, ``answer.plot("frontier.png")`` draws the pairs of budgets that just suffice.
 
     :param accuracy: the target on the test set, a share of one;
-    :param confidence: the probability with which one run is to reach it;
+    :param confidence: the probability with which a run must reach it;
     :param points: how many pairs of budgets of the frontier are planned; 0 for none;
     :param done: called after each of :func:`budget_steps` steps.
-    :raises InfeasibleError: where no budgets suffice.
+    :raises InfeasibleError: if no budgets suffice.
     """
     check_target(accuracy, confidence)
     report = done or (lambda: None)
@@ -200,7 +201,7 @@ def budget_steps(points: int = POINTS) -> int:
 
 
 def varied_budgets(budget: Budget) -> dict[str, tuple[Budgets, float]]:
-    """What varies in each answer, and where to begin."""
+    """The budgets that vary in each answer, and the starting point of the search."""
     joules, seconds = budget.energy_j, budget.delay_s
     return {
         "both": (lambda x: (rounded_up(x * joules), rounded_up(x * seconds)), 1.0),
@@ -210,24 +211,24 @@ def varied_budgets(budget: Budget) -> dict[str, tuple[Budgets, float]]:
 
 
 def _check_reachable(search: BudgetSearch) -> None:
-    """Say in one line why no budgets suffice, where none do."""
+    """Raise an error that says why no budgets suffice, if none do."""
     features, wanted = search.ample, f"accuracy: {search.accuracy:g} with {search.confidence:g} confidence"
     if features is None:
         raise InfeasibleError(f"{wanted} cannot be reached: not even one round fits any budgets")
     reached = search.fitted.surely(features, search.confidence)
     if reached >= search.accuracy:
         return
-    at_best = f"with any budgets it is {reached:.4f} after the scenario's {features.rounds:,.0f} rounds"
+    at_best = f"with any budgets the forecast is {reached:.4f} after the scenario's {features.rounds:,.0f} rounds"
     for_ever = search.for_ever(features)
     if for_ever >= search.accuracy:
         raise InfeasibleError(f"{wanted} cannot be reached: {at_best}; raise rounds")
-    raise InfeasibleError(f"{wanted} cannot be reached: {at_best}, and {for_ever:.4f} after any number of them")
+    raise InfeasibleError(f"{wanted} cannot be reached: {at_best}, and at most {for_ever:.4f} with more rounds")
 
 
 def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable[[], None]) -> BudgetAnswer | None:
     point = search.answer(budgets, first)
     done()
-    # Drafts tell how the luck of a run changes the budgets; the answer's own scale is the plan's.
+    # Drafts give the multiples for lucky and unlucky runs; the plan gives the budgets.
     least = search.least(budgets, first)
     lucky = None if least is None else search.least(budgets, least, confidence=1.0 - search.confidence)
     done()
@@ -239,7 +240,7 @@ def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable
 
 def target_frontier(search: BudgetSearch, points: int = POINTS,
                     done: Callable[[], None] = lambda: None) -> Iterator[TargetPlan]:
-    """Pairs from where hardly more joules save seconds to where hardly more seconds save joules, by rising seconds."""
+    """Pairs of budgets by rising seconds, between the ends where more of one budget hardly saves any of the other."""
     if not points:
         return
     budget = search.scenario.budget

@@ -1,4 +1,4 @@
-"""What holds each client back in the rounds of a plan, in words."""
+"""The limits that bind each client in the rounds of a plan, in words."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def what_binds(scenario: Scenario, plan: Plan) -> Binding:
 def limits_reached(
     problem: Problem, segment: Segment, *, energy: bool, drained: Bools | None = None
 ) -> list[str]:
-    """For each client the limits that it has reached in this segment's rounds; empty for one that is not selected.
+    """The limits that each client reaches in the rounds of a segment; empty for clients that are not selected.
 
-    ``deadline``: nobody in the round takes longer. ``power cap``, ``clock cap``, ``both caps``: p = p^max,
+    ``deadline``: no client of the round takes longer. ``power cap``, ``clock cap``, ``both caps``: p = p^max,
     f = f^max. ``least power``, ``least clock``: p = p^min, f = f^min. ``battery``: B_n is used up. ``unpruned``: λ = 0,
     the least pruning, where others prune. ``most pruned``: λ = λ^max. ``energy``: below a cap, because E₀ is used up.
 

@@ -55,14 +55,14 @@ class BoundReading:
 
 @dataclass(frozen=True)
 class ClientStatement:
-    """φ of one client in both readings, with what it is made of; None where its labels are not known."""
+    """φ of one client in both readings, with its parts; None if its labels are not known."""
 
     name: str
     given: float | None
     """φ as the scenario gives it."""
     samples: int | None = None
     smoothed_zeros: int | None = None
-    """Classes without a sample, on either side, which count as one (add-one smoothing)."""
+    """Number of classes without a sample in the training or the target set; each counts as one sample (smoothing)."""
     divergence: float | None = None
     """KL(p̂‖p̃), in nats."""
     rarest: float | None = None
@@ -70,7 +70,7 @@ class ClientStatement:
     as_printed: float | None = None
     size_normalised: float | None = None
     used: float | None = None
-    """φ that the scenario plans with."""
+    """φ that is used for planning."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -91,13 +91,13 @@ class BoundReport(Printable):
     theorem_weight: float
     """γ₂·R = L²·B² by Theorem 1."""
     secant: float | None
-    """γ₂·R as measured, where it was: an estimate, not a bound."""
+    """Measured γ₂·R, if there is one: an estimate, not a bound."""
     measured: bool
     """Whether the scenario uses the secant."""
     local_steps: int = 1
     """τ, the steps of a client in a round, which θ does not cover."""
     planned: bool = True
-    """Whether it is the bound of a plan, and not of the point at which Algorithm 1 starts."""
+    """Whether it is the bound of a plan; if not, it is that of Algorithm 1's starting point."""
 
     def reading(self, constants: str | None = None, aggregation: str | None = None) -> BoundReading:
         """One reading, by default the scenario's."""
@@ -105,17 +105,17 @@ class BoundReport(Printable):
         return next(reading for reading in self.readings if (reading.constants, reading.aggregation) == wanted)
 
     def parts(self) -> list[RenderableType]:
-        """θ by terms, where pruning's weight comes from, and the statements."""
+        """The terms of θ, the origin of the weight of pruning, and the statements."""
         return [self._readings_table(), *self._start_note(), *local_steps_note(self.local_steps),
                 self._weight_sentence(), self._statements_table()]
 
     def _start_note(self) -> list[str]:
-        """Without a plan: why this θ is not the one that ``fedgap plan`` shows."""
+        """The explanation why θ differs from that of ``fedgap plan`` if no plan was given."""
         if self.planned:
             return []
-        return ["This is the point at which Algorithm 1 starts, whatever it costs, and not a plan within the budgets, "
-                "whose θ is another one. For a plan's: fedgap plan SCENARIO --out plan.json, then fedgap bound "
-                "SCENARIO --plan plan.json."]
+        return ["This is the starting point of Algorithm 1. It is not a plan and may exceed the budgets, so a plan has "
+                "another θ. For a plan: fedgap plan SCENARIO --out plan.json, then fedgap bound SCENARIO --plan "
+                "plan.json."]
 
     def _readings_table(self) -> Sheet:
         table = Sheet(
@@ -173,7 +173,7 @@ class BoundReport(Printable):
 
 
 def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
-    """The bound θ of a plan in every reading, and each client's φ: ``print(fedgap.bound(scenario, plan))``.
+    """Return the bound θ of a plan in every reading, and the φ of each client: ``print(fedgap.bound(scenario, plan))``.
 
     >>> scenario = fedgap.Scenario.load("paper-mnist")
     >>> plan = fedgap.plan(scenario)
@@ -181,7 +181,8 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
     >>> len(report.statements), abs(report.reading().terms.theta / plan.theta - 1) < 1e-9
     (10, True)
 
-    :param plan: without one, everybody takes part in every round, pruned to the most (Algorithm 1's start).
+    :param plan: without one, the report is on Algorithm 1's starting point, which is no plan: everybody takes part in
+        every round, pruned as much as allowed.
     """
     fleet = scenario.fleet()
     if plan is None:
@@ -190,7 +191,7 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
             Segment(scenario.rounds, everybody, fleet.max_ratio, fleet.max_power_w, fleet.max_frequency_hz,
                     local_steps=scenario.learning.usual_local_steps),
         )
-        what = f"everybody in all {rounds(scenario.rounds)}, pruned to the most"
+        what = f"everybody in all {rounds(scenario.rounds)}, pruned as much as allowed"
     else:
         check_plan(scenario, plan, other_scenario=True)
         segments, what = plan.segments, f"the plan's {rounds(plan.rounds)}"

@@ -1,4 +1,4 @@
-"""The trade between joules, seconds, θ and the forecast accuracy, over a grid of budgets."""
+"""The trade-off between joules, seconds, θ and the forecast accuracy, over a grid of budgets."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 LEAST, MOST = 0.6, 2.0
 """The grid's range, as multiples of the scenario's budgets."""
 WIDEST = 9
-"""Values of a budget that fit side by side on a hundred columns."""
+"""Number of values of a budget that fit side by side into a hundred columns."""
 SAME = 1e-9
-"""Relative difference below which two θ are the same: what rounding leaves."""
+"""Two θ with a smaller relative difference count as equal, because of rounding."""
 
 
 def budget_factors(points: int = 6, least: float = LEAST, most: float = MOST) -> list[float]:
-    """So many multiples between ``least`` and ``most``, evenly in their logarithm, 1 among them."""
+    """Return this many multiples from ``least`` to ``most``, evenly spaced in their logarithm and including 1."""
     factors = np.geomspace(least, most, points)
     factors[np.abs(np.log(factors)).argmin()] = 1.0
     return [round(float(factor), 4) for factor in factors]
@@ -39,7 +39,7 @@ def budget_factors(points: int = 6, least: float = LEAST, most: float = MOST) ->
 
 @dataclass(frozen=True)
 class BudgetGrid:
-    """Pairs of budgets: every one of ``energy_j`` with every one of ``delay_s``."""
+    """All pairs of the budgets in ``energy_j`` and ``delay_s``."""
 
     centre: Budget
     energy_j: tuple[float, ...]
@@ -66,13 +66,13 @@ class FrontierPoint:
     budget_energy_j: float
     budget_delay_s: float
     plan: Plan | None
-    """None where larger budgets carry no plan, so that none was looked for."""
+    """None if even larger budgets allow no plan, so that none was searched."""
     efficient: bool = False
-    """Whether it is on the Pareto front: no smaller pair of budgets does as well."""
+    """Whether the pair is on the Pareto front: no smaller pair of budgets is as good."""
 
     @property
     def theta(self) -> float:
-        """θ of the plan; infinite where the budgets carry none."""
+        """θ of the plan; infinite if the budgets allow none."""
         return np.inf if self.plan is None else self.plan.theta
 
     @property
@@ -82,12 +82,12 @@ class FrontierPoint:
 
     @property
     def status(self) -> str:
-        """The plan's."""
+        """The plan's status."""
         return "infeasible" if self.plan is None else self.plan.status
 
     @property
     def used(self) -> tuple[float, float] | None:
-        """Joules and seconds that the plan uses, where there is one to carry out."""
+        """Joules and seconds that the plan uses, if there is a plan."""
         return (self.plan.energy_j, self.plan.delay_s) if self.plan is not None and self.plan.feasible else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,20 +124,21 @@ class Frontier(Printable):
 
     @property
     def feasible(self) -> bool:
-        """Whether any of the budgets carries a plan."""
+        """Whether any of the budgets allows a plan."""
         return any(point.status != "infeasible" for point in self.points)
 
     @property
     def reason(self) -> str:
-        """Why the largest budgets carry no plan, where they do not."""
+        """Why the largest budgets allow no plan, if they do not."""
         return next((point.plan.reason for point in reversed(self.points) if point.plan is not None), "")
 
     def parts(self) -> list[Sheet]:
-        """θ and the forecast by energy budget (down) and delay budget (across); a list where the grid is too wide."""
+        """Tables of θ and the forecast by energy budget (down) and delay budget (across); a list if the grid is too
+        wide."""
         delays, energies = self._axes()
-        caption = "[θ] the scenario's own; * off the Pareto front: smaller budgets do as well; ∞ no plan fits"
+        caption = "[θ] the scenario's budgets; * not on the Pareto front: smaller budgets are as good; ∞ no plan fits"
         if len(delays) > WIDEST:
-            table = Sheet("What other budgets buy", "energy budget", "delay budget", "θ", "forecast",
+            table = Sheet("What other budgets achieve", "energy budget", "delay budget", "θ", "forecast",
                           "energy used", "delay used",
                           caption=caption)
             for point in self.points:
@@ -156,9 +157,9 @@ class Frontier(Printable):
         return [table, forecast]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """θ and the forecast accuracy over both budgets; saved where a path is given.
+        """Draw θ and the forecast accuracy over both budgets; given a path, save the picture.
 
-        Nothing is drawn for budgets that carry no plan.
+        Nothing is drawn for budgets that allow no plan.
         """
         from fedgap.analysis.pictures import draw_frontier
         from fedgap.report.figures import save_figure
@@ -196,7 +197,7 @@ def frontier(
     scheme: str | Scheme = "proposed",
     on_point: Callable[[FrontierPoint], None] | None = None,
 ) -> Frontier:
-    """Plan over a grid of both budgets, and mark the efficient ones.
+    """Plan over a grid of both budgets, and mark the pairs on the Pareto front.
 
     >>> found = fedgap.frontier(fedgap.Scenario.load("paper-mnist"), factors=[1.0, 1.5])
     >>> len(found.points)
@@ -205,9 +206,10 @@ def frontier(
 
     The picture shows θ over both budgets. Ctrl-C ends the search with the budgets that were planned so far.
 
-    :param points: values of each budget: from the least that carries a plan to where more hardly raises the forecast.
+    :param points: number of values of each budget, from the least that allows a plan to where more hardly raises the
+        forecast accuracy.
     :param factors: the multiples of the scenario's budgets, in place of ``points``.
-    :param on_point: called with each point as it is there, the scenario's budgets first.
+    :param on_point: called with each point as soon as it is planned, the scenario's budgets first.
     """
     if factors is None:
         factors = budget_factors(points, *interesting_multiples(scenario, scheme))
@@ -221,9 +223,9 @@ def frontier(
 def frontier_points(
     scenario: Scenario, grid: BudgetGrid, solve: Callable[[Scenario], Plan]
 ) -> Iterator[FrontierPoint]:
-    """The plan for each pair of budgets as it is there, from the grid's centre outwards.
+    """Yield the plan for each pair of budgets as soon as it is solved, from the grid's centre outwards.
 
-    Budgets smaller than some that carry no plan carry none either, and are not planned.
+    Pairs that are smaller than a pair without a plan are skipped, because they have no plan either.
     """
     too_small: list[tuple[float, float]] = []
     for energy, delay in grid.outwards():
@@ -237,7 +239,7 @@ def frontier_points(
 
 
 def _marked(points: list[FrontierPoint]) -> tuple[FrontierPoint, ...]:
-    """The points by energy and delay, those on the Pareto front marked: no smaller pair of budgets does as well."""
+    """Sort the points by energy and delay, and mark those on the Pareto front."""
     points = sorted(points, key=lambda point: (point.budget_energy_j, point.budget_delay_s))
     budgets = np.array([(point.budget_energy_j, point.budget_delay_s) for point in points]).reshape(-1, 2)
     theta = np.array([point.theta for point in points])

@@ -19,31 +19,31 @@ from fedgap.report.uncut_table import Sheet
 from fedgap.system import RoundCost
 
 NEAR = 1e-4
-"""Relative distance at which a limit counts as reached; Algorithm 1's interior points stop this short of it."""
+"""Relative distance at which a limit counts as reached; Algorithm 1 ends inside its limits by about as much."""
 REAL_MARGIN = 0.05
-"""Share of a round by which those who end last must be behind all others to be called stragglers in a picture."""
+"""Share of a round by which the last clients must be later than all others to be shown as stragglers."""
 MOST_CLIENTS = 40
-"""Rows of a table of clients; of a larger fleet those who spend most are shown."""
+"""Largest number of clients in a table; of a larger fleet those that spend most are shown."""
 MOST_SEGMENTS = 6
-"""Segments that are shown."""
+"""Largest number of segments that are shown."""
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentCost:
-    """What each of some equal rounds costs."""
+    """The cost of each round of a segment."""
 
     rounds: int
     selected: Bools
     by_client: RoundCost
     """One round, by client and cause."""
     stragglers: Bools
-    """Those who end the round: nobody takes longer, though several may tie. Shape (N,)."""
+    """The slowest clients of the round; several may tie. Shape (N,)."""
     local_steps: int = 1
     """τ: steps that each selected client takes in a round."""
 
     @property
     def energy_j(self) -> float:
-        """One round's joules, the broadcast included."""
+        """Joules of one round, including the broadcast."""
         return float(self.by_client.energy_j)
 
     @property
@@ -53,9 +53,9 @@ class SegmentCost:
 
     @property
     def real_stragglers(self) -> Bools:
-        """Those for whom the others wait: they end last by a real margin, and are not the greater part. Shape (N,).
+        """Clients for which the others wait: a minority that finishes clearly later than the others. Shape (N,).
 
-        A good plan slows everybody down to the same deadline; then nobody is a straggler.
+        In a good plan all clients finish at the same deadline, and nobody is a straggler.
         """
         others = self.selected & ~self.stragglers
         latest = float(self.by_client.client_s.max(where=others, initial=0.0))
@@ -92,12 +92,12 @@ class CostReport(Printable):
     idle_j: Floats
     """P_n times the length of the rounds that the client takes part in."""
     battery_j: Floats
-    """B_n; infinite for a client without."""
+    """B_n; infinite for a client without a battery."""
     compute_s: Floats
     upload_s: Floats
     download_s: Floats
     waiting_s: Floats
-    """Between a client's own end and the round's."""
+    """Seconds between the end of the client's work and the end of the round."""
     straggler_rounds: npt.NDArray[np.int64]
     """Rounds that end when this client does; several clients may tie."""
     broadcast_j: float
@@ -134,7 +134,7 @@ class CostReport(Printable):
 
     @property
     def energy_j(self) -> float:
-        """Everybody's joules over all rounds, the server's included."""
+        """Joules of all clients and the server over all rounds."""
         return float(sum(segment.rounds * segment.energy_j for segment in self.segments))
 
     @property
@@ -143,7 +143,7 @@ class CostReport(Printable):
         return float(sum(segment.rounds * segment.delay_s for segment in self.segments))
 
     def parts(self) -> list[Sheet]:
-        """Who spends what, where the time goes, and both totals."""
+        """Tables of what each client spends, of the time of a round, and of both totals."""
         return [self._clients_table(), self._time_table(), self._totals_table()]
 
     def _clients_table(self) -> Sheet:
@@ -154,7 +154,7 @@ class CostReport(Printable):
             f"Who spends what in {self.total_rounds:,} rounds", "who", "takes part", "computing", "uploading",
             *(["idle"] if idles else []), "energy",
             "share", "busy", "waiting", "ends last in",
-            caption=f"{hidden} clients that spend less are not listed; --json has everybody" if hidden else None,
+            caption=f"{hidden} clients that spend less are not listed; --json lists all" if hidden else None,
         )
         for n in sorted(order) if not hidden else order:
             if self.rounds[n] == 0:
@@ -235,7 +235,7 @@ class CostReport(Printable):
 
 
 def cost(scenario: Scenario, plan: Plan) -> CostReport:
-    """What a plan spends in a scenario, by client and cause; it may have been made for another one.
+    """Return what a plan spends in a scenario, by client and cause. The plan may have been made for another scenario.
 
     >>> scenario = fedgap.Scenario.load("paper-mnist")
     >>> plan = fedgap.plan(scenario)
@@ -243,7 +243,7 @@ def cost(scenario: Scenario, plan: Plan) -> CostReport:
     >>> abs(report.to_dict()["energy_j"] - plan.energy_j) < 1e-6
     True
 
-    ``print(report)`` shows who spends what, where the time of a round goes, and who ends it.
+    ``print(report)`` shows what each client spends, where the time of a round goes, and who finishes last.
     """
     check_plan(scenario, plan, other_scenario=True)
     return CostReport.from_problem(Problem.of(scenario), plan)

@@ -1,4 +1,4 @@
-"""The accuracy that a plan is forecast to reach, whatever it minimises."""
+"""The forecast accuracy of a plan, whatever the plan minimises."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedgap.planning.solve import forecast_of
 
 
 def with_forecast(plan: Plan, scenario: Scenario) -> Plan:
-    """The plan with its forecast by the scenario's weights; as it is where it has one, or has no rounds."""
+    """Return the plan with a forecast by the scenario's weights, unless it has one already or has no rounds."""
     if plan.forecast is not None or not plan.feasible:
         return plan
     return replace(plan, forecast=forecast_of(Problem.of(scenario), plan.segments))
@@ -25,7 +25,7 @@ _OTHER_LEARNER = ("No accuracy is forecast: the built-in forecast was fitted to 
 def applicable_forecast(plan: Plan, problem: Problem) -> tuple[PlanForecast | None, str]:
     """The plan's forecast, or None and one line that says why there is none and what to do.
 
-    A built-in forecast knows nothing about another learner. A plan that was made by it shows it all the same.
+    A built-in forecast does not apply to another learner, but a plan that was made by it shows it anyway.
     """
     if not plan.feasible or plan.forecast is not None:
         return plan.forecast, ""
@@ -34,5 +34,5 @@ def applicable_forecast(plan: Plan, problem: Problem) -> tuple[PlanForecast | No
 
 
 def accuracy_text(plan: Plan | None) -> str:
-    """The forecast accuracy in per cent; – where there is none."""
+    """The forecast accuracy in per cent, or – if there is none."""
     return "–" if plan is None or plan.forecast is None else f"{100.0 * plan.forecast.accuracy:.2f} %"

@@ -1,4 +1,4 @@
-"""A plan as people read it: who does what in which rounds, what it costs, what binds, and what is certified."""
+"""The report of ``fedgap plan``: who does what in which rounds, the costs, the binding limits and the certificate."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 FEW_CLIENTS = 12
-"""Up to here the table lists those who are not selected, too."""
+"""Up to this number of clients the table also lists those that are not selected."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlanReport(Printable):
-    """A plan with its cost and what binds; ``print`` shows what ``fedgap plan`` shows."""
+    """A plan with its costs and binding limits. It prints like ``fedgap plan``."""
 
     plan: Plan
     cost: CostReport
@@ -44,7 +44,7 @@ class PlanReport(Printable):
         shown += [self._segment_table(position) for position in range(len(self.plan.segments))[:MOST_SEGMENTS]]
         hidden = len(self.plan.segments) - MOST_SEGMENTS
         if hidden > 0:
-            shown.append(f"... and {hidden} segments more; --json has all.")
+            shown.append(f"... and {hidden} more segments; --json has all.")
         shown += theta_parts(self.plan.terms, self.plan.theta, self.plan.local_steps)
         shown += [self._budget_table(), self.plan.certificate]
         return [*shown, self.advice] if self.advice else shown
@@ -78,7 +78,7 @@ class PlanReport(Printable):
         return table
 
     def _budget_table(self) -> Sheet:
-        """Both budgets: what is used, what there is, and what more of it would be worth."""
+        """Table of both budgets: what is used, what is available, and what more of it would gain."""
         table = Sheet("Budgets", "budget", "used", "of", "share", "more of it", left=("more of it",))
         for name, used, most, unit, word in (
             ("energy", self.plan.energy_j, self.cost.energy_budget_j, "J", "a joule"),
@@ -97,17 +97,17 @@ class PlanReport(Printable):
 
 
 def _listed(selected: np.ndarray, spent: np.ndarray) -> tuple[list[int], str | None]:
-    """Which clients a table lists, in their order, and a sentence about those it does not."""
+    """The clients that a table lists, in their order, and a sentence about the others."""
     if selected.size <= FEW_CLIENTS:
         return list(range(selected.size)), None
     chosen = np.flatnonzero(selected)
     shown = np.sort(chosen[np.argsort(-spent[chosen], kind="stable")[:MOST_CLIENTS]])
     more = f"{chosen.size - shown.size} more take part, each spending less; " if chosen.size > shown.size else ""
-    return shown.tolist(), f"{more}{selected.size - chosen.size} clients are not selected; --json has everybody"
+    return shown.tolist(), f"{more}{selected.size - chosen.size} clients are not selected; --json lists all"
 
 
 def plan_report(scenario: Scenario, plan: Plan) -> PlanReport:
-    """A plan with what it costs and what binds in its scenario: what ``fedgap plan`` prints."""
+    """Return the report that ``fedgap plan`` prints: a plan with its costs and binding limits."""
     check_plan(scenario, plan, other_scenario=True)
     problem = Problem.of(scenario)
     return PlanReport(plan, CostReport.from_problem(problem, plan), Binding.from_problem(problem, plan),
@@ -115,7 +115,7 @@ def plan_report(scenario: Scenario, plan: Plan) -> PlanReport:
 
 
 def _pooling_advice(scenario: Scenario, objective: str) -> str:
-    """Where labels are known and φ is averaged over clients, what else could be done; otherwise ""."""
+    """Advice to pool labels, if they are known and φ is averaged over clients; otherwise ""."""
     labels = scenario.label_counts() is not None and scenario.target_counts is not None
     if scenario.bound.aggregation != "mean" or not labels or objective != "theta":
         return ""

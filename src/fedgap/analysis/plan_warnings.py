@@ -1,4 +1,5 @@
-"""What in a plan is possible on paper and hardly meant: unused budgets, and clocks and powers that no device has."""
+"""Warnings about plans that are valid but probably not intended: unused budgets, clocks and powers of no real
+device."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from fedgap.planning.problem import Problem
 from fedgap.report.number_format import si
 
 UNUSED = 0.01
-"""A plan that uses less than this share of a budget: with the unit mistaken, say mJ for J, it would look like that."""
+"""If a plan uses less than this share of a budget, its unit is probably wrong, for example mJ instead of J."""
 SLOWEST_SHARE = 0.01
-"""Below this share of its highest clock no processor runs: frequency scaling ends at about a tenth of it."""
+"""No processor runs below this share of its highest clock: frequency scaling ends at about a tenth of it."""
 QUIETEST_W = 1e-7
 """-40 dBm, the least output power that a phone must be able to set (3GPP TS 36.101); other radios end far above it."""
 
 
 def plan_warnings(scenario: Scenario, plan: Plan) -> list[str]:
-    """One line for each thing that is hardly meant; the first client of its kind is named."""
+    """Return one line per warning; each names the first client concerned."""
     if not plan.segments:
         return []
     lines = []

@@ -1,4 +1,4 @@
-"""Policies side by side in one world, measured by how far each is from perfect foresight."""
+"""Compare policies in one world by their distance from perfect foresight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PolicyRegret(Printable):
-    """What each policy reached in one world, and what none could have beaten."""
+    """What each policy reached in one world, and the bound that no policy can beat."""
 
     bound: Clairvoyant
     reached: dict[str, SimulatedPolicy]
@@ -67,9 +67,9 @@ def regret(
 
     ``print(report)`` shows what each policy reached, and what perfect foresight would have.
 
-    :param policies: names; by default all that are registered, but for the published rules.
+    :param policies: names; by default all registered policies except the published rules.
     :param seed: of the world and of policies that draw.
-    :param known_plan: the plan of this scenario and scheme, where it was made before.
+    :param known_plan: the plan of this scenario and scheme, if it exists already.
     """
     chosen = scheme_of(scheme)
     first = known_plan or plan(scenario, scheme=chosen)

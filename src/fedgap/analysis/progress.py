@@ -1,4 +1,4 @@
-"""How far a solver is, in a line."""
+"""The progress of a solver as one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def describe_progress(what: str, iteration: int, best: float, bound: float, alpha: float) -> str:
-    """A solver's report as people read it.
+    """Describe a solver's progress in words.
 
     :param best: the least θ − α so far; :param bound: the lower bound on θ − α so far; :param alpha: α. Where the
         number of rounds is being chosen, ``best`` is θ itself.

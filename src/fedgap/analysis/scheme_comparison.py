@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROVEN = 1e-6
-"""A relative gap below this is shown as zero: it is what rounding leaves."""
+"""A smaller relative gap is a rounding error and shown as zero."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Printable):
-    """One plan for each scheme, in the order in which they were asked for."""
+    """One plan for each scheme, in the given order."""
 
     rounds: int
     """R of the scenario."""
@@ -58,7 +58,7 @@ class Comparison(Printable):
         return next((answer.forecast.origin for answer in self.plans if answer.forecast is not None), "none")
 
     def parts(self) -> list[RenderableType]:
-        """The table, and a sentence for each scheme that does not carry all rounds."""
+        """The table, and a sentence for each scheme whose rounds do not all fit."""
         reasons = [f"{answer.scheme}: {answer.reason}" for answer in self.plans if answer.reason]
         return [self._table(), *reasons]
 
@@ -66,7 +66,7 @@ class Comparison(Printable):
         table = Sheet(
             f"Schemes side by side: {self.rounds:,} rounds, {self.energy_budget_j:g} J, {self.delay_budget_s:g} s",
             "scheme", "rounds", *(name for name, _ in TERMS.values()), "θ", "gap", "forecast", "energy", "delay",
-            caption="θ = ∞ where the budgets do not carry all rounds. gap: to the certified bound, as a share of θ − α."
+            caption="θ = ∞ if the budgets do not allow all rounds. gap: to the certified bound, as a share of θ − α."
                     f" forecast: accuracy on the test set ({self.origin})",
         )
         for answer in self.plans:
@@ -83,9 +83,9 @@ class Comparison(Printable):
         return table
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """θ and its terms by scheme, on a logarithmic scale; saved where a path is given.
+        """Draw θ and its terms by scheme, on a logarithmic scale; given a path, save the picture.
 
-        Where a published rule is among them, which knows no θ, the forecast accuracies are drawn instead.
+        If a published rule is among them, which has no θ, the forecast accuracies are drawn instead.
         """
         from fedgap.analysis.pictures import draw_accuracies, draw_comparison
         from fedgap.report.figures import save_figure
@@ -108,7 +108,7 @@ def compare(
     progress: Progress | None = None,
     on_plan: Callable[[Plan], None] | None = None,
 ) -> Comparison:
-    """Plan with several schemes, each re-planned at fewer rounds where the budgets do not carry all.
+    """Plan with several schemes. A scheme whose rounds do not all fit the budgets is planned with fewer rounds.
 
     >>> comparison = fedgap.compare(fedgap.Scenario.load("paper-mnist"), ["proposed", "no_pruning"])
     >>> [plan.scheme for plan in comparison]
@@ -120,7 +120,7 @@ def compare(
     :param schemes: names of schemes and of published rules, or :class:`Scheme` objects; by default the paper's six, in
         its order.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
-    :param progress: as for ``plan``. :param on_plan: called with each plan as it is there.
+    :param progress: as for ``plan``. :param on_plan: called with each plan as soon as it is solved.
     """
     wanted = list(PAPER_SCHEMES if schemes is None else schemes)
 
@@ -138,7 +138,7 @@ def compare(
 def until_interrupted(
     answers: Iterable[T], plan_of: Callable[[T], Plan | None], report: Callable[[T], None] | None = None
 ) -> tuple[list[T], bool]:
-    """All answers, or those before Ctrl-C, and whether it was pressed. A plan cut short is not compared with others."""
+    """Return all answers, or those before Ctrl-C, and whether it was pressed. An unfinished plan is left out."""
     kept: list[T] = []
     try:
         for answer in answers:

@@ -32,38 +32,41 @@ Overrides = Annotated[
         show_default=False,
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout instead of tables.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No tables and no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no tables and no progress.")]
 Picture = Annotated[
     Path | None,
-    typer.Option("--picture", metavar="FILE", help="Draw it here: .png, .pdf or .svg.", show_default=False),
+    typer.Option("--picture", metavar="FILE", help="Draw a picture into this file: .png, .pdf or .svg.",
+                 show_default=False),
 ]
 SolverOption = Annotated[
     Solver, typer.Option("--solver", help="exact (certified), or alternating (the paper's Algorithm 1).")
 ]
 _SCHEME = typer.Option("--scheme", metavar=NAMED, show_default=False,
-                       help="What may be decided; by default forecast where the scenario has auto, else proposed.")
+                       help="What the planner may decide. Default: forecast if the scenario has a key auto, otherwise "
+                            "proposed.")
 SchemeOption = Annotated[str | None, _SCHEME]
 _SCHEMES = typer.Option("--schemes", metavar="NAME,NAME", show_default=False,
-                        help="Which schemes or published rules, or all; by default the paper's six.")
+                        help="Schemes or published rules to compare, or all. Default: the paper's six schemes.")
 SchemesOption = Annotated[str | None, _SCHEMES]
-_OBJECTIVE = typer.Option("--objective", metavar=NAMED, help="What is minimised, in place of the scheme's objective.",
+_OBJECTIVE = typer.Option("--objective", metavar=NAMED, help="What to minimise instead of the scheme's objective.",
                           show_default=False)
 ObjectiveOption = Annotated[str | None, _OBJECTIVE]
 _SELECTION = typer.Option(
     "--selection", metavar=NAMED, show_default=False,
-    help="A rule that selects the clients; the rest is then decided for them. With --solver alternating also how P5 is "
-         "solved: printed (a and μ by turns), relaxed (and rounded), or exact.")
+    help="A rule that selects the clients; the planner then decides the rest for them. With --solver alternating, this "
+         "can also be how the paper's problem P5 is solved: printed (a and μ in turn), relaxed (then rounded), or "
+         "exact.")
 SelectionOption = Annotated[str | None, _SELECTION]
 
 
 _ALLOW = Annotated[list[str] | None, typer.Option(
     "--allow", metavar="package.module:NAME", show_default=False,
-    help="Let files use this object, although its module does not offer it to fedgap; repeat it.")]
+    help="Let files use this object although its module does not list it in __fedgap__. May be repeated.")]
 
 
 def allowing(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option ``--allow``: what a file names is code that will run, so the user decides."""
+    """Add an option ``--allow`` to a command: what a file names is code that will run, so the user decides."""
 
     @functools.wraps(command)
     def wrapped(*arguments: Any, allow: list[str] | None = None, **options: Any) -> None:
@@ -79,7 +82,7 @@ def allowing(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def list_known_names() -> None:
-    """Complete the help texts with all known names. This looks through the installed packages, so only for help."""
+    """Add all known names to the help texts. This searches the installed packages, so it is done for --help only."""
     options: tuple[tuple[Any, Registry], ...] = (
         (_SCHEME, SCHEMES), (_SCHEMES, SCHEMES), (_OBJECTIVE, OBJECTIVES), (_SELECTION, SELECTION))
     for option, registry in options:

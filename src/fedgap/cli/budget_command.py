@@ -1,4 +1,4 @@
-"""``fedgap budget``: how many joules and seconds until a target accuracy."""
+"""``fedgap budget``: how many joules and seconds a target accuracy takes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def budget(
         "clients have the labels of its data, or a scenario (paper-mnist, paper-cifar10, city).")],
     overrides: Overrides = None,
     *,
-    accuracy: Annotated[float, typer.Option(help="The target on the test set, such as 0.95.")],
-    confidence: Annotated[float, typer.Option(help="The probability with which a run is to reach it.")] = 0.9,
-    points: Annotated[int, typer.Option(min=0, max=50, help="Pairs of budgets on the frontier.")] = 5,
+    accuracy: Annotated[float, typer.Option(help="The target accuracy on the test set, such as 0.95.")],
+    confidence: Annotated[float, typer.Option(help="The probability with which a run must reach it.")] = 0.9,
+    points: Annotated[int, typer.Option(min=0, max=50, help="Number of pairs of budgets on the frontier.")] = 5,
     out: Annotated[Path | None, typer.Option(
-        metavar="FOLDER", help="Write each plan here (NAME.json) with its scenario (NAME.yaml).",
+        metavar="FOLDER", help="Write each plan (NAME.json) and its scenario (NAME.yaml) into this folder.",
         show_default=False)] = None,
     as_json: AsJson = False,
     picture: Picture = None,
@@ -62,7 +62,7 @@ def budget(
         typer.echo(f"\nThe picture is in {picture}.")
     if out is not None:
         both = answer.answers["both"]
-        assert both is not None  # or the search would have ended with an error
+        assert both is not None  # otherwise the search would have ended with an error
         budgets = [f"budget.{key}={getattr(both.point, key)!r}" for key in ("energy_j", "delay_s")]
         words = [*begin, *budgets] if begin else ["EXPERIMENT", f"scenario={out / 'both.yaml'}"]
         typer.echo(f"\nPlans and scenarios are in {out}: {', '.join(names)}. Train with: "

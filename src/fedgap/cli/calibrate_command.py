@@ -20,14 +20,16 @@ def calibrate(
     out: Annotated[Path, typer.Option(metavar="SCENARIO", help="Where to write the scenario.")],
     from_run: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Correct the fleet of a deployed run by what its nodes measured, instead.",
+        typer.Option(metavar="RUN", help="Instead of measuring, correct the fleet of this deployed run by what its "
+                                         "nodes measured.",
                      show_default=False),
     ] = None,
-    pilots: Annotated[int, typer.Option(min=1, help="Short trainings, each from other weights.")] = 3,
-    length: Annotated[int, typer.Option("--steps", min=1, help="Steps of each.")] = 100,
-    ratio: Annotated[float, typer.Option(help="The pruning ratio at which the sensitivity is taken.")] = 0.3,
+    pilots: Annotated[int, typer.Option(min=1, help="Number of pilots (short trainings), each from other "
+                                                    "weights.")] = 3,
+    length: Annotated[int, typer.Option("--steps", min=1, help="Steps of each pilot.")] = 100,
+    ratio: Annotated[float, typer.Option(help="The pruning ratio at which the pruning sensitivity is measured.")] = 0.3,
     sizes: Annotated[
-        bool, typer.Option("--sizes", help="Take gradient_bits and flops_per_sample from the model, too.")
+        bool, typer.Option("--sizes", help="Also compute gradient_bits and flops_per_sample from the model.")
     ] = False,
     rate: Annotated[
         bool | None,
@@ -48,7 +50,7 @@ def calibrate(
                                  "fashion-mnist, ...), where the clients' data cannot be used.")
     ] = None,
 ) -> None:
-    """Measure the bound's constants and the forecast on a model and its data by pilots, and write a scenario."""
+    """Measure the bound's constants and fit the forecast on your model and data, and write a scenario."""
     require("train", "calibrate")
     from fedgap.config import Experiment
     from fedgap.running.calibrate import calibrate as measure

@@ -1,4 +1,4 @@
-"""``fedgap compare`` and ``fedgap frontier``: schemes side by side, and what other budgets would buy."""
+"""``fedgap compare`` and ``fedgap frontier``: compare schemes, and compare budgets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def compare(
     overrides: Overrides = None,
     solver: SolverOption = "exact",
     schemes: SchemesOption = None,
-    train: Annotated[bool, typer.Option("--train", help="Train them, too: SCENARIO is then an experiment.")] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of each, with --train.")] = 3,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="The runs' folder, with --train; the same command "
+    train: Annotated[bool, typer.Option("--train", help="Train as well; SCENARIO is then an experiment.")] = False,
+    seeds: Annotated[int, typer.Option(min=1, help="With --train: number of seeds for each scheme.")] = 3,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="With --train: folder for the runs. The same command "
                                              "continues there.", show_default=False)] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Local processes, with --train; by default one per "
+    workers: Annotated[int | None, typer.Option(min=1, help="With --train: number of local processes. Default: one per "
                                                 "core.")] = None,
     as_json: AsJson = False,
     picture: Picture = None,
@@ -61,7 +61,7 @@ def compare(
 
 
 def _names(schemes: str | None) -> list[str] | None:
-    """The schemes and rules that were asked for; None for the paper's."""
+    """The requested schemes and rules, or None for those of the paper."""
     if schemes is None:
         return None
     if schemes.strip() == "all":
@@ -75,11 +75,11 @@ def _names(schemes: str | None) -> list[str] | None:
 
 def _train(experiment: str, overrides: list[str], names: list[str] | None, *, train: bool, seeds: int, out: Path | None,
            workers: int | None, as_json: bool, picture: Path | None) -> None:
-    """Train an experiment with every scheme and rule, and compare what they reach."""
+    """Train an experiment with every scheme and rule, and compare the accuracies."""
     if not train:
-        raise InputError("--out: comes together with --train")
+        raise InputError("--out: can only be used together with --train")
     if out is None:
-        raise InputError("--out: must name a folder for the runs of --train")
+        raise InputError("--out: missing; --train needs a folder for its runs")
     require("train", "compare --train")
     from fedgap.config import Experiment
     from fedgap.planning import PAPER_SCHEMES
@@ -104,18 +104,19 @@ def _train(experiment: str, overrides: list[str], names: list[str] | None, *, tr
 def frontier(
     scenario: ScenarioFile,
     overrides: Overrides = None,
-    points: Annotated[int, typer.Option(min=2, max=50, help="Values of each budget; all pairs are planned.")] = 6,
-    least: Annotated[float | None, typer.Option(help="The grid's least multiple of the scenario's budgets.",
+    points: Annotated[int, typer.Option(min=2, max=50, help="Number of values of each budget; all pairs are "
+                                                            "planned.")] = 6,
+    least: Annotated[float | None, typer.Option(help="Smallest multiple of the scenario's budgets in the grid.",
                                                 show_default=False)] = None,
-    most: Annotated[float | None, typer.Option(help="The largest multiple; both are given, or none.",
+    most: Annotated[float | None, typer.Option(help="Largest multiple; give both --least and --most, or neither.",
                                                show_default=False)] = None,
     as_json: AsJson = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="CSV on stdout instead of a table.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of tables.")] = False,
     picture: Picture = None,
 ) -> None:
-    """Show what other budgets would buy: θ and the forecast accuracy over a grid of both.
+    """Show what other budgets would achieve: θ and the forecast accuracy over a grid of both budgets.
 
-    Without --least and --most the grid goes from the least budgets that carry a plan to where more hardly helps.
+    Without --least and --most the grid goes from the least budgets that allow a plan to those where more hardly helps.
     """
     from fedgap.analysis import budget_factors
     from fedgap.analysis import frontier as plan_grid
@@ -125,7 +126,7 @@ def frontier(
     if as_json and as_csv:
         raise InputError("--csv: cannot be combined with --json")
     if (least is None) != (most is None):
-        raise InputError("--least: comes together with --most")
+        raise InputError("--least: can only be used together with --most")
     if least is not None and most is not None and not 0.0 < least < most < math.inf:
         raise InputError(f"--least: must be above 0 and below --most; got {least:g} and {most:g}")
     loaded = Scenario.load(scenario, overrides or [])
@@ -157,5 +158,5 @@ def _name_picture(picture: Path | None) -> None:
 
 def _exit_if(interrupted: bool) -> None:
     if interrupted:
-        typer.echo("fedgap: interrupted; this is what was planned so far", err=True)
+        typer.echo("fedgap: interrupted; the tables show what was planned so far", err=True)
         raise typer.Exit(INTERRUPTED)

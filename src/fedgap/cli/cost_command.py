@@ -1,4 +1,4 @@
-"""``fedgap cost`` and ``fedgap bound``: what a plan costs, and what the bound is made of."""
+"""``fedgap cost`` and ``fedgap bound``: what a plan costs, and the terms of its bound."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def cost(
     overrides: Overrides = None,
     *,
     plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A plan, from fedgap plan --out.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="A plan, as written by fedgap plan --out.", show_default=False)
     ] = None,
     any_scenario: AnyScenario = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show who spends what, where the rounds' time goes, and which client is the straggler.
+    """Show what each client spends, where the time of a round goes, and which client finishes last.
 
-    Of a deployed run: the planned and the measured seconds and bytes of each node.
+    For a deployed run, show the planned and the measured seconds and bytes of each node.
     """
     if plan is None:
         _cost_of_run(Path(scenario), as_json)
@@ -73,13 +73,13 @@ def bound(
     overrides: Overrides = None,
     plan: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A plan to evaluate; without one, everybody takes part in every round, "
-                     "pruned to the most.", show_default=False),
+        typer.Option(metavar="FILE", help="A plan to evaluate. Without one: the starting point of Algorithm 1, "
+                     "which is no plan.", show_default=False),
     ] = None,
     any_scenario: AnyScenario = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the terms of the bound θ in every reading, what dominates it, and each client's statement φ."""
+    """Show the terms of the bound θ in every reading of the paper, which term dominates, and the φ of each client."""
     from fedgap.analysis import bound as evaluate
     from fedgap.config import Scenario
 

@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from fedgap.running.events import Event
     from fedgap.running.run import Run
 
-app = typer.Typer(help="Run an experiment over Flower, on real processes and machines.", no_args_is_help=True)
+app = typer.Typer(help="Run an experiment over Flower, in separate processes or on several machines.",
+                  no_args_is_help=True)
 
-Out = Annotated[Path, typer.Option(help="The run's folder. A run that was killed continues there.")]
-RoundTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds the server waits for a round's answers.")]
-EnrolTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds it waits for all nodes to enrol.")]
+Out = Annotated[Path, typer.Option(help="The run's folder. The same command resumes an interrupted run.")]
+RoundTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds that the server waits for the answers of a round.")]
+EnrolTimeout = Annotated[float, typer.Option(min=1.0, help="Seconds that the server waits for all nodes to enrol.")]
 
-WithProfile = Annotated[bool, typer.Option("--profile", help="Have the nodes measure how long steps and messages take, "
+WithProfile = Annotated[bool, typer.Option("--profile", help="Let the nodes measure how long steps and messages take, "
                                            "and plan with that.")]
 
 MinClients = Annotated[str, typer.Option(
-    metavar="N", help="Gradients that a round needs to count: a number, or a share of its selected clients such as 0.5 "
+    metavar="N", help="Number of gradients that a round needs, or the share of its selected clients such as 0.5 "
     "(1.0: all). With fewer the server waits for nodes and tries the round again.")]
 
 
@@ -46,7 +47,7 @@ def up(
     local: Annotated[int, typer.Option(min=1, help="How many nodes to start on this machine: the first so many of the "
                                        "scenario's clients.")] = 4,
     out: Out = Path("runs/deployed"),
-    epsilon: Annotated[float | None, typer.Option(help="Noise the nodes' label histograms (Laplace, scale 1/ε); "
+    epsilon: Annotated[float | None, typer.Option(help="Add noise to the nodes' label histograms (Laplace, scale 1/ε); "
                                                   "smaller is more private.")] = None,
     round_timeout: RoundTimeout = 60.0,
     enrol_timeout: EnrolTimeout = 180.0,
@@ -78,12 +79,14 @@ def up(
 
 @app.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put them; made with permissions 0700.")],
-    host: Annotated[list[str], typer.Option(help="A name or address by which nodes reach the server; repeat it.")],
-    node: Annotated[list[str] | None, typer.Option(help="A node that is to get a key from here; repeat it. Without it, "
-                                                   "nodes make theirs with `fedgap deploy key`.")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the certificates and keys; it is created "
+                                                               "with permissions 0700.")],
+    host: Annotated[list[str], typer.Option(help="A name or address by which nodes reach the server. May be "
+                                                 "repeated.")],
+    node: Annotated[list[str] | None, typer.Option(help="A node whose key is to be made here. May be repeated. Without "
+                                                        "it, nodes make theirs with `fedgap deploy key`.")] = None,
 ) -> None:
-    """Make the certificates of a server and the keys of its nodes."""
+    """Make the certificate of a server and, for nodes that are named, their keys."""
     from fedgap.deploy.keys import make_certificates, make_node_key
 
     for name in node or ():
@@ -98,8 +101,8 @@ def keys(
 @app.command()
 def key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The node's name, as in its file.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put the key pair; made with permissions "
-                                           "0700.")] = Path("keys"),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the key pair; it is created with "
+                                                               "permissions 0700.")] = Path("keys"),
 ) -> None:
     """Make a node's key pair on the node itself; only the public half leaves it."""
     from fedgap.deploy.keys import make_node_key
@@ -116,11 +119,11 @@ def server(
     experiment: ExperimentFile,
     overrides: Overrides = None,
     nodes: Annotated[int, typer.Option(min=1, help="How many nodes must enrol before planning.")] = 2,
-    key_folder: Annotated[Path, typer.Option("--keys", help="The folder that `fedgap deploy keys` wrote; every *.pub "
-                                             "in it may take part.")] = Path("keys"),
+    key_folder: Annotated[Path, typer.Option("--keys", help="The folder from `fedgap deploy keys`; every node with a "
+                                                            "*.pub file in it may take part.")] = Path("keys"),
     out: Out = Path("runs/deployed"),
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "0.0.0.0",
-    reach: Annotated[str, typer.Option(help="A name of this machine that its certificate has, for its own "
+    reach: Annotated[str, typer.Option(help="A name of this machine in its certificate, used by its own "
                                        "commands.")] = "localhost",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 8000,
     round_timeout: RoundTimeout = 60.0,
@@ -165,13 +168,14 @@ def node(
     superlink: Annotated[str, typer.Option(help="The server, host:port.")],
     ca: Annotated[Path, typer.Option(help="The server's ca.crt.")],
     key: Annotated[Path, typer.Option(help="This node's private key.")],
-    folder: Annotated[Path | None, typer.Option(help="Where the node keeps its socket and logs; made with permissions "
-                                                "0700. Without it, NODE's name with .node instead of .yaml.")] = None,
-    poll: Annotated[float, typer.Option(min=0.05, max=3.0, help="Seconds between two looks for a message while "
+    folder: Annotated[Path | None, typer.Option(help="Folder for the node's socket and logs; it is created with "
+                                                     "permissions 0700. Without it, NODE's name with .node instead of "
+                                                     ".yaml.")] = None,
+    poll: Annotated[float, typer.Option(min=0.05, max=3.0, help="Seconds between two requests for a message while "
                                         "idle.")] = 0.2,
-    plain: Annotated[bool, typer.Option("--plain", help="Flower's own SuperNode and SuperExec.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Use Flower's own SuperNode and SuperExec.")] = False,
 ) -> None:
-    """Run a node until it is interrupted; its data stay on it."""
+    """Run a node until it is interrupted. Its data never leave this machine."""
     from fedgap.config.yaml_files import write_document
     from fedgap.deploy.admission import why_not_admitted
     from fedgap.deploy.flower_processes import NodeProcesses
@@ -217,9 +221,9 @@ def node(
 
 @app.command("app")
 def write(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the app.")],
 ) -> None:
-    """Write the Flower app's folder, for `flwr run` by hand."""
+    """Write the folder of a Flower app, to run it with `flwr run`."""
     from fedgap.deploy.flower_processes import write_app
 
     if folder.exists() and not folder.is_dir():
@@ -229,13 +233,13 @@ def write(
 
 @app.callback()
 def _root() -> None:
-    """Run an experiment over Flower, on real processes and machines."""
+    """Run an experiment over Flower, in separate processes or on several machines."""
     require("deploy", "deploy")
-    os.umask(0o077)  # what a deployment writes is for its owner alone
+    os.umask(0o077)  # only the owner can read what a deployment writes
 
 
-class _terminable:  # noqa: N801  (it reads as a verb)
-    """SIGTERM becomes an interruption, so that everything that was started is ended."""
+class _terminable:  # noqa: N801  (lower case, because it is used like a function)
+    """Turn SIGTERM into an interruption, so that all started processes are ended."""
 
     def __enter__(self) -> None:
         def interrupt(number: int, frame: Any) -> None:
@@ -246,7 +250,7 @@ class _terminable:  # noqa: N801  (it reads as a verb)
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         signal.signal(signal.SIGTERM, self._before)
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            typer.echo("fedgap: interrupted; the same command continues the run", err=True)
+            typer.echo("fedgap: interrupted; the same command resumes the run", err=True)
             raise typer.Exit(130) from None
 
 
@@ -257,7 +261,7 @@ def _check_node_name(name: str, argument: str) -> None:
 
 def _positive(epsilon: float | None) -> None:
     if epsilon is not None and not epsilon > 0:
-        raise InputError("--epsilon: must be positive; smaller is more private")
+        raise InputError("--epsilon: must be above 0; smaller is more private")
 
 
 def _fresh(out: Path) -> None:

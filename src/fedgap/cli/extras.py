@@ -12,11 +12,11 @@ PACKAGES = {
     "deploy": ("torch", "safetensors", "flwr", "cryptography"),
     "ray": ("ray",),
 }
-"""What each extra brings, as far as its commands need it."""
+"""The packages of each extra that its commands need."""
 
 
 def require(extra: str, command: str) -> None:
-    """Raise an :class:`InputError` where a package of an extra is missing; nothing is imported."""
+    """Raise an :class:`InputError` if a package of an extra is missing. Nothing is imported."""
     missing = [package for package in PACKAGES[extra] if find_spec(package) is None]
     if missing:
         raise InputError(f'{command}: needs {", ".join(missing)}; install with: pip install "fedgap[{extra}]"')

@@ -10,7 +10,7 @@ import typer
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder for the files; made if need be.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder for the files; it is created if needed.")],
 ) -> None:
     """Write a commented scenario, its fleet and an experiment to start from."""
     from fedgap.config import write_template
@@ -21,7 +21,7 @@ def init(
 
 
 def schema(
-    kind: Annotated[Literal["scenario", "experiment"], typer.Argument(help="Which file's.")],
+    kind: Annotated[Literal["scenario", "experiment"], typer.Argument(help="The kind of file.")],
 ) -> None:
     """Print the JSON Schema of a file, for editors and other programs."""
     from fedgap.config import schema as schemas

@@ -1,4 +1,4 @@
-"""``fedgap``: the commands, and the one place where errors become a line and an exit code."""
+"""``fedgap``: all commands, and the one place that turns errors into a line and an exit code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ app = typer.Typer(
 )
 
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
-"""Python's 700 would collect garbage dozens of times while the modules of a command are imported, which leave none."""
+"""Python's default of 700 would collect garbage dozens of times during the imports, which leave no garbage."""
 
 
 def _say(message: str, code: int) -> int:
@@ -48,7 +48,7 @@ def _say(message: str, code: int) -> int:
 
 
 def interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, ending with a line and code 130 on Ctrl-C where it does not say more itself."""
+    """Make a command end with one line and code 130 on Ctrl-C, unless it handles the interruption itself."""
 
     @functools.wraps(command)
     def guarded(*arguments: Any, **options: Any) -> None:
@@ -86,7 +86,8 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the "
+                                                                                              "version.")] = False,
 ) -> None:
     """Plan and train federated edge learning within an energy and a delay budget.
 
@@ -94,20 +95,20 @@ def _root(
     """
 
 
-# Everything that typer itself finds wrong with the arguments; the class's home has moved between typer's versions.
+# Base class of typer's errors about arguments; its module differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    It is 0 done, 2 bad input, 3 infeasible, 4 training diverged, 130 interrupted, 1 a bug.
+    0 means done, 2 bad input, 3 infeasible, 4 the run failed, 130 interrupted, and 1 a bug.
     An error is one line on stderr that begins with ``fedgap:``. With ``FEDGAP_DEBUG=1`` a bug shows its traceback.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # an ASCII terminal shows "?" for "φ", which beats a crash
+            stream.reconfigure(errors="replace")  # an ASCII terminal shows "?" for "φ" instead of crashing
     if {"-h", "--help"} & set(arguments):
         list_known_names()
     try:
@@ -120,7 +121,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         path = context.command_path if context is not None else "fedgap"
         return _say(f"{_message(error)} (see {path} --help)", 2)
     except BrokenPipeError:
-        # Whoever read the output has gone; nothing is left to say, not even by the interpreter's last flush.
+        # The reader of the output has gone. Discard the rest, so that the interpreter's last flush does not fail
+        # either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -132,7 +134,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if problem is not None:
             return _say(problem, 2)
         what = " ".join(f"{type(error).__name__}: {error}".split())
-        return _say(f"internal error ({what}); please report it, with what FEDGAP_DEBUG=1 shows", 1)
+        return _say(f"internal error ({what}); please report it, with the traceback that FEDGAP_DEBUG=1 shows", 1)
     return code if isinstance(code, int) else 0
 
 
@@ -144,4 +146,4 @@ def main() -> NoReturn:
 
 def _message(error: Exception) -> str:
     text: str = error.format_message() if hasattr(error, "format_message") else str(error)
-    return re.sub(r"( Did you mean '[^']*'\?)\1", r"\1", text.rstrip("."))  # some versions of typer say it twice
+    return re.sub(r"( Did you mean '[^']*'\?)\1", r"\1", text.rstrip("."))  # some versions of typer repeat it

@@ -41,36 +41,38 @@ def plan(
     objective: ObjectiveOption = None,
     selection: SelectionOption = None,
     horizon: Annotated[
-        bool, typer.Option("--horizon", help="Choose the number of rounds too, up to the scenario's.")
+        bool, typer.Option("--horizon", help="Also choose the number of rounds, up to that of the scenario.")
     ] = False,
     as_json: AsJson = False,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the plan here, as JSON.", show_default=False)
+        Path | None, typer.Option(metavar="FILE", help="Write the plan to this file, as JSON.", show_default=False)
     ] = None,
     quiet: Quiet = False,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="Outer iterations at most (50).", rich_help_panel=_ALGORITHM)
+        int | None, typer.Option(min=1, help="Maximum number of outer iterations (50).", rich_help_panel=_ALGORITHM)
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0.0, help="End when the cost falls by less than this share (1e-5).",
+        typer.Option(min=0.0, help="Stop when the cost falls by less than this share (1e-5).",
                      rich_help_panel=_ALGORITHM),
     ] = None,
     tie_break: Annotated[
         Literal["centre", "slack"] | None,
-        typer.Option(help="Which solution of P2.1: the solver's centre, or one of most slack.",
+        typer.Option(help="Which of several solutions of P2.1 to take: the solver's central one, or one with most "
+                          "slack.",
                      rich_help_panel=_ALGORITHM),
     ] = None,
     inner_stop: Annotated[
         Literal["printed", "moves"] | None,
-        typer.Option(help="When P2.1 is solved: as printed, or when powers stop moving.", rich_help_panel=_ALGORITHM),
+        typer.Option(help="When to stop solving P2.1: as the paper prints, or when the powers no longer "
+                          "change.", rich_help_panel=_ALGORITHM),
     ] = None,
     start: Annotated[
         Literal["printed", "feasible"] | None,
-        typer.Option(help="Start with everybody, or with the most that fit the budgets.", rich_help_panel=_ALGORITHM),
+        typer.Option(help="Start with all clients, or with as many as fit the budgets.", rich_help_panel=_ALGORITHM),
     ] = None,
 ) -> None:
-    """Decide who takes part, how much each prunes, at which power and clock, in every round."""
+    """Decide for every round who takes part, how much each client prunes, and at which power and clock."""
     from fedgap.config import Scenario
     from fedgap.planning import plan as solve
 
@@ -109,7 +111,7 @@ def plan(
 
 
 def warn(scenario: Scenario, answer: Plan) -> None:
-    """Say on the error stream what in a plan is hardly meant."""
+    """Print warnings about a plan on stderr."""
     from fedgap.analysis.plan_warnings import plan_warnings
 
     for line in plan_warnings(scenario, answer):
@@ -117,11 +119,11 @@ def warn(scenario: Scenario, answer: Plan) -> None:
 
 
 def alternating_options(solver: str, **values: Any) -> AlternatingOptions | None:
-    """Algorithm 1's options; giving one to another solver is an error."""
+    """Return the options of Algorithm 1; using one with another solver is an error."""
     chosen = {key: value for key, value in values.items() if value is not None}
     if solver != "alternating":
         if chosen:
-            raise InputError(f"--{next(iter(chosen)).replace('_', '-')}: belongs to --solver alternating")
+            raise InputError(f"--{next(iter(chosen)).replace('_', '-')}: can only be used with --solver alternating")
         return None
     if not math.isfinite(chosen.get("threshold", 0.0)):
         raise InputError(f"--threshold: must be a finite share, for example 1e-5; got {chosen['threshold']}")

@@ -1,4 +1,4 @@
-"""``fedgap predict`` and ``fedgap export``: the use of a trained model."""
+"""``fedgap predict`` and ``fedgap export``: use a trained model."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 SHOWN = 10
-"""Predictions in the table; a file has all of them."""
+"""Number of predictions in the table; the file has all."""
 
 
 def predict(
     run: RunFolder,
-    samples: Annotated[Path, typer.Argument(metavar="INPUT.npz", help="Samples x (or test_x) as they were before any "
+    samples: Annotated[Path, typer.Argument(metavar="INPUT.npz", help="File with samples x (or test_x), before any "
                                             "standardisation and, if you like, labels y (or test_y).")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all predictions here: .csv or .npz.",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all predictions to this file: .csv or .npz.",
                                              show_default=False)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the classes of your samples with a run's model, and its accuracy where labels are given."""
+    """Predict the classes of samples with the model of a run and, if the file has labels, show the accuracy."""
     from fedgap.running.predict import read_samples
     from fedgap.running.run import Run
 
@@ -47,7 +47,7 @@ def predict(
         return
     remarks = [] if accuracy is None else [f"Accuracy: {accuracy}."]
     if model.inputs.preprocessing is None:
-        remarks.append("This run does not know its preprocessing: the samples were taken as the model's inputs.")
+        remarks.append("The run has no record of its preprocessing: the samples were used as inputs of the model.")
     show(_table(predictions, labels), *remarks, *([] if out is None else [f"Written: {out}"]))
 
 
@@ -71,7 +71,7 @@ def export(
     file_format: Annotated[Literal["torchscript", "onnx"], typer.Option(
         "--format", help="onnx needs the packages onnx and onnxscript.")] = "torchscript",
 ) -> None:
-    """Write a run's model as one file that takes samples as they are and gives probabilities."""
+    """Write the model of a run as one file that takes raw samples and returns probabilities."""
     from fedgap.running.export import export as write
     from fedgap.running.run import Run
 

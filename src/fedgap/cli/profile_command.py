@@ -20,16 +20,17 @@ def profile(
     overrides: Overrides = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FLEET.csv", help="Write the device as a client of this fleet; one of the same name is "
-                     "replaced.", show_default=False),
+        typer.Option(metavar="FLEET.csv", help="Add the device as a client to this fleet; a client with the same name "
+                                               "is replaced.", show_default=False),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What to call the device; by default its host name.",
+    name: Annotated[str | None, typer.Option(help="Name of the device. Default: its host name.",
                                              show_default=False)] = None,
-    server: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Measure the upload to this address, where "
-                                               "fedgap profile --listen PORT waits.", show_default=False)] = None,
+    server: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Measure the upload speed to this address, "
+                                                                         "where fedgap profile --listen PORT "
+                                                                         "waits.", show_default=False)] = None,
     listen: Annotated[int | None, typer.Option(min=0, max=65535, metavar="PORT", help="Receive the uploads of devices "
                                                "that are profiled, until interrupted.", show_default=False)] = None,
-    repeats: Annotated[int, typer.Option(min=1, max=1000, help="Measurements of each quantity.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="Number of measurements of each quantity.")] = 5,
     as_json: AsJson = False,
 ) -> None:
     """Measure what an experiment's model costs on this device, and write the device as a client of a fleet."""

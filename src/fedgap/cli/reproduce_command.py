@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    figures: Annotated[list[str] | None, typer.Argument(metavar="[fig3 ... fig8|table1|all]", help="What to make; by "
-                                                        "default everything.")] = None,
+    figures: Annotated[list[str] | None, typer.Argument(
+        metavar="[fig3 ... fig8|table1|all]", help="Figures and tables to make. Default: all.")] = None,
     preset: Annotated[str, typer.Option(help="quick (embedded data, minutes on a laptop) or paper (full data, a "
                                         "GPU).")] = "quick",
     out: Annotated[Path, typer.Option(help="Folder for plans, runs, results and pictures; the same call "
                                       "resumes what is there.")] = Path("runs/reproduce"),
     data: Annotated[Path | None, typer.Option(help="The folder of the data set's files, or of folders named mnist and "
                                               "cifar10 (preset paper).")] = None,
-    train: Annotated[bool, typer.Option("--train/--no-train", help="--no-train: draw the runs that exist.")] = True,
-    redraw: Annotated[bool, typer.Option("--redraw", help="Draw the results in --out again or, where there are none, "
+    train: Annotated[bool, typer.Option("--train/--no-train", help="With --no-train, only draw the runs that "
+                                                                   "exist.")] = True,
+    redraw: Annotated[bool, typer.Option("--redraw", help="Draw the results in --out or, if there are none, "
                                          "those that come with fedgap; needs no data and trains nothing.")] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one per core.")] = None,
     bundle: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Train nothing: write the runs that have no "
                                                 "record yet, panels that wait included, for a machine with a GPU.")
                       ] = None,
 ) -> None:
-    """Make the paper's figures and tables again, and say where the proposed scheme is above, level or below."""
+    """Make the paper's figures and tables again, and compare the proposed scheme with each baseline."""
     from fedgap.evidence.definition import FIGURES, PRESETS
     from fedgap.evidence.result_tables import result_tables
 
@@ -72,12 +73,12 @@ def _hand_over(names: list[str], shop: Workshop, folder: Path) -> None:
     from fedgap.report.uncut_table import Sheet
 
     parts = hand_over(names, shop, folder)
-    sheet = Sheet("runs without a record, in the order in which they are worth training", "turn", "runs",
+    sheet = Sheet("runs that are not trained yet, in the order in which to train them", "turn", "runs",
                   "GPU-hours, estimated", "figures")
     for part in parts:
         sheet.add_row(part.folder.name, str(part.runs), f"{part.gpu_s / 3600:.2f}", ", ".join(part.figures))
     if not parts:
-        show("Every run has its record.")
+        show("All runs are trained already.")
         return
     show(sheet, f"Train the folders in {folder} in this order with `python -m fedgap.evidence.bundle TURN --data DATA "
                 f"--out records.jsonl`, then append the records to {shop.out}/runs.jsonl.")

@@ -15,12 +15,12 @@ def studio(
     name: Annotated[str | None, typer.Argument(
         metavar="SCENARIO|EXPERIMENT|RUNS", show_default=False,
         help="What to open: a preset, a scenario's or an experiment's file, or a folder of runs.")] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes any port that is free.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any free port.")] = 8765,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Whether to open the page.")] = True,
     runs: Annotated[Path | None, typer.Option(
-        help="The folder of runs: what the page shows, and where it starts new ones; by default runs.")] = None,
+        help="Folder with the runs to show, and for new runs. Default: runs.")] = None,
 ) -> None:
-    """Plan, run and compare in the browser, on this machine only. Ctrl-C ends it; runs continue."""
+    """Plan, train and compare in the browser, on this machine only. Ctrl-C ends the studio; its runs continue."""
     require("web", "studio")
     if runs is not None and runs.exists() and not runs.is_dir():
         raise InputError(f"--runs: {runs} is a file; name a folder")
@@ -29,6 +29,6 @@ def studio(
 
     opened = open_named(name)
     if runs is not None and opened.runs is not None:
-        raise InputError(f"--runs: {name} is a folder of runs already; name one of the two")
+        raise InputError(f"--runs: {name} is a folder of runs as well; give only one of the two")
     serve(runs or opened.runs or Path("runs"), opened, port=port, browser=browser,
           say=lambda address: typer.echo(f"studio: {address}"))

@@ -25,17 +25,18 @@ def sweep(
     experiment: ExperimentFile,
     grid: Annotated[list[str], typer.Argument(metavar="key=value,value", help="Values to combine, for example "
                                               "seed=0,1,2 budget.delay_s=100,150.")],
-    out: Annotated[Path, typer.Option(help="The sweep's folder; the same command continues an interrupted sweep.")],
-    workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one per core.")] = None,
+    out: Annotated[Path, typer.Option(help="The sweep's folder. The same command resumes an interrupted sweep.")],
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of local processes. Default: one per "
+                                                            "core.")] = None,
     ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Train on this Ray cluster instead (auto, or "
                                             "ray://host:port).")] = None,
-    stacked: Annotated[bool, typer.Option("--stacked", help="Train the runs together in one computation; pays on a "
+    stacked: Annotated[bool, typer.Option("--stacked", help="Train the runs together in one computation; faster on a "
                                           "GPU.")] = False,
     picture: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the accuracies with their intervals "
                                                  "(.png, .pdf, .svg).")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train every combination of some keys' values, and summarise over seeds with 95 % confidence intervals."""
+    """Train every combination of the given values, and summarise over seeds with 95 % confidence intervals."""
     require("train", "sweep")
     if ray is not None:
         require("ray", "--ray")

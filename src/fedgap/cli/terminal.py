@@ -11,11 +11,12 @@ from rich.console import Console, RenderableType
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 WIDTH = 1000
-"""Columns where output is piped: a row is a line, so that grep and awk find it whole. A terminal has its own."""
+"""Columns of piped output: every table row stays on one line, for grep and awk. A terminal's own width is used
+there."""
 
 
 def stdout() -> Console:
-    """The console for answers."""
+    """Return the console for results."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
@@ -33,9 +34,9 @@ def show(*parts: RenderableType) -> None:
 
 @contextmanager
 def planning(alpha: float, *, quiet: bool = False) -> Iterator[Callable[[str, int, float, float], None] | None]:
-    """Gives what a solver reports its progress to: a line on stderr that changes, on a terminal only.
+    """Provide the callback to which a solver reports its progress: one changing line on stderr, on a terminal only.
 
-    :param alpha: α; solvers report θ − α, people read θ.
+    :param alpha: α, which is added to the reported θ − α so that the line shows θ.
     """
     console = Console(stderr=True, highlight=False)
     if quiet or not console.is_terminal:
@@ -53,7 +54,7 @@ def planning(alpha: float, *, quiet: bool = False) -> Iterator[Callable[[str, in
 
 @contextmanager
 def steps(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Gives what to call after each of ``total`` steps: a bar on stderr, on a terminal only."""
+    """Provide the callback for each of ``total`` finished steps: a progress bar on stderr, on a terminal only."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, highlight=False)
@@ -68,7 +69,7 @@ def steps(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def downloads() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Gives what to call with (file, bytes so far, all bytes): one bar per file on stderr, on a terminal only."""
+    """Provide the callback (file, bytes so far, all bytes): one progress bar per file on stderr, on a terminal only."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     console = Console(stderr=True, highlight=False)

@@ -32,13 +32,14 @@ def train(
     overrides: Overrides = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; it must not hold a run already. Without it, a "
                                              "new folder under runs/.")] = None,
-    plan: Annotated[Path | None, typer.Option(help="A plan made before, for this experiment's scenario.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="Use this plan, which was made for the experiment's "
+                                                   "scenario.")] = None,
     prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Plan and write the run's folder, data "
                                                "included, to be executed elsewhere: python -m fedgap.running.run "
                                                "DIR.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Plan and train an experiment; everything about the run is in its folder."""
+    """Plan and train an experiment, and write everything into the run's folder."""
     require("train", "train")
     from fedgap.config import Experiment
     from fedgap.learning.engine import check_device
@@ -95,11 +96,11 @@ def partition(
         metavar="key.path=value,value", help="Keys to change; several values make several panels, for example "
         "partition.concentration=1,5,10,15.", show_default=False)] = None,
     picture: Picture = None,
-    scenario: Annotated[Path | None, typer.Option(help="Where to write the scenario that is planned with, the real "
-                                                  "label histograms in it.")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="Write the scenario that is used for planning to this file, "
+                                                       "with the real label histograms in it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show who has what: each client's label histogram and generalization statement (the paper's Fig. 3)."""
+    """Show the label histogram and the generalization statement φ of each client (the paper's Fig. 3)."""
     require("train", "partition")
     from fedgap.config import Experiment
     from fedgap.report.figures import check_picture
@@ -130,8 +131,8 @@ def partition(
 
 @contextmanager
 def resumable(*words: object, **options: object) -> Iterator[None]:
-    """Turn an interruption into exit code 130 and a line that says how to continue: with this command and those of its
-    options that were given. A full disk says so likewise."""
+    """Turn an interruption into exit code 130 and a line with the command that resumes the run, including the options
+    that were given. A full disk ends with such a line as well."""
     option_words = [part for name, value in options.items() if value
                     for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
     option_words += [word for reference in allowed() for word in ("--allow", reference)]

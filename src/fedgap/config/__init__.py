@@ -29,7 +29,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``Experiment`` when it is first asked for: planning does not need it, and its sections take time to build."""
+    """Import ``Experiment`` when it is first used: planning does not need it, and its sections take time to build."""
     if name != "Experiment":
         raise AttributeError(f"module 'fedgap.config' has no attribute {name!r}")
     from fedgap.config.experiment import Experiment

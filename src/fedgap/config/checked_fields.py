@@ -20,15 +20,15 @@ from fedgap.errors import InputError
 from fedgap.registry import Registry
 
 SMALLEST = 1e-40
-"""A positive number below this has the wrong unit, and quotients would leave float64."""
+"""A positive number below this has the wrong unit, and quotients would overflow."""
 SLOWEST_CLOCK_HZ = 1e6
-"""No processor that trains a model is slower; a smaller number was meant in MHz or GHz."""
+"""No processor that trains a model is slower; a smaller number was probably meant in MHz or GHz."""
 
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
 
 
 def wrong(text: str) -> PydanticCustomError:
-    """A validation error with this text; :func:`error_messages.first_error` puts the key before it."""
+    """Return a validation error with this text; :func:`error_messages.first_error` adds the key in front."""
     return PydanticCustomError("fedgap", "{text}", {"text": text})
 
 
@@ -36,9 +36,10 @@ class Checked:
     """Base of the annotations that check by a method."""
 
     check: Callable[..., Any]
-    """The checked value, or the error that tells what would be right."""
+    """Return the checked value, or raise an error that says what would be right."""
+
     json_schema: Callable[..., JsonSchemaValue]
-    """What editors are told about the value."""
+    """The JSON Schema of the value, for editors."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.check)
@@ -49,10 +50,10 @@ class Checked:
 
 @dataclass(frozen=True)
 class Number(Checked):
-    """A finite number in a range. Numeric strings count (YAML 1.1 and CSV give them), booleans do not."""
+    """A finite number in a range. Numeric strings are accepted (YAML 1.1 and CSV files have them), booleans are not."""
 
     kind: ClassVar[str] = "a number"
-    """What is asked for, in words."""
+    """What is expected, in words."""
     unit: str = ""
     above: float | None = None
     at_least: float | None = None
@@ -60,14 +61,14 @@ class Number(Checked):
     at_most: float | None = None
     whole: bool = False
     limit: float = 1e30
-    """The largest size; beyond it the unit is wrong, and products would leave float64."""
+    """The largest absolute value; beyond it the unit is wrong, and products would overflow."""
     smallest: float = SMALLEST
     """The smallest plausible number above 0."""
     reason: str = ""
     """Why the range is what it is."""
 
     def check(self, value: Any) -> float | int:
-        """The number, or the error that tells what would be right."""
+        """Return the number, or raise an error that says what would be right."""
         number = self._number(value)
         if not math.isfinite(number):
             raise wrong(f"must be a finite number; got {shown(value)}")
@@ -97,9 +98,9 @@ class Number(Checked):
             return math.inf
         except ValueError:
             pass
-        remedy = f" (in {self.unit}, the unit left out)" if self.unit and isinstance(value, str) else ""
+        remedy = f" (in {self.unit}, without the unit)" if self.unit and isinstance(value, str) else ""
         if isinstance(value, str) and _DECIMAL_COMMA.fullmatch(value.strip()):
-            remedy = " (a decimal sign is a point: 1.5, not 1,5)"
+            remedy = " (write a decimal point: 1.5, not 1,5)"
         raise wrong(f"must be {self.kind}{remedy}; got {shown(value)}")
 
     def _bounds(self) -> list[tuple[str, float, Callable[[float, float], bool]]]:
@@ -141,7 +142,7 @@ class NumberOrAuto(Number):
 
 
 def count(reason: str, *, at_least: int = 1, limit: float = 1e9) -> Number:
-    """A whole number of things."""
+    """A field for a whole number."""
     return Number(at_least=at_least, limit=limit, whole=True, reason=reason)
 
 
@@ -157,13 +158,13 @@ class Named(Checked):
     registry: Registry
 
     def check(self, value: Any) -> str:
-        """The name, where the registry knows it or it has the form ``package.module:NAME``."""
+        """Return the name if the registry has it or if it has the form ``package.module:NAME``."""
         if not isinstance(value, str):
             names = ", ".join(self.registry.built_in)
             raise wrong(f"must be a name such as {names}; got {shown(value)}")
         try:
             self.registry.check(value)
-        except InputError as error:  # its message begins with the noun, where the key will stand
+        except InputError as error:  # its message begins with the noun, which the key replaces
             raise wrong(str(error).partition(": ")[2]) from None
         return value
 
@@ -201,7 +202,7 @@ def _histogram(value: Any) -> tuple[int, ...]:
         raise wrong(f"must have at least 2 classes (with one there is nothing to tell apart); got {len(value)}")
     counts = tuple(_samples(item, label) for label, item in enumerate(value))
     if sum(counts) == 0:
-        raise wrong("must hold at least one sample; got zeros only")
+        raise wrong("must have at least one sample; got only zeros")
     return counts
 
 
@@ -211,7 +212,7 @@ def _samples(value: Any, label: int) -> int:
     except (OverflowError, ValueError):
         number = math.nan
     if not 0 <= number <= 1e12 or number != int(number):
-        raise wrong(f"must hold whole numbers from 0 on; got {shown(value)} for class {label}")
+        raise wrong(f"must be whole numbers of at least 0; got {shown(value)} for class {label}")
     return int(number)
 
 

@@ -40,9 +40,10 @@ class Written:
 
     value: Value
     label: str
-    """What error messages call it."""
+    """Name of the document in error messages."""
     folder: Path = Path()
-    """What the paths in it are relative to."""
+    """Folder to which its paths are relative."""
+
     text: str | None = None
     """Its YAML text, where it has one."""
 
@@ -82,25 +83,25 @@ class Document(Section):
 
     @classmethod
     def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
-        """What ``written`` says with the overrides in it."""
+        """Apply the overrides to ``written`` and check the result."""
         raise NotImplementedError
 
     def _source(self) -> Written:
-        """What it was built from; a scenario that was made field by field is its own source."""
+        """The document that it was built from; for a scenario that was built field by field, its own values."""
         return self._written or Written(self.to_dict(), self.kind)
 
     def with_overrides(self, overrides: Iterable[str | Override]) -> Self:
-        """The same with further ``key.path=value`` overrides, as if it had been loaded with them."""
+        """Return the same with further ``key.path=value`` overrides, as if it had been loaded with them."""
         return self._build(self._source(), [*self._overrides, *parse_overrides(overrides)])
 
     @property
     def folder(self) -> Path:
-        """What the paths in it are relative to."""
+        """Folder to which its paths are relative."""
         return self._source().folder
 
     @property
     def outline(self) -> str:
-        """What it is about, in a line."""
+        """A one-line summary."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,7 +109,7 @@ class Document(Section):
         raise NotImplementedError
 
     def save(self, path: str | Path) -> Path:
-        """Write :meth:`to_dict` as YAML, or as JSON where the path ends in ``.json``."""
+        """Write :meth:`to_dict` as YAML, or as JSON if the path ends in ``.json``."""
         return write_document({"format": 1} | self.to_dict(), Path(path))
 
     def hash(self) -> str:
@@ -155,7 +156,7 @@ def open_document(name: str | Path, kind: str) -> Written:
 
 
 def kind_of(name: str | Path) -> str:
-    """Whether a file or a preset is a ``scenario`` or an ``experiment``; where its keys do not say, a scenario."""
+    """Return whether a file or a preset is a ``scenario`` or an ``experiment``; in doubt it is a scenario."""
     for kind, names in PRESETS.items():
         if name in names:
             return kind
@@ -165,7 +166,7 @@ def kind_of(name: str | Path) -> str:
 
 
 def _kind(document: Value) -> str | None:
-    """What a document is, where its keys say so."""
+    """The kind of a document, if its keys show it."""
     if not isinstance(document, dict):
         return None
     if "segments" in document and "theta" in document:
@@ -207,9 +208,9 @@ def plain(value: Any) -> Any:
 
 
 def stripped(value: Any) -> Any:
-    """The value without the keys that hold nothing, because a key with null is a key left out.
+    """Return the value without empty keys, because a key with null counts as left out.
 
-    A key that no file has stays and is refused later: whoever wrote ``delay: `` meant something by it.
+    An unknown key stays, even if it is empty, and is refused later.
     """
     return _stripped(value, KEYS.union(SHORTHAND_KEYS))
 

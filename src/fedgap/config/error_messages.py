@@ -1,4 +1,4 @@
-"""One-line error messages: pydantic's errors with the key, the reason and "did you mean"; quoted input."""
+"""One-line error messages from pydantic's errors, with the key, the reason, "did you mean" and the quoted input."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -40,7 +40,7 @@ def key_path(location: Iterable[str | int]) -> str:
 
 
 def unknown_key(location: Location, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """The message for a key that does not exist; ``elsewhere``: paths of keys that stand one level deeper."""
+    """The message for a key that does not exist; ``elsewhere``: paths of the keys one level deeper."""
     known = list(known)
     deeper = next((path for path in elsewhere if path.rpartition(".")[2] == str(location[-1])), None)
     hint = f"; did you mean '{deeper}'?" if deeper is not None else did_you_mean(location[-1], known)
@@ -53,8 +53,8 @@ def first_error(
 ) -> InputError:
     """The first of pydantic's errors in document order, as one line.
 
-    :param document: what was validated; :param extra: further keys that may stand at its top, for "did you mean";
-    :param prefix: where it stands in the whole.
+    :param document: what was validated; :param extra: further allowed top-level keys, for "did you mean";
+    :param prefix: path of the document inside a larger one.
     """
     first = min(error.errors(include_url=False), key=lambda item: _position(document, item["loc"]))
     return InputError(_line(first, _MODELS.get(error.title), extra, prefix))
@@ -62,7 +62,7 @@ def first_error(
 
 _MODELS: dict[str, type[BaseModel]] = {}
 KEYS: set[str] = set()
-"""Every key that any file has, wherever it stands."""
+"""All keys of all kinds of files, at any level."""
 
 
 def register(model: type[BaseModel]) -> type[BaseModel]:
@@ -77,7 +77,7 @@ def register(model: type[BaseModel]) -> type[BaseModel]:
 
 
 def _position(document: object, location: Location) -> list[int]:
-    """Where a location stands in the document; what is not there comes last at its level."""
+    """Sort key of a location by its place in the document; missing keys come last at their level."""
     position: list[int] = []
     here: Any = document
     for part in location:
@@ -123,7 +123,7 @@ def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix
 
 
 def _paths_below(owner: type[BaseModel]) -> list[str]:
-    """``budget.delay_s`` and the like: the keys one level below; an experiment's scenario is a file, with keys, too."""
+    """Paths such as ``budget.delay_s``: the keys one level below, also those of an experiment's scenario."""
     paths = []
     for name, field in owner.model_fields.items():
         inner = _MODELS.get("Scenario") if name == "scenario" else _find_model(field.annotation)
@@ -133,7 +133,7 @@ def _paths_below(owner: type[BaseModel]) -> list[str]:
 
 
 def _brief(description: str) -> str:
-    """The first sentence of a key's description, to stand in brackets."""
+    """The first sentence of a key's description, to be put in brackets."""
     sentence = " ".join(description.split()).split(". ")[0].rstrip(".")
     return sentence[0].lower() + sentence[1:] if sentence[1:2].islower() or sentence.startswith("A ") else sentence
 

@@ -1,4 +1,4 @@
-"""The experiment: all that training needs, checked."""
+"""The experiment: everything that training needs, with all values checked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -48,7 +48,7 @@ Trackers = Annotated[tuple[Annotated[str, Named(TRACKERS)], ...],
 
 @error_messages.register
 class Experiment(Document):
-    """All that training needs beside the plan: scenario, data, model, readings, engine.
+    """Everything that training needs besides the plan: scenario, data, model, readings of the paper, engine.
 
     >>> experiment = fedgap.Experiment.load("embedded", ["seed=1", "scenario.budget.delay_s=120"])
     >>> experiment.data.name, experiment.size, experiment.seed
@@ -56,8 +56,8 @@ class Experiment(Document):
 
     The first argument is a preset or a file; the others change keys.
 
-    Each reading is what the experiment's key says; otherwise what the experiment's mode says; otherwise what the
-    scenario's key says; otherwise what the scenario's mode says; otherwise ``repaired``.
+    Each reading comes from the first of these that is given: the experiment's key, the experiment's mode, the
+    scenario's key, the scenario's mode, ``repaired``.
     """
 
     kind: ClassVar[str] = "experiment"
@@ -68,17 +68,17 @@ class Experiment(Document):
     data: Data = Data()
     """The data set."""
     partition: PartitionChoice = PartitionChoice()
-    """Who has what."""
+    """How the data are divided among the clients."""
     model: ModelChoice = ModelChoice()
     """The model that is trained."""
     learning: LearningChoice = LearningChoice()
-    """How clients and server learn, where it differs from the scenario."""
+    """How clients and server learn, if different from the scenario."""
     pruning: PruningChoice = PruningChoice()
     """What is pruned, how it is ranked, and what an upload is charged for."""
     mode: mode_defaults.Mode | None = None
     """as_printed, repaired (the default, unless the scenario has a mode), or practical: defaults for keys left out."""
     statement: mode_defaults.Statement | None = None
-    """How φ comes from label histograms."""
+    """How φ is computed from label histograms."""
     aggregation: mode_defaults.Aggregation | None = None
     """How the clients' φ enter the bound."""
     constants: mode_defaults.Constants | None = None
@@ -86,23 +86,24 @@ class Experiment(Document):
     sensitivity: mode_defaults.Sensitivity | None = None
     """Where γ₂·R comes from."""
     dense_first: Truth | None = None
-    """Whether round 0 is unpruned and importance remembers each weight's last known gradient."""
+    """Whether round 0 is unpruned, and whether the importance uses the last known gradient of each weight."""
     evaluate_pruned: Truth | None = None
-    """Whether the pruned model, which is the one trained, is evaluated and shipped."""
+    """Whether the pruned model, which is the one that is trained, is evaluated and saved."""
     importance_weights: mode_defaults.ImportanceWeights | None = None
     """Which weights enter the importance: the previous round's (as printed) or the current ones."""
     scheme: Annotated[str, Named(SCHEMES)] = "proposed"
-    """What the planner may decide: all of it, one of the paper's five baselines, or package.module:NAME."""
+    """What the planner may decide: proposed (everything), one of the paper's five baselines, or package.module:NAME."""
     objective: Annotated[str, Named(OBJECTIVES)] | None = None
     """What the plan minimises, in place of the scheme's objective; a name or package.module:NAME."""
     selection: Annotated[str, Named(SELECTION)] | None = None
-    """A rule that selects the clients; the rest is then decided for them. A name or package.module:NAME."""
+    """A rule that selects the clients; the planner decides the rest for them. A name or package.module:NAME."""
     policy: Annotated[str, Named(POLICIES)] | None = None
-    """Who decides the rounds while training: static, replan, lyapunov, random or package.module:NAME; else the plan."""
+    """What decides the rounds during training: static, replan, lyapunov, random or package.module:NAME; default: the
+    plan."""
     solver: Literal["exact", "alternating"] = "exact"
     """exact (certified), or alternating (the paper's Algorithm 1)."""
     seed: Seed = 0
-    """Root seed of the partition, the model, the batches and the faults. (The channels have the scenario's.)"""
+    """Seed of the partition, the model, the batches and the faults. (The channels use the scenario's seed.)"""
     rounds: Rounds | None = None
     """Replaces the scenario's number of rounds."""
     budget: BudgetChoice = BudgetChoice()
@@ -112,18 +113,18 @@ class Experiment(Document):
     checkpoint_every: Every = 50
     """Rounds between two checkpoints."""
     interleave: Literal["even", "blocks"] = "even"
-    """How the plan's segments follow each other: mixed evenly, or one block after another."""
+    """The order of the plan's segments: mixed evenly, or one block after another."""
     engine: EngineChoice = EngineChoice()
     """How gradients are computed."""
     faults: FaultsChoice = FaultsChoice()
-    """What goes wrong."""
+    """Simulated faults."""
     stop: Stop = Stop()
-    """When to end a training before its rounds are done."""
+    """When to end the training early."""
     trackers: Trackers = ()
-    """Logs beside the run's own rounds.jsonl: tensorboard or package.module:NAME; one name, or a list."""
+    """Logs in addition to rounds.jsonl: tensorboard or package.module:NAME; one name, or a list."""
 
     _base: Resolved = PrivateAttr()
-    """The scenario that it names, resolved, without this experiment's choices."""
+    """The scenario as it is, without this experiment's choices."""
 
     @classmethod
     def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
@@ -147,7 +148,7 @@ class Experiment(Document):
         return experiment
 
     def _checked_scenario(self) -> Scenario:
-        """The scenario without φ, and with any sizes of the model: both come with the data where it has none."""
+        """Check the scenario; φ and the sizes of the model may be missing, because they can come with the data."""
         base, document = self._base, with_model_sizes(self._scenario_document(), dict.fromkeys(MODEL_SIZES, 1.0))
         clients = base.scenario["clients"]
         clients = [{"phi": 0.0, **client} if isinstance(client, dict) else client for client in clients]
@@ -173,7 +174,7 @@ class Experiment(Document):
 
     @property
     def run_name(self) -> str:
-        """The default name of a run's folder: data, scheme (with its replacements), seed."""
+        """The default name of a run's folder: data, scheme (with objective and selection, if given), seed."""
         data = Path(self.data.name.replace(":", "-")).stem
         scheme = "+".join(name for name in (self.scheme, self.objective, self.selection, self.policy) if name)
         return f"{data}-{scheme.replace(':', '-')}-seed{self.seed}"
@@ -204,7 +205,7 @@ class Experiment(Document):
 
     @property
     def usual_local_steps(self) -> int:
-        """τ, or what stands for it where it is planned."""
+        """τ, or its usual value if it is planned."""
         return self._checked_scenario().learning.usual_local_steps
 
     @property
@@ -216,7 +217,7 @@ class Experiment(Document):
 
     @property
     def leaves_sizes_out(self) -> bool:
-        """Whether the scenario leaves a size of the model to be taken from the experiment's."""
+        """Whether the scenario leaves out a size of the model, which then comes from the experiment's model."""
         document = self._base.document
         return with_model_sizes(document, dict.fromkeys(MODEL_SIZES, 1.0)) is not document
 
@@ -245,10 +246,10 @@ class Experiment(Document):
         client_target_counts: npt.ArrayLike | None = None,
         model_sizes: Mapping[str, Any] | None = None,
     ) -> Scenario:
-        """The scenario that is planned with: the referenced one with this experiment's rounds, budgets and readings.
+        """The scenario that is used for planning: with this experiment's rounds, budgets and readings.
 
-        :param label_counts: training histograms of the real partition, shape (N, classes), which then replace what the
-            scenario has; :param target_counts: of the target set, (classes,);
+        :param label_counts: training histograms of the real partition, shape (N, classes), which replace those of the
+            scenario; :param target_counts: of the target set, (classes,);
         :param client_target_counts: of each client's own target set, (N, classes);
         :param model_sizes: ``gradient_bits``, ``flops_per_sample`` and, with channels, ``cost_curve`` of the
             experiment's model, for a scenario that leaves them out.
@@ -256,7 +257,7 @@ class Experiment(Document):
         document = with_model_sizes(self._scenario_document(), model_sizes or {})
         if label_counts is not None:
             if target_counts is None:
-                raise ValueError("label_counts come with target_counts")
+                raise ValueError("label_counts and target_counts must be given together")
             resolved = replace(self._base, document=document)
             document = with_histograms(resolved, label_counts, target_counts, client_target_counts)
         return Scenario.from_dict(document, folder=self.folder)
@@ -265,11 +266,11 @@ class Experiment(Document):
         self, histograms: Sequence[npt.ArrayLike | None], constants: Mapping[str, Mapping[str, float]],
         forecast: Mapping[str, Any] | None = None,
     ) -> Scenario:
-        """The scenario as it was written, mode and text included, with this experiment's choices and what was measured.
+        """The scenario as it was written, with its mode and comments, this experiment's choices and measured values.
 
         :param histograms: the three arguments of :meth:`planning_scenario`;
         :param constants: measured values by section and key, such as ``{"bound": {"smoothness": 170.0}}``;
-        :param forecast: the section ``forecast``, where one was fitted; the old one stays otherwise.
+        :param forecast: the section ``forecast``, if one was fitted; otherwise the old one stays.
         """
         document = with_histograms(self._base, *histograms)  # type: ignore[arg-type]
         if self.mode is not None:  # the experiment's mode wins over the keys of its scenario
@@ -297,7 +298,7 @@ class Experiment(Document):
         return self.from_dict(document, folder=self.folder)
 
     def to_dict(self) -> dict[str, Any]:
-        """The experiment as plain values, self-contained: readings resolved, and a scenario's file written out."""
+        """The experiment as plain values that need no other file: with all readings and the whole scenario."""
         document = self.model_dump(mode="json", exclude_none=True) | self.readings
         # Files of fedgap 0.1 do not have these, and their hashes must stay.
         learner = self.learning.model_dump(mode="json", exclude_unset=True, exclude_none=True)
@@ -316,10 +317,10 @@ class Experiment(Document):
 
 
 def _practical(document: dict[str, Any], base: Resolved, overrides: Sequence[Override]) -> dict[str, Any]:
-    """The experiment's document with the mode ``practical`` written out, where it leaves keys out.
+    """Return the experiment's document with the keys of the mode ``practical`` that it leaves out.
 
-    The experiment's mode wins over the scenario's keys, as it does in all readings, but not over keys that an override
-    ``scenario.learning.KEY=VALUE`` has put there.
+    The experiment's mode has priority over the scenario's keys, as in all readings, but not over keys that an override
+    ``scenario.learning.KEY=VALUE`` has set.
     """
     written = base.document.get("learning")
     of_scenario = written if isinstance(written, dict) else {}
@@ -343,7 +344,7 @@ def _changed(document: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any
 
 
 MODEL_SIZES = ("gradient_bits", "flops_per_sample")
-"""Keys of a scenario's ``model`` that an experiment's model gives where they are left out."""
+"""Keys of a scenario's ``model`` that are computed from the experiment's model if they are left out."""
 
 
 def with_model_sizes(document: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -385,10 +386,10 @@ def _with_absolute_paths(document: dict[str, Any], folder: Path) -> dict[str, An
 
 
 def _check_partition(experiment: Experiment, document: Mapping[str, Any], overrides: Sequence[Override]) -> None:
-    """Refuse a partition's file that nobody would read, unless its kind was chosen with it (as a sweep may)."""
+    """Refuse a partition file that would not be read, unless a sweep varies the kind."""
     kind, overridden = experiment.partition.kind, {o.path for o in overrides}
     if experiment.partition.file is None or kind == "file":
         return
     both_in_file = "kind" in document["partition"] and ("partition", "file") not in overridden
     if not both_in_file and ("partition", "kind") not in overridden:
-        raise InputError(f"partition.file: is read where partition.kind is file; it is {kind}")
+        raise InputError(f"partition.file: is used only with partition.kind=file; the kind is {kind}")

@@ -26,17 +26,17 @@ class Data(Section):
     folder: Word | None = None
     """Where its files are; by default the usual places are searched."""
     download: Truth = False
-    """Whether to fetch what is missing."""
+    """Whether to download missing files."""
     train_samples: Samples | None = None
     """Take only this many training samples."""
     test_samples: Samples | None = None
     """Take only this many test samples."""
     validation: Annotated[float, Number(at_least=0, limit=1e9), AfterValidator(_share_or_count)] = 0.0
-    """Training samples that are held out to choose rates and to stop by: a share below 1, or a number."""
+    """Training samples to hold out, for choosing rates and for stopping: a share below 1, or a number."""
 
 
 class PartitionChoice(Section):
-    """Who has what; there are as many clients as the scenario has."""
+    """How the data are divided among the scenario's clients."""
 
     kind: Literal["dirichlet", "dirichlet_by_class", "iid", "shards", "quantity", "file"] = "dirichlet"
     """dirichlet (the paper's: label proportions of each client), dirichlet_by_class, iid, shards, quantity, file."""
@@ -68,8 +68,8 @@ class ModelChoice(Section):
 
 
 class LearningChoice(LearnerKeys):
-    """How clients and server learn. What is written here replaces the scenario's, key by key; ``planning_scenario``
-    has the result.
+    """How clients and server learn. These keys replace those of the scenario one by one; ``planning_scenario`` has
+    the result.
     """
 
     rate: Rate | None = None
@@ -86,7 +86,7 @@ class PruningChoice(Section):
     importance: Annotated[str, Named(IMPORTANCE)] = "taylor"
     """taylor (the paper's: gradient times weight), magnitude, random, or package.module:NAME."""
     remember: Truth | None = None
-    """Whether a weight that nobody trained keeps the importance that its last known gradient gives; by default with
+    """Whether a weight that no client trained keeps the importance of its last known gradient; by default as
     ``dense_first``."""
     accounting: Literal["as_printed", "measured"] = "as_printed"
     """What an upload costs: (1 − λ)·H bits as printed, or the bits really encoded."""
@@ -102,7 +102,7 @@ class BudgetChoice(Section):
 
 
 class Stop(Section):
-    """When to end a training before its rounds are done; judged on the validation samples."""
+    """When to end the training early, judged on the validation samples."""
 
     accuracy: Annotated[float, Number(above=0, at_most=1, reason="it is a share, such as 0.95")] | None = None
     """The validation accuracy to stop at, leaving the rest of the budgets unspent."""
@@ -116,7 +116,7 @@ class EngineChoice(Section):
     kind: Literal["stacked", "loop"] = "stacked"
     """All clients in one computation, or one after another."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto takes a GPU where there is one."""
+    """auto uses a GPU if there is one."""
     precision: Literal["float32", "tf32", "bfloat16", "float64"] = "float32"
     """Number format of the gradients."""
     threads: Annotated[int, count("computing takes a thread", limit=4096)] | None = None
@@ -124,11 +124,11 @@ class EngineChoice(Section):
 
 
 class FaultsChoice(Section):
-    """What goes wrong, independently for each client and round."""
+    """Simulated faults, independent for each client and round."""
 
     dropout_probability: Probability = 0.0
-    """A selected client vanishes during the round."""
+    """Probability that a selected client drops out during a round."""
     straggler_probability: Probability = 0.0
-    """A selected client is slow in a round."""
+    """Probability that a selected client is slow in a round."""
     straggler_slowdown: Annotated[float, Number(at_least=1, reason="a straggler is not faster than planned")] = 1.0
     """How many times slower a straggler is."""

@@ -16,7 +16,7 @@ HISTOGRAMS = ("label_counts", "target_counts")
 
 
 def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The clients in a CSV, and where each stands; an empty cell is a key left out. Values stay texts.
+    """Read the clients of a CSV, and the line of each. An empty cell means that the key is left out; values stay texts.
 
     :param name: the file, relative to ``folder`` or, failing that, to the current folder.
     """
@@ -44,14 +44,15 @@ def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[st
     except csv.Error as error:
         raise InputError(f"{shown(path)}: line {rows.line_num}: is not CSV ({error})") from None
     if not clients:
-        raise InputError(f"{shown(path)}: holds no client; the first line names the columns, the others are clients")
+        raise InputError(f"{shown(path)}: has no clients; the first line must name the columns, each other line is a "
+                         "client")
     return clients, places
 
 
 def write_client(path: Path, client: Mapping[str, Any], comments: Sequence[str]) -> None:
-    """Write a client into a fleet's CSV, in place of one of the same name; columns that are new are added.
+    """Write a client into a fleet's CSV, replacing one of the same name; new columns are added.
 
-    :param comments: lines to put above all others; those of the client that was there before go.
+    :param comments: lines for the top of the file; they replace the comments of the replaced client.
     """
     name = str(client["name"])
     kept, rows = [], []
@@ -81,7 +82,7 @@ def _header(cells: list[str], path: Path) -> list[str]:
         if not key:
             raise InputError(f"{shown(path)}: column {position + 1} has no name")
         if key in cells[:position]:
-            raise InputError(f"{shown(path)}: the column {shown(key)} is there twice")
+            raise InputError(f"{shown(path)}: the column {shown(key)} occurs twice")
     return cells
 
 
@@ -89,4 +90,4 @@ def _cell(key: str, cell: str) -> Any:
     if key not in HISTOGRAMS:
         return cell
     parts = [part.strip() for part in cell.split(";")]
-    return parts if len(parts) > 1 else cell  # the check of the key then says how to write a list
+    return parts if len(parts) > 1 else cell  # the check of the key reports how to write a list

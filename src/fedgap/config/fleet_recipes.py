@@ -209,9 +209,9 @@ def _city_processors(recipe: City, seed: int) -> dict[str, Floats]:
 
 
 def draw_fleet(written: Any, seed: int) -> list[dict[str, Any]]:
-    """The clients that a scenario's ``fleet`` and seed stand for, as a scenario file would list them."""
+    """Draw the clients of a scenario's ``fleet`` from its seed, as a scenario file would list them."""
     if not isinstance(written, dict):
-        raise InputError(f"fleet: must be a mapping, a recipe of a kind; got {shown(written)}")
+        raise InputError(f"fleet: must be a mapping with a kind; got {shown(written)}")
     kind = written.get("kind")
     if not isinstance(kind, str):
         got = f"; got {shown(kind)}" if kind is not None else ""
@@ -263,12 +263,12 @@ def _listed(drawn: Any, kind: str) -> list[dict[str, Any]]:
 
 
 def _rounded(value: Any) -> Any:
-    """Nine digits: processors differ in the last bit of a logarithm, and a seed must mean one fleet everywhere."""
+    """Round to nine digits: processors differ in the last bits, and a seed must give the same fleet everywhere."""
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def draw_labels(labels: Labels, seed: int, clients: list[Any]) -> list[int]:
-    """Give every client that has neither ``phi`` nor ``label_counts`` its histograms; return the scenario's target.
+    """Draw the histograms of all clients without ``phi`` and ``label_counts``, and return the scenario's target.
 
     p_n ~ Dirichlet(σ), D̂_n samples by multinomial; the client's target set is sampled from even classes ("the sampled
     testing distribution"). The scenario's target is the even histogram of the same size: it has no sampling noise, and

@@ -12,13 +12,13 @@ FILES = ("scenario.yaml", "fleet.csv", "experiment.yaml")
 
 
 def write_template(directory: str | Path) -> list[Path]:
-    """Write the files into ``directory``, which is made if need be; a file that exists is never replaced."""
+    """Write the files into ``directory``, which is created if needed; an existing file is never replaced."""
     folder = Path(directory)
     paths = [folder / name for name in FILES]
     try:
         for path in paths:
             if path.exists():
-                raise InputError(f"{shown(path)}: is there already; choose another folder, or move it away")
+                raise InputError(f"{shown(path)}: exists already; choose another folder, or move the file")
         folder.mkdir(parents=True, exist_ok=True)
         for path in paths:
             template = resources.files("fedgap.config").joinpath("template", path.name)

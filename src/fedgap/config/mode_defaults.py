@@ -1,7 +1,7 @@
-"""The modes ``as_printed``, ``repaired`` and ``practical``, as defaults for the keys that the author left out.
+"""The modes ``as_printed``, ``repaired`` and ``practical``: defaults for keys that a file leaves out.
 
-``as_printed`` and ``repaired`` are readings of the paper; both train by the paper's FedSGD. ``practical`` is for a
-person who wants a good model: it reads the bound as ``repaired`` does and trains with :data:`PRACTICAL_LEARNER`.
+``as_printed`` and ``repaired`` are readings of the paper; both train with the paper's FedSGD. ``practical`` is for
+training a good model: it reads the bound like ``repaired`` and trains with :data:`PRACTICAL_LEARNER`.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ PRACTICAL_LEARNER: Mapping[str, Any] = {
     "schedule": "warm_up_cosine",
     "batches": "balanced",
 }
-"""The keys of ``learning`` in the mode ``practical``. Server momentum costs nothing and is worth most; local steps are
-nearly free where uploading takes most of a round, and are planned. A rate of 0.03 suits a momentum of 0.9, and 0.1
-diverges; without warming up some seeds lose their first rounds."""
+"""The keys of ``learning`` in the mode ``practical``. Server momentum costs nothing and helps most. Local steps are
+planned; they are nearly free where uploading takes most of a round. A rate of 0.03 suits a momentum of 0.9, whereas 0.1
+diverges; without a warm-up some seeds lose their first rounds."""
 PRACTICAL_IMPORTANCE = "magnitude"
 """The rule that ranks weights in the mode ``practical``."""
 PRACTICAL_SCHEME = "forecast"
@@ -43,9 +43,9 @@ PRACTICAL_SCHEME = "forecast"
 
 
 def merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of ``learning`` in ``lower``, where ``upper`` does not have them.
+    """Merge two sections ``learning``; keys of ``upper`` have priority over those of ``lower``.
 
-    Sections are merged key by key. Another optimiser than the lower one's gets its own default rate.
+    Subsections are merged key by key. If ``upper`` changes the optimiser, its rate is the default of the new one.
     """
     result = {**lower, **upper}
     for name in ("server", "client"):
@@ -57,7 +57,7 @@ def merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]
 
 
 def mode_readings(mode: Mode, *, clients: int, counts_known: bool, secant_known: bool) -> dict[str, Any]:
-    """What each reading of the paper is in this mode, by name; ``practical`` reads it as ``repaired`` does.
+    """The readings of the paper in this mode, by name; those of ``practical`` are those of ``repaired``.
 
     :param clients: N, on which the repaired aggregation depends.
     :param counts_known: whether every client's label histogram and the target's are known, which ``mixture`` needs.

@@ -1,4 +1,4 @@
-"""What a node of a deployment is: a share of an experiment's data, or a device with data of its own."""
+"""The file of a deployment's node: a share of an experiment's data, or a device with its own data."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -22,11 +22,11 @@ Scale = Annotated[float, Number(above=0, reason="samples are divided by it")]
 
 class _Node(Section):
     epsilon: Epsilon | None = None
-    """ε of the noise on the label histogram; none without it."""
+    """ε of the noise on the label histogram; default: no noise."""
     threads: Threads = 1
     """CPU threads of the node's computing."""
     allow: tuple[Word, ...] = ()
-    """Models and importance rules that the server may choose beside fedgap's own: names that installed packages add,
+    """Models and importance rules that the server may use in addition to fedgap's: names that installed packages add,
     or ``package.module:NAME``."""
 
 
@@ -42,10 +42,10 @@ class ShareNode(_Node):
 
 @error_messages.register
 class OwnNode(_Node):
-    """A device with data of its own."""
+    """A device with its own data."""
 
     name: Word
-    """What the node is called; every node has another name."""
+    """The node's name, which must be unique."""
     data: File
     """An .npz file with train_x and train_y."""
     classes: Classes
@@ -55,7 +55,7 @@ class OwnNode(_Node):
     mean: tuple[Figure, ...] = (0.0,)
     """Subtracted from the samples: one number, or one per channel."""
     std: tuple[Scale, ...] = (1.0,)
-    """The samples' divisor after that: one number, or one per channel."""
+    """The samples are divided by this afterwards: one number, or one per channel."""
 
 
 NODE_KEYS = tuple(dict.fromkeys([*OwnNode.model_fields, *ShareNode.model_fields]))
@@ -84,7 +84,7 @@ def read_node(written: Any, label: str) -> ShareNode | OwnNode:
 
 
 def _device(written: Any, label: str) -> dict[str, Any]:
-    """A device's figures, with the uplink's gain for a downlink's that is left out."""
+    """A device's figures; a missing downlink gain is replaced by the uplink's."""
     if not isinstance(written, Mapping):
         raise InputError(f"{label}: device: must be a mapping of figures such as uplink_gain; got {shown(written)}")
     if unfit := [key for key in written if key in NOT_A_DEVICE]:

@@ -20,12 +20,12 @@ class Override:
     text: str
 
     def fail(self, problem: str) -> InputError:
-        """The one line for an override that cannot be followed."""
+        """The error for an override that cannot be applied."""
         return InputError(f"override {shown(self.text, 100)}: {problem}")
 
 
 def parse_override(text: str) -> Override:
-    """``clients[3].phi=4`` or ``clients.3.phi=4``: the value is read as YAML; nothing after ``=`` removes the key."""
+    """``clients[3].phi=4`` or ``clients.3.phi=4``: the value is read as YAML; an empty value removes the key."""
     name, equals, value = text.partition("=")
     name = name.strip()
     failed = Override((), None, text)
@@ -47,14 +47,14 @@ def _part(piece: str, *, first: bool) -> str | int:
 
 
 def parse_overrides(texts: Iterable[str | Override]) -> list[Override]:
-    """Each text parsed, in order; what is parsed already stays."""
+    """Parse the texts in order; overrides that are parsed already stay."""
     if isinstance(texts, str):
-        raise TypeError("overrides is a sequence of 'key=value' texts, not one text")
+        raise TypeError("overrides must be a list of 'key=value' texts, not one text")
     return [text if isinstance(text, Override) else parse_override(text) for text in texts]
 
 
 def apply(document: Value, overrides: Sequence[Override]) -> Value:
-    """The document with the overrides in it; the one given is left alone."""
+    """Return a copy of the document with the overrides applied."""
     for override in overrides:
         document = _put(document, override, 0)
     return document
@@ -84,7 +84,7 @@ def _put(here: Value, override: Override, depth: int) -> Value:
 
 
 def blame(error: InputError, overrides: Sequence[Override]) -> InputError:
-    """The same error, with the override that brought the value in, where one did."""
+    """The same error, with the override that set the value, if there is one."""
     message = str(error)
     if message.startswith("override "):
         return error

@@ -1,4 +1,4 @@
-"""The scenario: all that planning needs, checked."""
+"""The scenario: everything that planning needs, with all values checked."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -43,14 +43,14 @@ from fedgap.upload_size import bits_per_value
 
 @error_messages.register
 class Scenario(Document):
-    """All that planning needs: the task, the bound, the server and every client, in SI units.
+    """Everything that planning needs: the task, the bound, the server and every client, in SI units.
 
     >>> scenario = fedgap.Scenario.load("paper-mnist", ["budget.delay_s=120"])
     >>> scenario.size, scenario.budget.delay_s, scenario.clients[0].max_power_w
     (10, 120.0, 0.5)
 
-    ``load`` reads a preset or a file. What it returns is resolved: recipes are expanded into clients, and the mode into
-    the keys it stands for.
+    ``load`` reads a preset or a file, replaces recipes by the clients that they draw, and fills in the defaults of the
+    mode.
     """
 
     kind: ClassVar[str] = "scenario"
@@ -77,7 +77,7 @@ class Scenario(Document):
     clients: tuple[Client, ...]
     """The clients: a list of them, or the name of a CSV file with one row per client."""
     world: World | None = None
-    """How channels, clients, processors and labels change while it trains; without it they never do."""
+    """How channels, clients, processors and labels change during training; without it they never do."""
 
     @classmethod
     def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
@@ -101,7 +101,7 @@ class Scenario(Document):
         target_counts: npt.ArrayLike,
         client_target_counts: npt.ArrayLike | None = None,
     ) -> Self:
-        """This scenario with the histograms of a real partition, φ and a mode's aggregation following from them.
+        """Return this scenario with the histograms of a real partition; φ and the mode's aggregation follow from them.
 
         :param label_counts: training samples, shape (N, classes); :param target_counts: of the target set, (classes,);
         :param client_target_counts: of each client's own target set, (N, classes), where they have one.
@@ -110,9 +110,9 @@ class Scenario(Document):
         return self.from_dict(document, folder=self.folder)
 
     def document(self) -> dict[str, Any]:
-        """The scenario as it was written, overrides included: a recipe stays a recipe, and the mode a mode.
+        """The scenario as it was written, with overrides applied: recipes and the mode are not replaced.
 
-        (Where an override names a client of a recipe, and with a CSV, the clients are listed.)
+        (The clients are listed if they come from a CSV, or if an override changes a single client of a recipe.)
         """
         return self._resolved().document
 
@@ -125,12 +125,12 @@ class Scenario(Document):
         return resolve(self._source(), self._overrides)
 
     def to_dict(self) -> dict[str, Any]:
-        """The resolved scenario as plain values: every client, every reading, no recipe and no mode."""
+        """The scenario as plain values, with all clients and readings, and without recipes and mode."""
         document = self.model_dump(mode="json", exclude_none=True)
-        # Files of fedgap 0.1 have no learner beside the rate and the batch size, and their hashes must stay.
+        # Files of fedgap 0.1 have only the rate and the batch size, and their hashes must stay the same.
         document["learning"] = self.learning.model_dump(mode="json", exclude_defaults=True)
         if self.bound.sensitivity == "theorem" and self.bound.pruning_sensitivity is None:
-            # It is what would be taken anyway; left out, a sensitivity measured later counts.
+            # This is the default; it is left out so that a sensitivity measured later is used.
             del document["bound"]["sensitivity"]
         return document
 
@@ -152,17 +152,17 @@ class Scenario(Document):
 
     @property
     def usual_scheme(self) -> str:
-        """The scheme that plans it where nobody chooses one: only ``forecast`` decides what is ``auto``."""
+        """The default scheme: ``forecast`` if a key is ``auto``, because only this scheme decides such keys."""
         return "forecast" if "auto" in (self.learning.local_steps, self.learning.upload_bits) else "proposed"
 
     def trace(self, seed: int = 0) -> Trace:
-        """What the world does to the clients in as many rounds as there are at most, for the run of this seed."""
+        """The trace of the world for a run with this seed, with one row per round."""
         return trace_of(self.world, self.names, self.rounds, self.folder, seed)
 
     def fleet(self) -> Fleet:
         """The clients and the server as arrays, for the cost formulas.
 
-        Local steps and upload bits that are ``auto`` have their usual values; a plan decides them.
+        Local steps and upload bits that are ``auto`` have their usual values here; a plan decides them.
         """
 
         def column(key: str, default: float | None = None) -> Floats:
@@ -192,9 +192,9 @@ class Scenario(Document):
         )
 
     def fitted_forecast(self) -> FittedForecast:
-        """The forecast to plan with: the scenario's own, or the built-in one.
+        """The scenario's forecast, or a built-in one.
 
-        The built-in ones were fitted to runs of the mode ``practical``.
+        The built-in forecasts were fitted to runs of the mode ``practical``.
         """
         if self.forecast is not None and self.forecast.like is None:
             return self.forecast.fitted()
@@ -271,7 +271,7 @@ class Scenario(Document):
 
 
 def check_together(scenario: Scenario) -> None:
-    """What no single key can tell: histograms of equal length, φ known for everyone, names that differ."""
+    """Check what involves several keys: histograms of equal length, φ known for all clients, distinct names."""
     if not scenario.clients:
         raise InputError("clients: must have at least one client; got none")
     bound, target = scenario.bound, scenario.target_counts
@@ -303,7 +303,7 @@ def check_together(scenario: Scenario) -> None:
 
 
 _STRAIGHT = 1e-6
-"""How much steeper a cost curve may fall than before: rounding of what was written or fitted."""
+"""Tolerance of the check that a cost curve is convex, because its values are rounded."""
 
 
 def _check_curve(scenario: Scenario) -> None:
@@ -326,4 +326,4 @@ def _check_curve(scenario: Scenario) -> None:
             raise InputError(f"{key}.{name}: must fall from 1 and stay above 0")
         if (np.diff(slope) < -_STRAIGHT).any():
             raise InputError(f"{key}.{name}: must be convex (each further ratio saves less than the one before); "
-                             f"fedgap.convex_upper_fit(ratio, {name}) gives the lowest such curve above it")
+                             f"fedgap.convex_upper_fit(ratio, {name}) returns the lowest such curve above it")

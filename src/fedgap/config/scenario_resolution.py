@@ -1,4 +1,4 @@
-"""From what a person wrote to what is planned with: overrides, CSV or recipe, label counts, mode."""
+"""Turn a scenario file into a scenario: apply overrides, read the CSV or draw the recipe, add label counts and mode."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ Document = dict[str, Any]
 
 @error_messages.register
 class Shorthand(Section):
-    """The keys of a scenario file that stand for others and are resolved when it is loaded."""
+    """The keys of a scenario file that are replaced by others when it is loaded."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -41,19 +41,19 @@ class Shorthand(Section):
 
 @dataclass(frozen=True)
 class Resolved:
-    """A scenario on its way from the file to the model."""
+    """A scenario that is being loaded."""
 
     document: Document
-    """What was written, overrides included."""
+    """The file's content with overrides applied."""
     scenario: Document
-    """The explicit scenario that it stands for, not yet range-checked."""
+    """The scenario without shorthand keys, before its values are checked."""
     origins: Sequence[str]
     """Where each client came from, for error messages: a line of a CSV, or a function of another package."""
     written: Written
-    """What it was read from."""
+    """The source document."""
 
     def locate(self, error: InputError) -> InputError:
-        """The same error; where it is about a client, with the place that the client came from."""
+        """The same error; if it is about a client, with the origin of that client."""
         match = re.match(r"clients\[(\d+)\]", str(error))
         return InputError(f"{error} ({self.origins[int(match[1])]})") if match and self.origins else error
 
@@ -64,7 +64,7 @@ def resolve(written: Written, overrides: Sequence[Override]) -> Resolved:
         raise InputError(
             f"{written.label}: must be a mapping of keys such as rounds and clients; got {shown(written.value)}"
         )
-    # A single client of a recipe or a CSV can be named only once there are clients.
+    # Overrides of single clients are applied after the clients of a recipe or a CSV are listed.
     expands = not isinstance(written.value.get("clients"), list)
     late = [o for o in overrides if expands and o.path[0] == "clients" and len(o.path) > 1]
     document = stripped(apply(dict(written.value), [o for o in overrides if o not in late]))
@@ -94,7 +94,7 @@ def with_histograms(
     target_counts: npt.ArrayLike,
     client_target_counts: npt.ArrayLike | None = None,
 ) -> Document:
-    """The document with its clients listed, and the histograms of a real partition instead of φ and what was there.
+    """Return the document with its clients listed, and with the histograms of a real partition instead of φ.
 
     :param label_counts: training samples, shape (N, classes); :param target_counts: of the target set, (classes,);
     :param client_target_counts: of each client's own target set, (N, classes), where they have one.
@@ -113,7 +113,7 @@ def with_histograms(
 
 
 def _clients(document: Document, seed: int, folder: Path) -> tuple[list[Any], Sequence[str]]:
-    """The clients from the list, the CSV or the recipe, and where each came from."""
+    """The clients from the list, the CSV or the recipe, and the origin of each."""
     written, recipe = document.get("clients"), document.get("fleet")
     if written is not None and recipe is not None:
         raise InputError("fleet: a scenario has either clients or fleet, not both")
@@ -134,7 +134,7 @@ def _clients(document: Document, seed: int, folder: Path) -> tuple[list[Any], Se
 
 
 def _fill_defaults(resolved: Document) -> None:
-    """Downlink gain = uplink gain, and the whole band for the broadcast, where they are left out."""
+    """Fill in missing values: downlink gain = uplink gain, and the whole band for the broadcast."""
     clients = resolved["clients"]
     for client in clients:
         if isinstance(client, dict) and "uplink_gain" in client:
@@ -149,7 +149,7 @@ def _fill_defaults(resolved: Document) -> None:
 
 
 def _fill_readings(resolved: Document, mode: mode_defaults.Mode | None) -> None:
-    """The mode's readings and learner for the keys left out; without a mode, only where γ₂·R comes from."""
+    """Fill in readings and learner from the mode; without a mode, fill in only ``bound.sensitivity``."""
     clients, bound = resolved["clients"], resolved.get("bound")
     if mode == "practical" and isinstance(resolved.get("learning"), dict):
         resolved["learning"] = mode_defaults.merged(mode_defaults.PRACTICAL_LEARNER, resolved["learning"])

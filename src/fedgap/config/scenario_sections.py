@@ -42,7 +42,7 @@ Bandwidth = Annotated[float, Number("Hz", above=0, reason="a client without band
 MaxPower = Annotated[float, Number("W", above=0, reason="a silent client never finishes its upload")]
 MaxFrequency = Annotated[float, clock("a stopped clock never finishes a gradient")]
 MinPower = Annotated[float, Number("W", at_least=0, reason="a power is not negative")]
-MinFrequency = Annotated[float, clock("leave it out where a clock may be as slow as it likes")]
+MinFrequency = Annotated[float, clock("leave it out if there is no minimum clock")]
 IdlePower = Annotated[float, Number("W", at_least=0, reason="a power is not negative")]
 Latency = Annotated[float, Number("s", at_least=0, reason="nothing takes less than no time")]
 Battery = Annotated[float, Number("J", above=0, reason="an empty battery runs nothing; leave it out for mains power")]
@@ -68,11 +68,11 @@ MaxRepeat = Annotated[float, Number(at_least=1, reason="a sample that is drawn i
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32, 64)
 """The numbers of local steps among which ``local_steps: auto`` chooses."""
 USUAL_LOCAL_STEPS = 8
-"""What ``local_steps: auto`` means to objectives that cannot tell local steps apart, such as θ."""
+"""The value of ``local_steps: auto`` for objectives that do not depend on local steps, such as θ."""
 
 SERVER_RATES = {"sgd": 1.0, "momentum": 1.0, "nesterov": 1.0, "adam": 0.01, "yogi": 0.01}
-"""Each server optimiser's default rate. Adam and Yogi move each weight by about the rate itself; the others multiply
-directions that have the clients' rate in them already."""
+"""Default rate of each server optimiser. Adam and Yogi move each weight by about the rate; the others multiply an
+update that contains the clients' rate already."""
 
 
 class Budget(Section):
@@ -85,7 +85,7 @@ class Budget(Section):
 
 
 def _server_rate(checked: dict[str, Any]) -> float:
-    """The default rate of an optimiser; of one that is not known, which is an error already, any."""
+    """The default rate of an optimiser. For an unknown optimiser, which is reported elsewhere, it does not matter."""
     return SERVER_RATES[checked.get("optimiser", "sgd")]
 
 
@@ -101,14 +101,14 @@ class ServerChoice(Section):
 
 
 class ClientChoice(Section):
-    """What a client does in its local steps beside following the gradient."""
+    """The clients' optimiser."""
 
     momentum: Momentum = 0.0
-    """Of the client's steps; it starts anew in each round."""
+    """Momentum of the client's steps; it starts at 0 in each round."""
     proximal: ProximalWeight = 0.0
     """μ of FedProx: how strongly a client is held to the round's starting weights."""
     clip_norm: ClipNorm | None = None
-    """The largest norm of a step's gradient; without it, any."""
+    """The largest norm of a step's gradient; default: no limit."""
 
 
 class LearnerKeys(Section):
@@ -127,7 +127,7 @@ class LearnerKeys(Section):
     warm_up: WarmUp = 0.05
     """The share of the rounds in which the rate rises, for warm_up and warm_up_cosine."""
     batches: Literal["as_is", "balanced", "target"] = "as_is"
-    """How a client draws labels: as its data has them, all alike, or so that the clients together match the target."""
+    """How a client draws labels: as in its data, equally often, or so that the clients together match the target."""
     max_repeat: MaxRepeat = 10.0
     """With batches: target, how much more often than on average a sample may be drawn."""
     weighting: Literal["equal", "samples"] = "equal"
@@ -145,12 +145,12 @@ class LearnerKeys(Section):
 
     @property
     def usual_local_steps(self) -> int:
-        """The local steps, or what stands for ``auto`` where they are not planned."""
+        """The local steps, or their usual value if they are ``auto``."""
         return USUAL_LOCAL_STEPS if self.local_steps == "auto" else self.local_steps
 
     @property
     def usual_upload_bits(self) -> int:
-        """The bits, or what stands for ``auto`` where they are not planned."""
+        """The bits, or their usual value if they are ``auto``."""
         return UPLOAD_BITS[0] if self.upload_bits == "auto" else self.upload_bits
 
 
@@ -182,7 +182,7 @@ class Model(Section):
     flops_per_sample: SampleFlops
     """e: floating-point operations for one sample's full gradient."""
     cost_curve: CostCurvePoints | None = None
-    """What pruning saves; left out, a client that prunes λ computes and sends 1 − λ of everything."""
+    """What pruning saves; by default a client that prunes λ computes and sends the share 1 − λ."""
 
 
 class Pruning(Section):
@@ -212,7 +212,7 @@ class Bound(Section):
     constants: mode_defaults.Constants = "printed"
     """Theorem 1's constants as printed, or corrected by 1/η² (the step from (53) to (55))."""
     statement: mode_defaults.Statement = "size_normalised"
-    """How φ comes from label histograms: with the sets' sizes (as_printed) or their shares (size_normalised)."""
+    """How φ is computed from label histograms: with the sets' sizes (as_printed) or their shares (size_normalised)."""
     sensitivity: mode_defaults.Sensitivity = "theorem"
     """Where γ₂·R comes from: smoothness² × parameter_moment (theorem), or pruning_sensitivity (secant)."""
 
@@ -230,16 +230,16 @@ class Server(Section):
     power_w: ServerPower
     """p̂: broadcast power, in watt."""
     bandwidth_hz: ServerBandwidth
-    """ĉ: broadcast bandwidth, in hertz. Left out, it is the whole band: the sum of the clients' bandwidths."""
+    """ĉ: broadcast bandwidth, in hertz; default: the whole band, which is the sum of the clients' bandwidths."""
 
 
 class Client(Section):
     """One client: its radio, its processor, its data."""
 
     name: Word | None = None
-    """What to call it; by default its number."""
+    """The client's name; by default its number."""
     phi: Phi | None = None
-    """φ_n: the generalization statement. May be left out where label_counts and target_counts give it."""
+    """φ_n: the generalization statement. It may be left out if label_counts and target_counts are given."""
     label_counts: Histogram | None = None
     """Training samples of each class."""
     target_counts: Histogram | None = None
@@ -247,7 +247,7 @@ class Client(Section):
     uplink_gain: Gain
     """h_n: channel power gain from the client to the server."""
     downlink_gain: Gain
-    """ĥ_n: channel power gain from the server to the client. Left out, it is the uplink's."""
+    """ĥ_n: channel power gain from the server to the client; default: the uplink's."""
     bandwidth_hz: Bandwidth
     """c_n: uplink bandwidth, in hertz."""
     max_power_w: MaxPower
@@ -261,15 +261,16 @@ class Client(Section):
     capacitance: Capacitance
     """ϖ_n: effective switched capacitance, in farad."""
     min_power_w: MinPower | None = None
-    """p_n^min: the smallest transmit power, in watt; left out, any."""
+    """p_n^min: the smallest transmit power, in watt; default: no minimum."""
     min_frequency_hz: MinFrequency | None = None
-    """f_n^min: the lowest clock frequency, in hertz; left out, any."""
+    """f_n^min: the lowest clock frequency, in hertz; default: no minimum."""
     idle_power_w: IdlePower | None = None
-    """P_n: what the device draws throughout a round that it takes part in, beside computing and sending, in watt."""
+    """P_n: power that the device draws during a whole round in which it takes part, besides computing and sending, in
+    watt."""
     battery_j: Battery | None = None
-    """B_n: energy that the client has for all rounds together, in joule; left out, only budget.energy_j counts."""
+    """B_n: energy that the client has for all rounds together, in joule; default: no limit besides budget.energy_j."""
     latency_s: Latency | None = None
-    """ℓ_n: seconds of every round that no decision changes, beside the download: messages, polls, the server's work."""
+    """ℓ_n: fixed seconds of every round besides the download: messages, polls, the server's work."""
     gradient_bits: GradientBits | None = None
     """H_n, where it differs from the model's."""
     flops_per_sample: SampleFlops | None = None
@@ -300,7 +301,7 @@ Covariance = Annotated[tuple[tuple[float, ...], ...], AfterValidator(_square)]
 
 
 class ForecastRanges(Section):
-    """What the pilot has seen: the least and the most of each feature of its plans."""
+    """The ranges that the pilot covers: the least and the largest value of each feature of its plans."""
 
     rounds: Range | None = None
     """R."""
@@ -326,9 +327,9 @@ class ForecastSection(Section):
     """The weights of the forecast, fitted to a pilot's runs; ``fedgap.theory.forecast`` has the formula."""
 
     like: Annotated[str, BeforeValidator(_built_in)] | None = None
-    """A built-in forecast, whose values are taken for all keys that are not written."""
+    """A built-in forecast, which gives the values of all keys that are left out."""
     start: ForecastWeight | None = None
-    """C₀: the error after one round of one step, above what remains for ever."""
+    """C₀: the part of the error after one round of one step that training can remove."""
     rounds_power: ForecastWeight | None = None
     """a: the power with which the error falls with the rounds."""
     steps_power: ForecastWeight | None = None
@@ -344,23 +345,23 @@ class ForecastSection(Section):
     coarse_uploads: ForecastWeight | None = None
     """e."""
     floor: ForecastWeight | None = None
-    """The error that remains for ever."""
+    """The error that no training removes."""
     slow_start: ForecastWeight | None = None
-    """r₀: below about so many rounds, rounds are worth less."""
+    """r₀: with fewer rounds than about this number, each round has less effect."""
     origin: Text | None = None
     """Where the weights come from, in words."""
     ranges: ForecastRanges | None = None
-    """What the pilot has seen; plans outside of it get a warning."""
+    """The ranges that the pilot covers; plans outside them get a warning."""
     spread: Spread | None = None
     """Relative standard deviation of the error around its forecast; gives a plan's interval."""
     learning_spread: Spread | None = None
-    """How much more runs scatter that still learn."""
+    """Additional spread of runs that more training would improve."""
     seed_spread: Spread | None = None
-    """The part of it that lies between seeds of one plan."""
+    """The part of the spread between seeds of one plan."""
     runs: Annotated[int, Number(at_least=0, whole=True, reason="it counts trained runs")] | None = None
     """How many runs the weights were fitted to."""
     covariance: Covariance | None = None
-    """Of the logarithms of the ten weights, in the order above."""
+    """Covariance of the logarithms of the ten weights, in the order above."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -369,7 +370,7 @@ class ForecastSection(Section):
             raise wrong(f"needs {missing[0]}, or like: the name of a built-in forecast")
         weights = self.fitted().forecast
         if not (weights.start or weights.few_clients or weights.floor):
-            raise wrong("forecasts no error at all: one of start, few_clients and floor must be above 0")
+            raise wrong("would forecast no error at all; one of start, few_clients and floor must be above 0")
         return self
 
     def fitted(self) -> FittedForecast:

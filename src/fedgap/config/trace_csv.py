@@ -24,7 +24,7 @@ _MOST_ROUNDS = 1_000_000
 
 
 def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
-    """Read a trace of these clients; what is wrong is named with its line.
+    """Read a trace of these clients; errors name the line.
 
     :param name: the file, relative to ``folder`` or, failing that, to the current folder.
     """
@@ -62,17 +62,17 @@ def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
     rounds = 1 + max((number for number, _ in cells), default=-1)
     if len(cells) != rounds * len(clients) or not cells:
         lacking = next((f"{client} has no row for round {t}" for t in range(rounds) for client, n in index.items()
-                        if (t, n) not in cells), "it holds no rows")
+                        if (t, n) not in cells), "it has no rows")
         raise InputError(f"{shown(path)}: must have a row for each round and client; {lacking}")
     values = np.array([[cells[t, n] for n in range(len(clients))] for t in range(rounds)])
-    # A client that is away may have no channel at all; the solvers still divide by it.
+    # A client that is away may have a gain of 0, but the solvers divide by it.
     away = values[..., 1] == 0.0
     gains, speeds = (np.where(away & (values[..., k] <= 0.0), 1.0, values[..., k]) for k in (0, 2))
     return Trace(gains, ~away, speeds)
 
 
 def write_trace(path: Path, trace: Trace, clients: Sequence[str]) -> None:
-    """Write a trace so that :func:`read_trace` gives the very same numbers."""
+    """Write a trace so that :func:`read_trace` returns exactly the same numbers."""
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n")
     table.writerow(("round", "client", *_VALUES))

@@ -1,4 +1,4 @@
-"""The scenario's world: how channels, clients, processors and labels change while it trains."""
+"""The scenario's world: how channels, clients, processors and labels change during training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,8 @@ class Fading(Section):
     """Fast fading that is correlated over time, with Clarke's spectrum."""
 
     doppler_hz: Annotated[float, Number("Hz", at_least=0, reason="it is a speed over a wavelength")]
-    """The Doppler spread: speed over wavelength, 10 Hz for a pedestrian at 2 GHz. At 0 each client keeps its draw."""
+    """The Doppler spread: speed over wavelength, 10 Hz for a pedestrian at 2 GHz. With 0 each client's fading is
+    constant."""
 
 
 class Shadowing(Section):
@@ -32,7 +33,7 @@ class Shadowing(Section):
     deviation_db: Annotated[float, Number("dB", at_least=0, limit=40, reason="it is a standard deviation")] = 7.82
     """The standard deviation; 7.82 dB is a street canyon without line of sight (TR 38.901)."""
     decorrelation_m: Annotated[float, Number("m", above=0, reason="it is a distance")] = 13.0
-    """After so many metres the correlation has fallen to 1/e; 13 m is a street canyon (TR 38.901)."""
+    """The distance after which the correlation has fallen to 1/e; 13 m is a street canyon (TR 38.901)."""
     speed_m_s: Annotated[float, Number("m/s", at_least=0, reason="it is a speed")] = 1.4
     """How fast clients move; 1.4 m/s is walking."""
 
@@ -45,7 +46,7 @@ class Availability(Section):
     mean_off_s: Seconds
     """How long it is away, on average."""
     daily: Annotated[float, Number(at_least=0, below=1, reason="stays cannot be negative")] = 0.0
-    """How strongly a day's rhythm changes both."""
+    """How strongly both follow a daily rhythm."""
 
 
 class Throttling(Section):
@@ -67,14 +68,14 @@ class Drift(Section):
     who: Literal["target", "clients", "both"] = "target"
     """Whose labels change: the target's, the clients', or both."""
     classes: Annotated[int, count("a distribution needs a class")] = 5
-    """On how many classes, the first ones, most of the mass lies after the change."""
+    """Number of classes, counted from the first, that have most of the samples after the change."""
     mass: Share = 0.8
-    """How much of it."""
+    """The share of the samples that these classes then have."""
     memory_rounds: Annotated[int, count("a client needs data")] | None = None
     """Rounds after which clients forget their data. Without it they keep what they have collected since the start."""
 
     def amount(self, progress: float) -> float:
-        """How far the change has gone, from 0 to 1, after this share of the rounds."""
+        """Progress of the change, from 0 to 1, after this share of the rounds."""
         if self.kind == "sudden":
             return float(progress >= 0.5)
         if self.kind == "gradual":
@@ -82,26 +83,26 @@ class Drift(Section):
         return float(int(progress * 8.0) % 2)
 
     def labels(self, at_start: Floats, amount: float) -> Floats:
-        """A label distribution, (..., classes), when the change has gone this far."""
+        """The label distribution, (..., classes), at this progress of the change."""
         start = at_start / at_start.sum(axis=-1, keepdims=True)
         few = np.arange(start.shape[-1]) < self.classes
         late = np.where(few, self.mass / few.sum(), (1.0 - self.mass) / max(1, (~few).sum()))
         return np.asarray((1.0 - amount) * start + amount * late / late.sum())
 
     def collected(self, row: int, rounds: int) -> float:
-        """How far the change has gone in the data that a client has: the mean over the rows that it remembers.
+        """Progress of the change in the data that a client has: the mean over the rows that it remembers.
 
-        In every row of the world a client collects as many samples as in any other.
+        In every row of the world a client collects the same number of samples.
         """
         first = 0 if self.memory_rounds is None else max(0, row + 1 - self.memory_rounds)
         return float(np.mean([self.amount(min(1.0, each / rounds)) for each in range(first, row + 1)]))
 
 
 class World(Section):
-    """What changes while it trains. What is left out stays as the fleet has it."""
+    """What changes during training. Everything that is left out stays constant."""
 
     seed: Seed = 0
-    """Of the world's random processes."""
+    """Seed of the world's random processes."""
     step_s: Seconds = 1.0
     """Seconds that pass in the world from one round to the next."""
     fading: Fading | None = None
@@ -109,7 +110,7 @@ class World(Section):
     shadowing: Shadowing | None = None
     """Slow fading."""
     availability: Availability | None = None
-    """Who is there."""
+    """When clients are available."""
     throttling: Throttling | None = None
     """Processors that slow down."""
     drift: Drift | None = None
@@ -121,21 +122,21 @@ class World(Section):
     def _trace_or_processes(self) -> Self:
         given = self.channels_and_clients
         if self.trace is not None and len(given) > 1:
-            raise wrong(f"must have either trace or {given[0]}; the trace already says what {given[0]} would")
+            raise wrong(f"must not have both trace and {given[0]}, because the trace already describes it")
         return self
 
     @property
     def channels_and_clients(self) -> list[str]:
-        """The keys that are given of those that say how channels, clients and processors change."""
+        """The given keys that describe changes of channels, clients and processors."""
         keys = ("fading", "shadowing", "availability", "throttling", "trace")
         return [key for key in keys if getattr(self, key) is not None]
 
 
 def trace_of(world: World | None, names: Sequence[str], rounds: int, folder: Path, seed: int = 0) -> Trace:
-    """What a world does to the clients of these names in so many rounds.
+    """Return the trace of a world for these clients and this number of rounds.
 
-    :param folder: where the file of a trace is searched first; :param seed: of the run: each seed sees another world of
-        the same kind. A trace from a file is the same for all.
+    :param folder: where the file of a trace is searched first; :param seed: of the run: each seed has another world of
+        the same kind. A trace from a file is the same for all seeds.
     """
     clients = len(names)
     still = Trace.constant(rounds, clients)

@@ -66,7 +66,7 @@ def _edits(
 
 
 def _end(node: yaml.Node) -> int:
-    """Where the last character of a node stands; PyYAML counts the comments behind a block as part of it."""
+    """Position of the last character of a node, without the comments after it, which PyYAML includes."""
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
     return int(node.end_mark.index)
@@ -82,7 +82,7 @@ def _line_end(text: str, index: int) -> int:
 
 
 def comment_above(text: str, key: str, comments: Sequence[str]) -> str:
-    """``text`` with ``comments`` above its top-level ``key``; earlier ones that begin with the same words go away."""
+    """Put ``comments`` above a top-level ``key``; they replace earlier comments that begin with the same words."""
     lines = text.split("\n")
     at = next(number for number, line in enumerate(lines) if re.match(rf"[\"']?{key}[\"']?\s*:", line))
     start = " ".join(comments[0].split()[:4])

@@ -13,7 +13,7 @@ from fedgap.errors import InputError
 from fedgap.files import write_text
 
 Value = Any
-"""What a document may hold: None, bool, int, float, str, list and dict of these."""
+"""The values in a document: None, bool, int, float, str, and lists and dicts of these."""
 
 MAX_BYTES = 50_000_000
 MAX_DEPTH = 60
@@ -31,14 +31,14 @@ _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_file(path: Path) -> str:
-    """The text of a file that a person named; an :class:`InputError` says why it cannot be read."""
+    """Read the text of a file; an :class:`InputError` says why it cannot be read."""
     try:
         if path.is_dir():
             raise InputError(f"{shown(path)}: is a folder; name a file")
         if not path.exists():
             raise InputError(f"{shown(path)}: no such file")
         with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)  # not the file's size: a pipe has none, and a device has no end
+            data = file.read(MAX_BYTES + 1)  # count while reading, because a pipe has no size and a device no end
         if len(data) > MAX_BYTES:
             raise InputError(f"{shown(path)}: is too large; at most {MAX_BYTES // 10**6} MB are read")
         return data.decode("utf-8-sig")
@@ -50,7 +50,7 @@ def read_file(path: Path) -> str:
 
 
 def parse(text: str, source: str, *, as_json: bool = False) -> Value:
-    """The value of a YAML or JSON text; ``source`` is what errors call it."""
+    """Parse a YAML or JSON text; ``source`` is its name in error messages."""
     return _parse_json(text, source) if as_json else _parse_yaml(text, source)
 
 
@@ -82,11 +82,11 @@ def _parse_yaml(text: str, source: str) -> Value:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        last = text.count("\n", 0, len(text.rstrip())) + 1  # the end of the file is reported a line too far
+        last = text.count("\n", 0, len(text.rstrip())) + 1  # PyYAML reports the end of the file one line too late
         where = f"line {min(mark.line + 1, last)}: " if mark is not None else ""
         problem = " ".join(str(error.problem).split())
         if mark is not None and re.match(r"\s*\t", (text.split("\n")[mark.line : mark.line + 1] or [""])[0]):
-            problem = "a tab indents it; indent by spaces"
+            problem = "it is indented with a tab; use spaces"
         raise InputError(f"{source}: {where}is not YAML ({problem})") from None
     except yaml.YAMLError as error:
         raise InputError(f"{source}: is not YAML ({str(error).splitlines()[0]})") from None
@@ -95,7 +95,7 @@ def _parse_yaml(text: str, source: str) -> Value:
 
 
 def _integer(digits: str) -> int | float:
-    """An int, or a float where there are too many digits to be meant (Python limits their number)."""
+    """An int, or a float if it has more digits than Python converts."""
     return int(digits) if len(digits) < 400 else float(digits)
 
 
@@ -113,15 +113,15 @@ def _plain(text: str) -> Value:
 class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
     """PyYAML's safe loader with stricter rules.
 
-    A tag constructs nothing; a key written twice is an error; numbers follow YAML 1.2 (``1e5`` is a number, which
-    PyYAML reads as a string); nesting and aliases are bounded, so that a hostile file costs neither stack nor memory.
+    Tags and repeated keys are errors; numbers follow YAML 1.2 (``1e5`` is a number, which PyYAML reads as a string);
+    nesting and aliases are limited, so that a hostile file cannot exhaust stack or memory.
     """
 
     def __init__(self, text: str, source: str) -> None:
         super().__init__(text)
         self.source = source
         self.anchored: dict[str, tuple[Value, int]] = {}
-        """By anchor: the value, and how many values it holds."""
+        """For each anchor its value, and the number of values inside it."""
         self.values = 0
 
     def fail(self, event: yaml.Event, problem: str) -> InputError:
@@ -141,7 +141,7 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
         value = self.value(self.get_event(), 0)
         self.get_event()  # the end of the document
         if not isinstance(event := self.get_event(), yaml.StreamEndEvent):
-            raise self.fail(event, "a second YAML document begins; one is enough")
+            raise self.fail(event, "a second YAML document begins; a file must have only one")
         return value
 
     def value(self, event: Any, depth: int) -> Value:
@@ -180,7 +180,7 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
         raise self.fail(event, f"the tag {shown(event.tag)} is not read; write plain values")
 
     def mapping(self, depth: int) -> dict[str, Value]:
-        """The mapping's own keys come first; keys merged by ``<<: *defaults`` fill in what it leaves out."""
+        """Read a mapping; keys merged by ``<<: *defaults`` fill in the keys that it leaves out."""
         result: dict[str, Value] = {}
         merged: list[Value] = []
         while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
@@ -193,8 +193,8 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
             event = self.get_event()
             value = self.value(event, depth)
             if value is None and getattr(event, "value", None) == "" and type(_plain(key)) in (int, float):
-                # {max_power_w: 1,5} means max_power_w: 1 and a key 5 that holds nothing.
-                raise self.fail(event, f"the key {shown(key)} holds nothing; a decimal sign is a point: 1.5, not 1,5")
+                # {max_power_w: 1,5} means max_power_w: 1 and an empty key 5.
+                raise self.fail(event, f"the key {shown(key)} is empty; write a decimal point: 1.5, not 1,5")
             if key == "<<":
                 merged += value if isinstance(value, list) else [value]
                 if not all(isinstance(other, dict) for other in merged):
@@ -208,13 +208,13 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
 
 
 def write_document(document: Mapping[str, Any], path: Path) -> Path:
-    """Write to ``path`` as JSON where it ends in ``.json``, otherwise as YAML."""
+    """Write to ``path``, as JSON if it ends in ``.json``, otherwise as YAML."""
     as_json = path.suffix.lower() == ".json"
     return write_checked(path, json.dumps(document, indent=1) + "\n" if as_json else to_yaml(document))
 
 
 def write_checked(path: Path, text: str) -> Path:
-    """Write a text, in a folder that is made if need be; an :class:`InputError` says why it cannot be written."""
+    """Write a text and create its folder if needed; an :class:`InputError` says why it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
@@ -254,7 +254,7 @@ def flow_text(value: Any) -> str:
         return "[" + ", ".join(map(flow_text, value)) + "]"
     if isinstance(value, float):
         text = repr(value)
-        # YAML 1.1 readers take 1e-05 for a string; 1.0e-05 is a number to all.
+        # YAML 1.1 readers take 1e-05 for a string; 1.0e-05 is a number for all readers.
         return text.replace("e", ".0e") if "e" in text and "." not in text else text
     return json.dumps(value, ensure_ascii=False)
 

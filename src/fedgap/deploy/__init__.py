@@ -1,6 +1,7 @@
 """Deployment: the simulator's algorithm over Flower, on real machines.
 
-``session`` is the server's side (``node_clients`` plug the nodes into the simulator's loop) and ``node`` a client's,
-both without Flower; ``server_app`` and ``client_app`` carry their packets over Flower's SuperLink and SuperNodes;
-``local_deployment`` starts all of it on this machine. ``flower_patches`` has every change to Flower's internals.
+``session`` is the server's side (``node_clients`` connects the nodes to the simulator's loop) and ``node`` the
+client's, both without Flower. ``server_app`` and ``client_app`` send their packets over Flower's SuperLink and
+SuperNodes. ``local_deployment`` starts everything on this machine. ``flower_patches`` has all changes to Flower's
+internals.
 """

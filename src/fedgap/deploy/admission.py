@@ -1,7 +1,7 @@
-"""Why a node is not let in, in a sentence with its remedy. Flower has one answer for most of the reasons.
+"""Explain why a node is not accepted, and what to do. Flower gives the same error for most of the reasons.
 
-The node asks the SuperLink's gate at :data:`CHECK`, proves its key by a signature, and gets the server's versions and
-time and what the server knows of the key.
+The node asks the SuperLink's gate at :data:`CHECK` and proves its key by a signature. The answer has the server's
+versions, its time, and whether the key is known.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def judge(scope: Any) -> dict[str, Any]:
         assert isinstance(key, ec.EllipticCurvePublicKey)
         key.verify(signature, _signed(headers[TIME]), ec.ECDSA(hashes.SHA256()))
     except (KeyError, ValueError, AssertionError, InvalidSignature):
-        return answer  # what is known of a key is told to its owner alone
+        return answer  # information about a key is given only to its owner
     state = scope["app"].state.linkstate_factory.state()
     node = state.get_node_id_by_public_key(pem)
     if node is None:
@@ -51,9 +51,9 @@ def judge(scope: Any) -> dict[str, Any]:
 
 
 def why_not_admitted(superlink: str, ca: Path, key: Path, name: str, *, connected: bool = False) -> str:
-    """Why the server would not let this node in, and what to do about it; "" where nothing is known to be wrong.
+    """Why the server does not accept this node, and what to do; "" if nothing is known to be wrong.
 
-    ``connected``: the node itself may be connected by now, so that its key is in use.
+    ``connected``: this node may be connected by now, so that its key is in use.
     """
     private = read_private_key(key)
     stamp = _now().isoformat()
@@ -65,7 +65,7 @@ def why_not_admitted(superlink: str, ca: Path, key: Path, name: str, *, connecte
         context = ssl.create_default_context(cafile=str(ca))
         with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as response:
             answer = json.load(response)
-    except urllib.error.HTTPError:  # a SuperLink without fedgap's gate, which knows no such question
+    except urllib.error.HTTPError:  # a SuperLink without fedgap's gate does not have this request
         return ""
     except OSError as error:
         return _unreachable(superlink, ca, error)

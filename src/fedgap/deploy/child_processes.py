@@ -1,4 +1,4 @@
-"""Processes that end with whoever started them, and Flower's command lines."""
+"""Child processes that end with their parent, and Flower's command lines."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fedgap.errors import FedgapError
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
          "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-"""Flower, and Ray in simulations, tell nobody anything and install nothing; otherwise a SuperLink calls ``uv sync``,
-and fails offline."""
+"""Settings with which Flower, and Ray in simulations, send no telemetry and install nothing; otherwise a SuperLink
+calls ``uv sync`` and fails offline."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 PRIVATE = 0o077
 """The umask of Flower's processes: only the owner reads what they write."""
@@ -68,7 +68,7 @@ class Process:
         self._process.wait()
 
     def stop(self, patience_s: float = 8.0) -> None:
-        """SIGTERM to the group, and SIGKILL to whoever is left after a while."""
+        """Send SIGTERM to the group, and SIGKILL to the processes that are left after a while."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -88,7 +88,7 @@ def die_with_parent() -> None:
 
 
 def last_words(log: Path) -> str:
-    """The last error in a log's end, else its last line that says something; and where the rest is."""
+    """The last error in a log, or its last non-empty line, and the path of the log."""
     lines = [COLOUR.sub("", line).strip() for line in log.read_text(errors="replace").splitlines()[-40:]]
     errors = [n for n, line in enumerate(lines) if line.startswith("ERROR")]
     if errors:
@@ -96,7 +96,7 @@ def last_words(log: Path) -> str:
     else:
         told = [line for line in lines if line and not line.startswith("INFO")][-1:] or [x for x in lines if x][-1:]
     words = " ".join(" ".join(told).split())
-    return f"{words[:300] or 'it said nothing'} (see {log})"
+    return f"{words[:300] or 'its log is empty'} (see {log})"
 
 
 def free_port() -> int:
@@ -124,7 +124,7 @@ def listening(host: str, port: int) -> bool:
 
 
 def flwr(arguments: Sequence[str], environ: Mapping[str, str], timeout_s: float = 300.0) -> dict[str, Any]:
-    """A ``flwr`` command with ``--format json``; its answer, or an error with its own words."""
+    """Run a ``flwr`` command with ``--format json`` and return its answer, or raise an error with its message."""
     try:
         done = subprocess.run([str(Path(sys.executable).parent / "flwr"), *arguments, "--format", "json"],
                               capture_output=True, text=True, env=dict(environ), timeout=timeout_s, check=False,

@@ -1,6 +1,6 @@
-"""The Flower client app: it hands every message to the node's resident worker and sends the worker's answer back.
+"""The Flower client app: it passes every message to the node's worker process and sends the worker's answer back.
 
-It imports neither torch nor numpy, so that a message costs a socket round trip and no more.
+It imports neither torch nor numpy, so that a message costs only a socket round trip.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def train(message: Message, context: Context) -> Message:
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Enrolment, and the question whether anybody is there."""
+    """Enrolment, and the request whether the node is there."""
     return _handle(message, context)

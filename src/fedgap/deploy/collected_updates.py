@@ -17,14 +17,14 @@ from fedgap.running.clients import Update
 from fedgap.running.job import Job
 
 MOST_HELD = 8
-"""Updates that wait in memory for those of clients before them; the answers of further clients are not fetched yet."""
+"""Maximum number of updates that wait in memory for those of clients before them; further answers are fetched later."""
 
 
 @dataclass(frozen=True, eq=False)
 class UpdateFacts:
-    """What stays of an accepted update: the client's loss, its own seconds, bytes of its payload, whether indices had
-    to come along, the update's Euclidean length, its entries for the last layer's bias, and how far its BatchNorm
-    statistics moved, as a Euclidean distance."""
+    """What is kept of an accepted update: the client's loss and seconds, the bytes of its payload, whether it had
+    indices, its Euclidean length, its entries for the last layer's bias, and how far its BatchNorm statistics moved, as
+    a Euclidean distance."""
 
     loss: float
     seconds: float
@@ -51,8 +51,8 @@ class AcceptedUpdate:
 class CollectedUpdates:
     """The updates of one try of a round.
 
-    The order of arrival must not change a float, so ``mean`` adds each update when all selected clients before it have
-    delivered or were given up, and then forgets it. Other aggregators need all updates at once.
+    The order of arrival must not change the result, so ``mean`` adds an update when all selected clients before it have
+    delivered or were given up, and then discards it. Other aggregators need all updates at once.
     """
 
     def __init__(self, job: Job, aggregator: Aggregator, model: GlobalModel, selected: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class CollectedUpdates:
 
     @property
     def full(self) -> bool:
-        """Whether the next update in order must come, or be given up, before others are fetched."""
+        """Whether the next update in order must arrive, or be given up, before others are fetched."""
         return self._mean is not None and len(self._held) >= MOST_HELD
 
     @property
@@ -84,7 +84,7 @@ class CollectedUpdates:
         self._add_up()
 
     def give_up(self, client: int) -> None:
-        """Nothing will come of this client."""
+        """Record that no update of this client will arrive."""
         if client in self._open:
             self._open.remove(client)
         self._add_up()
@@ -118,7 +118,8 @@ class CollectedUpdates:
                                  torch.stack(masks) if masks else None, before)
 
     def result(self) -> Update | None:
-        """The round's update, which may be infinite; None where nothing came. Everybody else must be given up."""
+        """The round's update, which may be infinite; None if no update arrived. All other clients must have been given
+        up."""
         if not self.facts:
             return None
         model = self._model

@@ -1,7 +1,7 @@
-"""Whose account a local connection belongs to: the kernel knows, and says it in ``/proc/net/tcp``.
+"""Find the account that owns a local connection, from ``/proc/net/tcp``.
 
-Flower asks nobody who speaks to its Control API for a password, and hands the tokens of its Runtime API to processes on
-their command lines, which every account of the machine can read. So the SuperLink's gate asks the kernel.
+Flower's Control API needs no password, and Flower passes the tokens of its Runtime API on command lines, which every
+account of the machine can read. So the SuperLink's gate asks the kernel.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TRUST_VARIABLE = "FEDGAP_TRUST_LOCAL_ACCOUNTS"
 
 
 def may_control(scope: Any) -> str:
-    """Why a local request may not use the Control and Runtime APIs; "" where it may."""
+    """Why a local request may not use the Control and Runtime APIs; "" if it may."""
     if os.environ.get(TRUST_VARIABLE) == "1":
         return ""
     if not TABLES[0].is_file():
-        return (f"only Linux tells whose a connection is; if nobody else has an account on this machine, set "
-                f"{TRUST_VARIABLE}=1")
+        return ("only Linux tells which account a connection belongs to; if nobody else has an account on this "
+                f"machine, set {TRUST_VARIABLE}=1")
     client, server = (scope.get(end) or ("", 0) for end in ("client", "server"))
     if owner_of(client, server) == os.getuid():
         return ""
@@ -33,7 +33,7 @@ def may_control(scope: Any) -> str:
 def owner_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     """The user id of the client's end of a TCP connection within this machine; None where there is no such end now.
 
-    A socket that its process has closed has no inode, and root for its owner, whoever it was: it does not count.
+    A socket that its process has closed does not count: it has no inode, and its owner is shown as root.
     """
     wanted = {(_words(client), _words(server)) for _words in (_entry, _mapped_entry)}
     for table in TABLES:

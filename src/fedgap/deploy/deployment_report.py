@@ -1,4 +1,4 @@
-"""What came out of a deployed run: the model's joules and seconds beside those that were measured."""
+"""The results of a deployed run: modelled and measured joules and seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the nodes' profiles to a scenario, a plan and a job: the simulator's, with the nodes' own figures."""
+"""Build scenario, plan and job from the nodes' profiles, as in the simulator."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from fedgap.running.prepare import Prepared, check_model, data_arguments, make_j
 from fedgap.system import Fleet, download_delay, round_cost
 
 PROFILE_BYTES = 2**20
-"""No profile may be longer."""
+"""Maximum length of a profile."""
 MOST_CLASSES = 100_000
 MOST_SAMPLES = 10**9
-"""No node has more training samples."""
+"""Maximum number of training samples of a node."""
 CLAIM_LIMIT = 5.0
 """A client's claimed samples count in the plan up to this many times the median of the others' claims."""
 DATA_ELSEWHERE = "the data are the nodes'"
-"""Stands for the data's digest in a deployed run's job: nobody but the nodes has them."""
+"""Replaces the digest of the data in a deployed run's job, because only the nodes have the data."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a node told about itself."""
+    """A node's profile: what it reports about itself."""
 
     name: str
     order: int
-    """Where it stands among the clients, if it says so (a share of an experiment does)."""
+    """Its position among the clients, if it has one (a share of an experiment does)."""
     device: dict[str, Any]
     label_counts: tuple[int, ...]
     target_counts: tuple[int, ...] | None
@@ -76,7 +76,7 @@ def _counts(key: str, value: Any) -> tuple[int, ...]:
 
 
 class ClaimedPartition(Partition):
-    """What the nodes say that they have: histograms and sizes, and no sample."""
+    """The histograms and sizes that the nodes report, without samples."""
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -97,9 +97,9 @@ def first_clients(experiment: Experiment, count: int) -> Experiment:
 
 
 def most_request_bytes(experiment: Experiment) -> int:
-    """No request of a node to the SuperLink may have more bytes; a model that does not fit the data is an InputError.
+    """Maximum number of bytes of a node's request; a model that does not fit the data is an InputError.
 
-    Twice what is needed, so that an answer that is somewhat too long comes to the server, which says whose it is.
+    It is twice what is needed, so that an answer that is a little too long reaches the server, which names the sender.
     """
     module = check_model(experiment, load(**data_arguments(experiment)))
     return 2 * max(PROFILE_BYTES, most_answer_bytes(Layout.of(module)))
@@ -118,17 +118,17 @@ def check_profile(experiment: Experiment, profile: Profile, dataset: Dataset) ->
         ratio = np.zeros(1)
         cost = round_cost(fleet, np.ones(1, dtype=bool), ratio, fleet.max_power_w, fleet.max_frequency_hz)
         usable = np.isfinite([cost.energy_j, cost.delay_s]).all()
-    except Exception as error:  # whatever a stranger's figures lead to
+    except Exception as error:  # a node's figures may lead to any error
         raise PacketError(f"cannot be planned with ({one_line(error)})") from None
     if not usable:
         raise PacketError("device: a round's joules or seconds would not be finite")
 
 
 def unaffordable(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> list[int]:
-    """Positions of the profiles with which no plan fits: the broadcast to them alone takes more than the energy budget.
+    """Positions of the profiles for which the broadcast alone takes more than the energy budget.
 
-    Everybody receives every broadcast, so one node that claims to hear almost nothing would end all others' run. Where
-    all of them are like this, the budget is to blame, and the list is empty.
+    Every broadcast must reach all nodes, so one node that reports an extremely weak channel would prevent the run. If
+    all nodes are like this, the budget is too small, and the list is empty.
     """
     scenario = _scenario(experiment, profiles, [p.label_counts for p in profiles], dataset)[1]
     joules = scenario.rounds * scenario.server.power_w * download_delay(scenario.fleet())
@@ -137,7 +137,7 @@ def unaffordable(experiment: Experiment, profiles: Sequence[Profile], dataset: D
 
 
 def limited_claims(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The claimed histograms (N, classes), none of which counts for more than a few others.
+    """The reported histograms (N, classes), with limited totals.
 
     A client whose claimed total exceeds :data:`CLAIM_LIMIT` times the median of the other clients' totals has its
     histogram scaled down to that; the shares of its classes stay. All other rows stay as they are.

@@ -1,6 +1,6 @@
-"""A SuperExec whose processes start warm: ``python -m fedgap.deploy.executor ADDRESS SECRET_FILE PARENT_PID``.
+"""A SuperExec whose processes start fast: ``python -m fedgap.deploy.executor ADDRESS SECRET_FILE PARENT_PID``.
 
-They run the installed fedgap's app and no other: the code that a SuperLink sends along with a run stays unused.
+They run only the app of the installed fedgap; code that a SuperLink sends with a run is not used.
 """
 
 from __future__ import annotations

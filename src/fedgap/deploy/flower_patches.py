@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 KNOWN = "1.41."
 """The versions of Flower that these patches were written for and tested with."""
 PULL: dict[str, Any] = {"initial_backoff": 0.03, "backoff_cap": 0.3, "max_tries_per_object": None}
-"""Arguments of Flower's ``pull_objects``. A message is announced before its parts are there, and whoever asks for a
-part too early asks again after a second, then two, four, eight and ten, 500 times at most. Who polls often meets that
-every time."""
+"""Arguments of Flower's ``pull_objects``. A message is announced before its parts have arrived. A request for a missing
+part is repeated after one second, then two, four, eight and ten, at most 500 times; frequent polling makes that
+common."""
 APP_POLL_S = 0.05
-"""How often a SuperNode looks whether its client app has answered: in its own memory, so that looking costs nothing."""
+"""How often a SuperNode checks whether its client app has answered; it only looks into its own memory."""
 
 
 def check_version() -> None:
@@ -44,7 +44,7 @@ def check_version() -> None:
 
 
 def pull_soon() -> None:
-    """Ask sooner again for a part of a message that is not there yet."""
+    """Repeat the request for a missing part of a message sooner."""
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
     check_version()
@@ -55,8 +55,8 @@ def pull_soon() -> None:
 def pull_for(seconds_left: Callable[[], float]) -> None:
     """Make the server's grid give up a part of an answer after ``seconds_left()``.
 
-    A node may announce an answer and never send it. Flower would ask for its parts for two hours, and all other nodes'
-    answers would wait behind it.
+    A node may announce an answer and never send it. Flower would ask for its parts for two hours, and the answers of
+    all other nodes would wait.
     """
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
     from flwr.superlink.grid import http_grid
@@ -98,10 +98,10 @@ def register_nodes(keys: Mapping[str, bytes]) -> None:
 
 
 def wait_for_slow_starts(seconds: float) -> None:
-    """Give an app's process so long to start before a SuperLink calls it lost and has another one started.
+    """Give an app's process this long to start before a SuperLink gives it up and starts another one.
 
-    Flower gives it thirty seconds. On a slow or busy computer, importing takes longer: every process is then lost
-    before it begins, and each slows down the next.
+    Flower waits thirty seconds. On a slow or busy computer the imports take longer: every process would be given up
+    before it begins, and each would slow down the next.
     """
     from flwr.supercore.corestate.in_memory_corestate import InMemoryCoreState
 
@@ -131,8 +131,8 @@ def run_only(app: ClientApp) -> None:
 def shorten_waits(poll_s: float) -> None:
     """Shorten a SuperNode's waits, which are most of a round's overhead.
 
-    One that finds no message sleeps three seconds (here ``poll_s``), and one that waits for its client app half a
-    second; these numbers stand in Flower's code.
+    A SuperNode without a message sleeps three seconds (here ``poll_s``), and one that waits for its client app half a
+    second; both numbers are fixed in Flower's code.
     """
     from flwr.supernode import start_client_internal
 

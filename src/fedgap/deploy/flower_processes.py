@@ -34,9 +34,9 @@ from fedgap.running.run import Run
 
 CONNECTION = "fedgap"
 LOCK = "server.lock"
-"""In the run's folder: the server app holds its lock while it lives, and its process id stands in it."""
+"""File in the run's folder that the server app locks while it lives; it has the process id."""
 FAILED = "failed.json"
-"""In the run's folder: why the run failed."""
+"""File in the run's folder that says why the run failed."""
 APP = """\
 [project]
 name = "fedgap-app"
@@ -88,7 +88,7 @@ class SuperLink:
         self.logs, home = folder / "logs", private_folder(folder / "home")
         self.logs.mkdir(exist_ok=True)
         self.environ = environment(home)
-        del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # the server app is started once: no hurry
+        del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # the server app is started only once
         write_text(
             home / "config.toml",
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.reach}:{port}"\n'
@@ -96,7 +96,7 @@ class SuperLink:
         self.process: Process | None = None
 
     def start(self) -> None:
-        """Starts it and waits until it listens. It keeps nothing on disk; nodes of one that was killed stay known."""
+        """Start it and wait until it listens. It keeps nothing on disk; after a restart it still knows its nodes."""
         check_version()
         reach = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         if listening(reach, self.port):
@@ -140,7 +140,7 @@ class NodeProcesses:
         self.processes: list[Process] = []
 
     def start(self) -> None:
-        """Starts all three; returns without waiting for the SuperLink."""
+        """Start all three processes without waiting for the SuperLink."""
         if self.warm:
             check_version()
         (self.folder / SOCKET).unlink(missing_ok=True)
@@ -150,7 +150,7 @@ class NodeProcesses:
         self.start_supernode()
 
     def start_supernode(self) -> None:
-        """Starts the SuperNode and what runs its client apps."""
+        """Start the SuperNode and the process that runs its client apps."""
         python, folder, port = sys.executable, self.folder, free_port()
         options = ["--root-certificates", str(self.ca), "--superlink", self.superlink, "--port", str(port),
                    "--node-config", f"folder={json.dumps(str(folder))}"]
@@ -172,9 +172,10 @@ class NodeProcesses:
         self.processes += [supernode, executor]
 
     def revive(self) -> str:
-        """Starts the SuperNode again where it has ended; what it said at last, or "".
+        """Start the SuperNode again if it has ended; return its last message, or "".
 
-        A SuperLink refuses a key that it believes alive, and believes a killed node alive for about a minute.
+        A SuperLink refuses the key of a node that it believes alive, which is for about a minute after a node is
+        killed.
         """
         if all(process.alive() for process in self.processes[1:]):
             return ""
@@ -199,10 +200,10 @@ class NodeProcesses:
 def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
           on_events: Callable[[list[Event]], None] | None = None, most_restarts: int = 5,
           on_wait: Callable[[str], None] | None = None) -> Run:
-    """Waits for the run's end; starts a dead SuperLink again and submits a new run where the server's died.
+    """Wait for the run's end; restart a dead SuperLink, and submit a new run if the server app died.
 
-    The session continues from its checkpoint. Gives up after ``most_restarts`` in a row without a new round.
-    ``on_wait`` is told once each time that the server waits for nodes to return.
+    The session continues from its checkpoint. Give up after ``most_restarts`` restarts in a row without a new round.
+    ``on_wait`` is called once each time that the server waits for nodes to return.
     """
     for name in (LOCK, FAILED, WAITING):
         (out / name).unlink(missing_ok=True)
@@ -267,7 +268,7 @@ def _server_died(out: Path, since: float) -> bool:
 
 
 def _waits(out: Path) -> str:
-    """What the server waits for, "" where it does not."""
+    """What the server waits for; "" if it does not wait."""
     try:
         return str(json.loads((out / WAITING).read_bytes())["what"])
     except OSError:
@@ -291,7 +292,7 @@ def local_superlink(folder: Path, nodes: Sequence[str], most_bytes: int) -> tupl
 
 
 def forget_secrets(folder: Path) -> None:
-    """Removes the keys and sockets of a deployment that is over; its logs stay."""
+    """Remove the keys and sockets of a finished deployment; its logs stay."""
     for name in ("keys", "home", "app"):
         shutil.rmtree(folder / name, ignore_errors=True)
     for node in folder.glob("node-*"):

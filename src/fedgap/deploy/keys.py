@@ -25,7 +25,7 @@ from cryptography.x509.oid import NameOID
 from fedgap.errors import InputError
 
 OWN_HOSTS = ("localhost", "127.0.0.1")
-"""How a SuperLink's own processes and commands reach it; every server certificate names them."""
+"""Names by which a SuperLink's own processes and commands reach it; they are in every server certificate."""
 LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 HOST = re.compile(rf"(?=.*[A-Za-z])(\*\.)?({LABEL}\.)*{LABEL}")
 """A host's name in ASCII; one without a letter was meant as an address."""
@@ -38,17 +38,18 @@ def private_folder(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made a folder ({error.strerror})") from None
+        raise InputError(f"{folder}: cannot be created ({error.strerror})") from None
     if folder.stat().st_mode & 0o077:
-        raise InputError(f"{folder}: others may enter it, and it is to hold private keys; run chmod 700 {folder}")
+        raise InputError(f"{folder}: other accounts can enter this folder, which must hold private keys; run chmod 700 "
+                         f"{folder}")
     return folder
 
 
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
-    """A certificate authority for this deployment and a server certificate for ``hosts`` (names or addresses).
+    """Make a certificate authority for this deployment and a server certificate for ``hosts`` (names or addresses).
 
-    The loopback interface is always among them: a SuperLink that listens everywhere starts its server app there.
-    Where ``ca.key`` exists already it is kept, so that nodes that know ``ca.crt`` keep trusting the server.
+    The certificate always includes the loopback interface, by which a SuperLink's server app connects. An existing
+    ``ca.key`` is kept, so that nodes that have ``ca.crt`` keep trusting the server.
     """
     names = [_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])]
     private_folder(folder)
@@ -134,13 +135,13 @@ def public_pem(key: ec.EllipticCurvePublicKey) -> bytes:
 
 
 def node_id(pem: bytes) -> int:
-    """Flower's number for the node with this public key. Flower would draw one; this one is the same in every
-    SuperLink, so that nodes stay connected where theirs is killed and started again."""
+    """Flower's number for the node with this public key. Flower would draw one at random; this one is the same in every
+    SuperLink, so that nodes stay connected when theirs is restarted."""
     return int.from_bytes(hashlib.sha256(pem).digest()[:8], "big") | 2  # neither 0 nor 1, which is the SuperLink
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Writes a file that has its permissions from the first moment."""
+    """Write a file that has these permissions from the moment it is created."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""Does a client train on the labels that it claims to have? Its gradients tell.
+"""Check from a client's gradients whether it trains on the labels that it reports.
 
 The gradient of the cross-entropy with respect to the last layer's bias is, for class c, the mean over the batch of
 (predicted probability of c) − (1 if c is the label). With P[y, c], the mean probability that the model gives c for
@@ -33,17 +33,17 @@ from fedgap.learning.models.layout import Layout
 from fedgap.running.job import Job
 
 STEPS = 10
-"""Local steps of each client that are looked at, in at least :data:`LEAST_ROUNDS` rounds: later gradients of a good
-model say little about labels."""
+"""Number of local steps of each client that are checked, in at least :data:`LEAST_ROUNDS` rounds; later gradients of a
+good model contain little information about labels."""
 LEAST_ROUNDS = 3
 ROUNDS_TO_NAME = 2
-"""No verdict before so many."""
+"""Number of rounds before a client can be named."""
 TOLERANCE = 0.2
-"""Share of the samples that may seem to have other labels than claimed, beside what chance explains."""
+"""Share of the samples that may seem to have other labels than reported, in addition to what chance explains."""
 MOST_NOISE = 0.3
-"""More than this a client cannot explain by the noise that it says it put on its histogram."""
+"""The largest difference that the noise on a client's histogram can explain."""
 MOST_CLASSES = 200
-"""Models with more classes are not looked at: estimates would be too rough and take too long."""
+"""Models with more classes are not checked, because estimates would be too inaccurate and slow."""
 SAMPLES, LEAST_SAMPLES = 512, 32
 """Of the server's, on which P is measured: in a round, and in a local step at least."""
 _STEPS = 300  # of projected gradient descent
@@ -89,7 +89,7 @@ class LabelClaims:
         """``module`` has the model's layers; ``masks`` gives a client's mask (M,) in the current round; ``noise`` is
         the standard deviation of the noise that each client says it put on its counts."""
         self.job = job
-        """The run's, which grows where a policy decides its rounds."""
+        """The run's job, which grows if a policy decides its rounds."""
         self._module, self._masks, self._noise = module, masks, noise or {}
         self._layout, self._classes = Layout.of(module), dataset.classes
         self._rounds = max(LEAST_ROUNDS, -(-STEPS // job.local_steps))
@@ -102,7 +102,8 @@ class LabelClaims:
         self._evidence: dict[int, _Evidence] = {}
 
     def see(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> dict[int, str]:
-        """Take in a round's updates, before they change the model; the clients to name, with what to say of each."""
+        """Process a round's updates before they change the model; return the clients to name, with a message for
+        each."""
         named: dict[int, str] = {}
         by_ratio: dict[float, _Expected] = {}
         for client, fact in facts.items():
@@ -191,7 +192,7 @@ class LabelClaims:
         return logits
 
     def _compare(self, client: int, claimed: Floats, expected: _Expected, bias: Tensor) -> str:
-        """Take in one update of a client; what to say of it once its claim cannot be true."""
+        """Process one update of a client; return a message as soon as its report cannot be true."""
         job, classes = self.job, self._classes
         columns, gradient = expected.explained(bias)
         evidence = self._evidence.setdefault(

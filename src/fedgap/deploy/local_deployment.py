@@ -1,4 +1,4 @@
-"""``fedgap deploy up --local N``: a SuperLink and N nodes on this machine, an experiment on them, and an end."""
+"""``fedgap deploy up --local N``: start a SuperLink and N nodes on this machine, run an experiment, and stop them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def local(experiment: Experiment, count: int, out: Path, *, patience: Patience |
     most_bytes = most_request_bytes(chosen)
     out.mkdir(parents=True, exist_ok=True)
     folder = private_folder(out / "deployment")
-    forget_secrets(folder)  # of a deployment that was killed: its SuperLink would believe the nodes still there
+    forget_secrets(folder)  # of a killed deployment, whose SuperLink would believe the nodes connected
     file = chosen.save(folder / "experiment.yaml")
     superlink, node_keys = local_superlink(folder, [device["name"] for device in chosen.devices()], most_bytes)
     nodes: list[NodeProcesses] = []
@@ -78,7 +78,7 @@ def local(experiment: Experiment, count: int, out: Path, *, patience: Patience |
             node.start()
         yield Local(superlink, nodes, file, write_app(folder / "app"), out, patience or Patience(), profile)
     finally:
-        superlink.stop()  # first, or the server would train a round or two without its nodes
+        superlink.stop()  # first, so that the server does not train a round or two without its nodes
         for node in nodes:
             node.stop()
         forget_secrets(folder)

@@ -1,9 +1,8 @@
-"""The world of a deployment, measured: who is there, and how much slower than usual their links and processors are.
+"""The measured world of a deployment: which nodes are available, and how much slower than usual they are.
 
-The model keeps its joules and seconds; a measurement says by which factor a client has become slower than it usually
-is. A link that is d times slower has the gain at which the client's highest power gives 1/d of its rate; a processor
-that is d times slower has 1/d of its highest clock. A client that is as fast as usual, or faster, has its nominal
-figures.
+Joules and seconds remain those of the cost model; a measurement says by which factor a client is slower than usual. A
+link that is d times slower has the gain at which the client's highest power gives 1/d of its rate; a processor that is
+d times slower has 1/d of its highest clock. A client that is as fast as usual, or faster, has its nominal figures.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from fedgap.system import Fleet
 from fedgap.system.channel import slower_link_gain
 
 FIRST = 5
-"""What is usual for a client is the median of its first measurements, so many at most."""
+"""Number of first measurements of a client whose median counts as usual."""
 WEIGHT = 0.7
-"""Of a new measurement in the smoothed logarithm of the slowness: one that is 10 times slower counts 5 times."""
+"""Weight of a new measurement in the smoothed logarithm of the slowness: 10 times slower once counts as 5 times."""
 FADES = 0.9
-"""What remains of that logarithm after a round in which the client was not measured, so that it is tried again."""
+"""Factor on that logarithm after a round without a measurement of the client, so that it is tried again."""
 NOTICED = 2.0
-"""A client that is less than so many times slower than usual counts as unchanged."""
+"""A client that is less than this many times slower than usual counts as unchanged."""
 LINK_POLLS, PROCESSOR_POLLS = 5, 1
-"""Times below so many looks for answers are not told apart: messages wait for the nodes' and the server's looks."""
+"""Times shorter than this many polls count as equal, because messages wait for the polls of nodes and server."""
 
 
 class Slowness:
@@ -42,8 +41,8 @@ class Slowness:
     def see(self, client: int, seconds: float, amount: float) -> None:
         """Take in a measurement: so many seconds for an amount of work, in any unit.
 
-        A larger amount may take longer in proportion. A smaller one may take as long as usual: masked weights are
-        computed with, and most of a small message's time is not its bytes'.
+        A larger amount may take proportionally longer. A smaller one may take as long as usual, because masked weights
+        still cost time, and most of a small message's time does not depend on its size.
         """
         first = self.state["first"][client]
         if len(first) < FIRST:

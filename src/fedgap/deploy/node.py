@@ -1,7 +1,7 @@
 """A node's side of the algorithm, without Flower: it keeps a copy of the model up to date and computes updates.
 
 Everything numerical is :mod:`fedgap.learning`'s, as in the simulator. A node answers five kinds of requests: ``hello``
-(are you there?), ``enrol`` (what it is), ``profile`` (how long its steps take), ``echo`` (so many bytes) and ``round``.
+(is it there?), ``enrol`` (its profile), ``profile`` (how long its steps take), ``echo`` (send bytes) and ``round``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fedgap.streams import stream_seed
 from fedgap.upload_size import UPLOAD_BITS
 
 MOST_SAMPLES = 2**24
-"""Samples that a node computes on in a round, at most."""
+"""Maximum number of samples that a node computes on in a round."""
 MOST_RATIOS = 32
 """Pruning ratios at which a node times its steps, at most."""
 PROFILE_REPEATS = 3
@@ -53,7 +53,7 @@ MOST_BYTES = 2**28
 
 
 class NodeData(Protocol):
-    """What a node has: its samples, and what it tells about itself."""
+    """A node's samples and its profile."""
 
     def profile(self) -> dict[str, Any]:
         """The enrolment's fields; no raw data."""
@@ -82,7 +82,7 @@ class _ModelCopy:
 
 
 class _BehindError(Exception):
-    """The copy cannot follow: the server must send the state."""
+    """The copy cannot be updated; the server must send the whole state."""
 
 
 class Node:
@@ -95,7 +95,7 @@ class Node:
         self._built: tuple[Any, torch.nn.Module, Structure] | None = None
 
     def answer(self, request: Packet) -> Packet:
-        """The reply; a request that makes no sense is answered with the reason."""
+        """Answer a request; an invalid request is answered with the reason."""
         kinds: dict[str, Callable[[Packet], Packet]] = {
             "hello": lambda request: Packet({"status": "here"}), "enrol": self._enrol, "profile": self._profile,
             "echo": self._echo, "round": self._round}
@@ -130,7 +130,7 @@ class Node:
                        "peak_bytes": measured.peak_bytes, "clock_hz": measured.clock_hz, **watts})
 
     def _echo(self, request: Packet) -> Packet:
-        """As many bytes as asked for: the server times how long they travel."""
+        """Return the requested number of bytes, so that the server can measure the transfer time."""
         size = request.whole("bytes")
         if not 0 <= size <= MOST_BYTES:
             raise PacketError(f"bytes: must be at most {MOST_BYTES}, not {size}")
@@ -174,7 +174,8 @@ class Node:
                        "seconds": time.perf_counter() - began}, blobs)
 
     def _follow(self, request: Packet, number: int, plan: str) -> _ModelCopy:
-        """Bring the copy to ω^(number): by the state, where it came along, else by the last round's direction."""
+        """Bring the copy to ω^(number), with the state if the request has it, otherwise with the last round's
+        direction."""
         run = request.text("run")
         if "state" in request.blobs:
             self._copy = self._fresh(run, request.fields.get("task"), request.blobs["state"], number)
@@ -182,7 +183,7 @@ class Node:
         if self._copy is None or self._copy.run != run or self._copy.model.round not in (number - 1, number):
             raise _BehindError
         copy, model = self._copy, self._copy.model
-        if model.round == number:  # the same request again: the direction is in already
+        if model.round == number:  # a repeated request: the direction is applied already
             return copy
         if "gradient" not in request.blobs:
             raise _BehindError
@@ -277,7 +278,7 @@ class Node:
 
 
 def _practise_following(module: torch.nn.Module, structure: Structure) -> None:
-    """What a node does in a round beside its local steps: it reads the last round's direction and ranks the weights."""
+    """Do what a node does in a round besides its local steps: read the last round's direction and rank the weights."""
     weights = Layout.of(module).weights(module)
     everything = torch.ones(len(weights), dtype=torch.bool)
     decode(encode(weights, everything, round=0, plan=""), size=len(weights), round=0, plan="", mask=everything)
@@ -285,7 +286,7 @@ def _practise_following(module: torch.nn.Module, structure: Structure) -> None:
 
 
 def _place(request: Packet, key: str, learner: Learner) -> int:
-    """Where a round stands in the rate schedule, checked."""
+    """The position of a round in the rate schedule, checked."""
     place = request.whole(key)
     if not 0 <= place < learner.rounds:
         raise PacketError(f"{key}: the rate schedule has {learner.rounds} steps; there is no {place}")

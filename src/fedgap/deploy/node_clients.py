@@ -30,22 +30,22 @@ from fedgap.running.run_accounts import RunAccounts
 TTL_MARGIN_S = 2.0
 """A message lives this much longer than its round, so that the server sets the deadline, not the SuperLink."""
 FETCH_S = 0.1
-"""And this much longer for each answer that is fetched after the others."""
+"""Additional lifetime for each answer that is fetched after the others."""
 REFUSED_TRIES = 3
-"""A round that failed so often because answers were refused ends the run: the next try would fail, too."""
+"""Number of failed tries of a round, because answers were refused, after which the run ends."""
 SETTLE_S = 15.0
 """After a pause, how long to wait for all clients once there are enough; no longer than three rounds' deadlines."""
 PAUSED_POLLS = 5
-"""While it waits for clients to return, the server looks so many times less often."""
+"""While the server waits for clients to return, it polls this many times less often."""
 FETCHED_AT_ONCE = 8
-"""Answers that are in memory at the same time, beside the updates that wait to be added up."""
+"""Maximum number of answers in memory at the same time, in addition to the updates that wait to be added."""
 ANSWER_FIELDS_BYTES = 2**16
 """The limit of an answer's fields."""
 
 
 @dataclass
 class Peer:
-    """What the server knows of a client's node."""
+    """The server's information about a client's node."""
 
     node: int
     synced: int = -1
@@ -53,10 +53,10 @@ class Peer:
     silent: bool = False
     """It missed a deadline and has not answered since: it is not waited for."""
     indices: bool = False
-    """Its floats differ from the server's: indices go along."""
+    """Whether its floats differ from the server's, so that indices are sent."""
     ping: str = ""
     ping_until: float = 0.0
-    """When an unanswered question whether it is there is void, by the monotonic clock."""
+    """When an unanswered request whether it is there expires, by the monotonic clock."""
     tickets: dict[str, int] = field(default_factory=dict)
     """Open rounds' messages: ticket → round."""
     asked_at: float = 0.0
@@ -80,10 +80,10 @@ class Arrivals:
     """The answer was refused."""
 
     def attendance(self, work: Work, *, counted: bool) -> Attendance:
-        """The modelled cost: everybody who worked pays the planned joules, a client that was offline none.
+        """The modelled cost: clients that worked pay the planned joules, clients that were offline pay nothing.
 
-        A late client pays in a round that counts, which waited for it. In one that does not count nobody knows whether
-        it worked, and only those pay, and set the seconds, that answered.
+        A late client pays if the round counts, because the round waited for it. If the round does not count, only
+        clients that answered pay and determine the seconds, because nobody knows whether the others worked.
         """
         def marked(clients: Iterable[int]) -> NDArray[np.bool_]:
             result = np.zeros(len(work.selected), dtype=np.bool_)
@@ -135,13 +135,14 @@ class NodeClients:
         self._decided = Segment.from_dict(account.steering.decided[-1]["segment"])
 
     def begin_again(self, plan: str, job: Job) -> None:
-        """Forget all open messages and send everybody the state next: the model or its rate was taken back."""
+        """Forget all open messages and send the state to all nodes next, because the model or its rate was changed
+        back."""
         self._messages.plan, self._messages.job = plan, job
         for peer in self.peers.values():
             peer.synced, peer.tickets = -1, {}
 
     def forget_open_messages(self) -> None:
-        """No answer to what was asked so far counts any more: the round is decided again."""
+        """Ignore answers to all earlier requests, because the round is decided again."""
         for peer in self.peers.values():
             peer.tickets = {}
 
@@ -156,10 +157,10 @@ class NodeClients:
         return [n for n in range(len(self._messages.job.names)) if n not in self.left_out]
 
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery | None:
-        """A round: send requests, wait for the selected nodes' answers, add up what arrived.
+        """Run a round: send requests, wait for the answers of the selected nodes, and add up the updates.
 
-        None where too few delivered; what the others spent is charged. Where so few are there that asking is useless,
-        nobody is asked and nothing is charged.
+        None if too few delivered; what the others spent is charged. If too few nodes are available, no requests are
+        sent and nothing is charged.
         """
         (account,) = accounts
         segment = account.segment(model.round)
@@ -203,9 +204,10 @@ class NodeClients:
         return selected
 
     def wait_for_quorum(self, account: RunAccounts, round_number: int, say: Callable[[str], None]) -> None:
-        """Wait until enough of a round's clients are there, and then a little for the others; ``say`` so once.
+        """Wait until enough of a round's clients are available, and then a little for the others; report it once by
+        ``say``.
 
-        Returns at once where enough are there.
+        Return at once if enough are available.
         """
         selected = self.selected(account, round_number)
         self._wait_for(selected, self._patience.quorum.needed(len(selected)),
@@ -238,11 +240,11 @@ class NodeClients:
             self._news.tell(None, f"the server waited {time.monotonic() - began:.0f} s for clients to return")
 
     def _there(self, selected: Sequence[int], online: set[int]) -> list[int]:
-        """The selected clients that are worth asking."""
+        """The selected clients that can be asked."""
         return [n for n in selected if n in self.peers and self.peers[n].node in online and not self.peers[n].silent]
 
     def _stop_if_refused(self, round_number: int, arrivals: Arrivals, needed: int) -> None:
-        """End a run whose round fails again and again because answers are refused, not because nodes are away."""
+        """End a run whose round fails repeatedly because answers are refused, not because nodes are away."""
         if not arrivals.rejected:
             return
         last = [item for item in self._news.items if item.get("client") in arrivals.rejected][-1]
@@ -253,8 +255,8 @@ class NodeClients:
                                  f"{REFUSED_TRIES} tries, and {needed} must be accepted; {self._refusals[-1]}")
 
     def _look_for_liars(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> None:
-        """Name clients whose updates or BatchNorm statistics are far from the others', or who do not have the labels
-        that they claim."""
+        """Name clients whose updates or BatchNorm statistics are far from the others', or whose labels are not those
+        that they report."""
         norms = {n: fact.norm for n, fact in facts.items()}
         moved = {n: fact.buffers_moved for n, fact in facts.items()}
         self.suspects = sorted({*self._outliers.suspects(norms), *self._buffer_outliers.suspects(moved)})
@@ -365,10 +367,9 @@ class NodeClients:
             self._news.tell(n, "could not be sent to")
 
     def _answers(self, updates: CollectedUpdates | None = None) -> Iterator[tuple[int, Answer]]:
-        """Answers to rounds' messages, by client, few of them in memory at a time.
+        """Yield answers to requests by client, with few of them in memory at a time.
 
-        While too many ``updates`` wait for one of a client before them, that client's answer alone is fetched: the
-        others' stay where they are.
+        While too many ``updates`` wait for one of a client before them, only that client's answer is fetched.
         """
         owners = {ticket: n for n in sorted(self.peers) for ticket in self.peers[n].tickets}
         tickets = list(owners)
@@ -382,13 +383,15 @@ class NodeClients:
                     yield client, answer
 
     def _read_late(self, client: int, answer: Answer) -> None:
-        """An answer that comes while the server waits for others: whoever sent it is there, whatever it says."""
+        """Process an answer that arrives while the server waits for others: its sender is available, whatever the
+        content."""
         self.peers[client].tickets.pop(answer.ticket)
         if not answer.error:
             self.peers[client].silent, self.peers[client].synced = False, -1
 
     def _read(self, model: GlobalModel, client: int, answer: Answer) -> AcceptedUpdate | str | None:
-        """An update; ``again`` (it needs the state), ``lost`` or ``refused``; None where it is of no use."""
+        """Read an answer: an update, ``again`` (the node needs the state), ``lost`` or ``refused``; None if it is not
+        needed."""
         peer = self.peers[client]
         round_number = peer.tickets.pop(answer.ticket)
         current = round_number == model.round

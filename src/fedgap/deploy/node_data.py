@@ -1,4 +1,4 @@
-"""A node's data and what it tells about itself: a share of an experiment's data, or data of its own.
+"""A node's data and profile: a share of an experiment's data, or its own data.
 
 A node's file (YAML or JSON) has either ``experiment`` and ``client`` (which share of the experiment's data this node
 plays; for trying things out), or ``name``, ``data`` (an ``.npz`` file with ``train_x`` and ``train_y``), ``classes``
@@ -40,7 +40,7 @@ class NodeSettings:
 
     @staticmethod
     def load(path: str | Path) -> NodeSettings:
-        """Reads a node's file; what is wrong with it is said in one line."""
+        """Read a node's file; errors are one line."""
         written = parse(read_file(Path(path)), str(path), as_json=Path(path).suffix.lower() == ".json")
         return NodeSettings(Path(path).resolve(), read_node(written, str(path)))
 
@@ -129,14 +129,14 @@ class LocalNodeData:
         return self._share[:2]
 
     def allowed(self) -> set[str]:
-        """What the node's file allows, and what the experiment that it plays a part of names."""
+        """The names that the node's file allows, and those in the experiment of which the node is a part."""
         names = set(self.settings.node.allow)
         if self._experiment is not None:
             names |= {self._experiment.model.name, self._experiment.pruning.importance}
         return names
 
     def _secret(self) -> bytes:
-        """What the noise is drawn from, made once and kept beside the node's file, so that it never changes."""
+        """The secret of the noise, which is made once and kept beside the node's file, so that it never changes."""
         path = self.settings.path.with_name(self.settings.path.stem + ".secret")
         if not path.is_file():
             path.touch(mode=0o600)

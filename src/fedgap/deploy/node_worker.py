@@ -1,7 +1,7 @@
-"""A node's resident worker: ``python -m fedgap.deploy.node_worker FOLDER [--passing]``.
+"""A node's worker process: ``python -m fedgap.deploy.node_worker FOLDER [--passing]``.
 
-It listens on ``FOLDER/worker.sock`` (permissions 0600), answers packets one after the other, and ends when nobody has
-asked for a while; the next message starts it again, and the server sends it the state.
+It listens on ``FOLDER/worker.sock`` (permissions 0600), answers packets one after the other, and ends after some time
+without requests; the next message starts it again, and the server sends it the state.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fedgap.errors import FedgapError
 from fedgap.files import write_json
 
 IDLE_S = 900.0
-"""A worker that nobody asked anything for so long ends."""
+"""A worker ends after this many seconds without requests."""
 PASSING_IDLE_S = 30.0
-"""The same in a simulation, whose workers nobody else would end."""
+"""The same in a simulation, where nothing else ends the workers."""
 LOG = logging.getLogger("fedgap.worker")
 
 
@@ -48,7 +48,7 @@ class NodeWorker:
             return Packet({"status": "refused", "reason": str(error)}).to_bytes()
 
     def node(self, which: bytes) -> Node:
-        """The node that is meant, made at its first use."""
+        """The node of a request, created when it is first used."""
         key = which.decode("utf-8", "replace")
         if key not in self._nodes:
             self._nodes[key] = Node(LocalNodeData(self._file(which)))

@@ -1,4 +1,4 @@
-"""Which clients' updates, or BatchNorm statistics, are far from the others': a sign of a broken or hostile node."""
+"""Find clients whose updates or BatchNorm statistics are far from the others', a sign of a broken or hostile node."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 from statistics import median_low
 
 TOO_LONG = 5.0
-"""An update of so many times the usual length is an outlier; among honest clients that is rare, and rarer twice."""
+"""An update that is this many times longer than usual is an outlier; for honest clients that is rare."""
 MEMORY = 20
 """Rounds whose median length is remembered, for rounds with too few clients to compare."""
 LEAST_COMPARED = 3
-"""Of fewer clients in a round nobody can say which one is wrong."""
+"""Least number of clients in a round to compare them with each other."""
 ROUNDS_TO_NAME = 2
-"""A client is named when its update was too long in so many of its last three rounds."""
+"""A client is named if its update was too long in this many of its last three rounds."""
 BLATANT_FACTOR = 100.0
-"""So many times the usual length is named at once."""
+"""A client whose update is this many times longer than usual is named at once."""
 QUIET_ROUNDS = 20
-"""A client that was named is not named again for so many of its rounds."""
+"""A client that was named is not named again for this many of its rounds."""
 
 
 @dataclass
 class Outliers:
-    """Compares the lengths of the clients' updates, round by round, or of the changes of something else that they
-    send; ``what`` they are, in a sentence."""
+    """Compares the lengths of the clients' updates, or of other changes that they send, round by round; ``what`` names
+    them in messages."""
 
     what: str = "its update"
     _medians: deque[float] = field(default_factory=lambda: deque(maxlen=MEMORY))

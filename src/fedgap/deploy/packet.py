@@ -1,7 +1,7 @@
-"""What travels between server and nodes: a few fields (JSON) and named byte strings, bounded and checked.
+"""Packets between server and nodes: a few fields (JSON) and named byte strings, with limits and checks.
 
-The client app hands packets on without looking into them, so this module imports neither torch nor Flower. Nothing is
-ever unpickled.
+The client app passes packets on without reading them, so this module imports neither torch nor Flower. Nothing is ever
+unpickled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEAD = struct.Struct("<4sI")
 MOST_FIELDS_BYTES = 2**20
 """The JSON part's limit."""
 MOST_BLOBS = 16
-"""No message has so many byte strings."""
+"""Maximum number of byte strings in a message."""
 LARGEST_WHOLE = 2**63
 """Whole numbers in a packet lie between this and its negative."""
 
@@ -49,12 +49,12 @@ class Packet:
         if len(data) > limit:
             raise PacketError(f"the packet has {len(data)} bytes; at most {limit} are accepted")
         if len(data) < _HEAD.size:
-            raise PacketError("the packet breaks off")
+            raise PacketError("the packet is incomplete")
         magic, length = _HEAD.unpack_from(data)
         if magic != _MAGIC:
             raise PacketError("this is not a packet of this version")
         if length > fields_limit or _HEAD.size + length > len(data):
-            raise PacketError("the packet's fields break off or are too long")
+            raise PacketError("the packet's fields are incomplete or too long")
         try:
             head = json.loads(data[_HEAD.size:_HEAD.size + length], parse_constant=_no_number)
             fields, lengths = head["fields"], [(name, size) for name, size in head["blobs"]]
@@ -69,7 +69,7 @@ class Packet:
             if not isinstance(name, str) or type(size) is not int:
                 raise PacketError("the packet's byte strings need a name and a whole number of bytes each")
             if size < 0 or size > len(data) - at:
-                raise PacketError(f"the packet's {one_line(name, 40)} breaks off")
+                raise PacketError(f"the packet's {one_line(name, 40)} is incomplete")
             blobs[name], at = data[at:at + size], at + size
         if at != len(data):
             raise PacketError(f"the packet is {len(data) - at} bytes too long")
@@ -105,7 +105,7 @@ class Packet:
 
 
 def one_line(said: object, longest: int = 200) -> str:
-    """What a node said, fit for a terminal and a log: one line, and nothing that a terminal would obey."""
+    """A node's text as one line without control characters, safe for a terminal and a log."""
     text = said[:longest] if isinstance(said, str) else str(said)[:longest]
     return "".join(letter if letter.isprintable() else " " for letter in text)
 

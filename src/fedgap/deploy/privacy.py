@@ -1,4 +1,4 @@
-"""Noise on what a node tells about its data."""
+"""Noise on a node's label histogram."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ def noised_counts(counts: ArrayLike, epsilon: float, secret: bytes) -> NDArray[n
     it and cost nothing. Where all counts would be 0 the largest noisy one becomes 1: a histogram needs a sample.
 
     :param counts: samples of each class, shape (classes,); :param epsilon: ε > 0, smaller is more private;
-    :param secret: known to the node alone. With it the same counts and ε have the same noise, so that asking again
-        tells nothing new; other counts get other noise, because the difference of two reports would
-        otherwise tell the truth.
+    :param secret: known only to the node. The same counts and ε always get the same noise, so that asking again reveals
+        nothing new; other counts get other noise, because otherwise the difference of two reports would be exact.
     """
     exact = np.asarray(counts, dtype=np.int64)
     if not epsilon > 0.0:

@@ -24,9 +24,9 @@ from fedgap.running.job import Job
 from fedgap.upload_size import upload_bytes
 
 MARGIN_BYTES = 4096
-"""What a packet may have beyond its payload: fields, names, lengths."""
+"""Bytes that a packet may have in addition to its payload: fields, names, lengths."""
 MOST_LOSS = 1e30
-"""A larger loss is not a loss; the mean of many of this size is still a number."""
+"""Largest accepted loss; the mean of many such losses is still finite."""
 MOST_SECONDS = 1e9
 VARIANCE = "running_var"
 """How the name of a buffer with BatchNorm's variances ends."""
@@ -51,7 +51,7 @@ class RoundMessages:
         self._variances = layout.join_buffers({name: torch.full(shape, name.endswith(VARIANCE)) for name, shape in
                                                zip(layout.buffer_names, layout.buffer_shapes, strict=True)}).bool()
         self.most_bytes = most_answer_bytes(layout)
-        """No answer of a round may be longer."""
+        """Maximum length of an answer in a round."""
 
     def ratio(self, model: GlobalModel, client: int) -> float:
         """The client's pruning ratio in the current round."""
@@ -144,7 +144,7 @@ class RoundMessages:
         return CollectedUpdates(self.job, self.aggregator, model, selected)
 
     def carry(self, model: GlobalModel, update: Update) -> None:
-        """Let the next round's requests carry the update of the current round."""
+        """Include the update of the current round in the next round's requests."""
         direction, known = update.direction[0].cpu(), update.known[0].cpu()
         self._known = int(known.sum())
         if model.places is not None:

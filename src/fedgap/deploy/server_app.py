@@ -31,7 +31,7 @@ from fedgap.running.live_progress import describe, describe_news
 
 LEAST_PULL_S = 1.0
 RESERVED_BYTES = 2000
-"""Length of the lock's file. A full disk is told there: its bytes are on the disk already."""
+"""Length of the lock file. The reason of a failure on a full disk is written into these bytes, which exist already."""
 LOG = logging.getLogger("flwr")
 
 app = ServerApp()
@@ -74,7 +74,7 @@ class GridTransport:
             return []
         try:
             return [_answer(message) for message in self.grid.pull_messages(wanted)]
-        except Exception as error:  # whatever the bytes of a hostile node lead to in Flower
+        except Exception as error:  # bytes of a hostile node may raise anything in Flower
             if isinstance(error, OSError) or type(error).__module__.startswith("httpx"):
                 raise  # the SuperLink cannot be reached, which no node is to blame for
             if len(wanted) > 1:
@@ -96,11 +96,11 @@ def _reason(error: Error) -> str:
 
 
 def end_with_parent(poll_s: float = 1.0) -> None:
-    """Ends this process when its parent has: Flower's SuperExec, which ends with the SuperLink.
+    """End this process when its parent ends: Flower's SuperExec, which ends with the SuperLink.
 
-    Without a SuperLink there is nobody to talk to, Flower would wait for it for ever, and the run's folder would stay
-    locked. Everything that counts is on disk. (The kernel's own signal is no help: it comes when the *thread* that
-    started this process ends.)
+    Otherwise Flower would wait for the SuperLink for ever, and the run's folder would stay locked. Everything needed is
+    on disk. (The kernel's parent-death signal cannot be used: it is sent when the *thread* that started this process
+    ends.)
     """
     parent = os.getppid()
 

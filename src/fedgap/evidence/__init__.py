@@ -1,4 +1,4 @@
-"""The evidence: the paper's figures, tables and claims, planned, trained, measured and written down.
+"""The experiments behind ``fedgap reproduce``: plan, train and measure the paper's figures, tables and claims.
 
-``training`` and ``bundle`` need torch and numpy only, so that plans made here are trained wherever a GPU is.
+``training`` and ``bundle`` need only torch and numpy, so that plans can be trained on any machine with a GPU.
 """

@@ -1,10 +1,10 @@
-"""Answers of ``fedgap budget`` put to the test: their plans, trained with ten seeds, and plans with less.
+"""Test the answers of ``fedgap budget``: train their plans with ten seeds, and plans with smaller budgets.
 
     python -m fedgap.evidence.budget_answers FOLDER --data DATA [--cells 0,1]      make answers and bundles
     python -m fedgap.evidence.budget_answers FOLDER --records RECORDS.jsonl        judge them
 
-An answer is right where at least as many of its runs reach the target as the confidence says. It is thrifty where plans
-with 1/1.3 of its budget miss the target: hindsight would not have known a much smaller budget.
+An answer is right if at least the share of its runs given by the confidence reaches the target. It is thrifty if plans
+with 1/1.3 of its budget miss the target, so that no much smaller budget would have been enough.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TARGETS = (0.95, 0.96, 0.97, 0.975, 0.98)
 SEEDS, FEWER_SEEDS = 10, 5
 """Seeds of an answer's plan, and of the plan with less."""
 LESS = 1.0 / 1.3
-"""The share of an answered budget with which hindsight should not reach the target."""
+"""The share of an answered budget with which the target should be missed."""
 
 
 @dataclass(frozen=True)

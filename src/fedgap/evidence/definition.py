@@ -79,9 +79,9 @@ class Cell:
     plans: int
     """How many are drawn."""
     repeats: tuple[int, int]
-    """How many of the plans that a first guess likes best are trained with three seeds, and how many with two."""
+    """How many of the plans that a first forecast ranks highest are trained with three seeds, and how many with two."""
     most_samples: float
-    """No run processes more training samples."""
+    """Maximum number of training samples that a run processes."""
     turn: int = 0
     """As a panel's; the pilot of the cell has the turn after it."""
 
@@ -158,7 +158,7 @@ _PLANNING_KEYS = {"title", "experiment", "overrides", "sigmas", "budget", "turns
                   "paper_overrides", "paper_turn", "status"}
 _PAPER_MODES = ("repaired", "as_printed")
 _PARTS, _LATER = 10, 5
-"""Turns that a share of the budgets has: one for each σ, and so many later one for each with ``later_schemes``."""
+"""Number of turns per share of the budgets (one for each σ), and offset of the turns with ``later_schemes``."""
 
 
 def _planning_panels(entry: dict[str, Any]) -> list[Panel]:

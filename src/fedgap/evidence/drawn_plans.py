@@ -1,8 +1,8 @@
-"""Plans drawn at random over a fleet, and the jobs that train them: what a forecast is judged on.
+"""Random plans over a fleet, and the jobs that train them, by which a forecast is evaluated.
 
-A drawing decides who takes part, the local steps, the rounds, the upload bits and the budgets. Powers, clocks and the
-least pruning that fits the budgets come from the solver for fixed selections. Labels have no part in it, so that the
-cells of one fleet share their plans.
+The clients, local steps, rounds, upload bits and budgets are drawn at random. Powers, clocks and the least pruning that
+fits the budgets come from the solver for fixed selections. Labels are not used, so that the cells of one fleet share
+their plans.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WIDE_SHARE, EIGHT_BIT_SHARE = 0.85, 0.5
 FEWEST_CLIENTS = 3
 FEWEST_ROUNDS = 6
 LEAST_SHARE = 0.45
-"""The rounds are at least this share of the most that the budgets carry with all pruning."""
+"""The rounds are at least this share of the largest number that fits the budgets with most pruning."""
 STEPS_PER_DECADE = 20
 """Rounds lie on a geometric grid, so that runs of equally many rounds can be stacked."""
 EVALUATIONS = 6
@@ -117,7 +117,7 @@ def _draw(base: Experiment, cell: Cell, number: int) -> DrawnPlan:
                          selection=lambda _, chosen=selected: chosen)  # type: ignore[misc]
         if plan.feasible:
             return DrawnPlan(number, settings, replace(plan, scheme="drawn"))
-    raise AssertionError(f"{cell.title}: no drawing fits the budgets")
+    raise AssertionError(f"{cell.title}: no random plan fits the budgets")
 
 
 def _draw_clients(scenario: Scenario, random: np.random.Generator) -> Bools:
@@ -190,7 +190,7 @@ def _scenario(experiment: Experiment, parts: Partition, dataset: Dataset) -> Sce
 
 
 def _without_stops(job: Job) -> Job:
-    """The job trained to its end whatever happens: a model that diverges is a fact like others."""
+    """The job without stopping rules, so that it is trained to its end even if the model diverges."""
     return replace(job, stop={})
 
 
@@ -216,7 +216,7 @@ def _seeds(cell: Cell, drawn: list[DrawnPlan]) -> list[tuple[int, ...]]:
 
 
 def _first_guess(one: DrawnPlan) -> float:
-    """A rough error, which only decides whose noise between seeds is measured."""
+    """A rough forecast error, which only decides which plans are trained with several seeds."""
     main = one.plan.segments[-1]
     effective = one.plan.rounds * main.local_steps**0.7
     return float(1.25 * effective**-0.8 * np.exp(0.5 * (mean_pruning_ratio(one.plan) or 0.0))

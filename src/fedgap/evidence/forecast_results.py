@@ -1,4 +1,4 @@
-"""Is the forecast good? It is judged on plans that had no part in its fit; a fit to a cheap pilot is judged on all."""
+"""Evaluate the forecast on plans that were not used to fit it, and a fit to a cheap pilot on all plans."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def held_out(rows: Sequence[Row]) -> list[FittedForecast]:
 
 
 def judged(rows: Sequence[Row], forecasts: Sequence[FittedForecast]) -> dict[str, Any]:
-    """How well forecasts (one per run) foretell the runs' accuracies.
+    """How well forecasts (one per run) predict the runs' accuracies.
 
     Plans are compared by their means over seeds. The better half is that of the higher accuracies. A chosen plan is the
-    one with the least forecast error; ``missed_points`` is by how much the best plan is above it, among all plans and,
-    in the mean and at most, among those of one pair of budgets. A single lucky run is not called best: the best plan is
-    that with the highest mean among the chosen one and those with several seeds.
+    one with the least forecast error; ``missed_points`` is by how much the best plan is above it: among all plans, and
+    as mean and maximum over pairs of budgets. So that a single lucky run does not count as best, the best plan is the
+    one with the highest mean among the chosen one and those with several seeds.
     """
     from scipy.stats import spearmanr
 

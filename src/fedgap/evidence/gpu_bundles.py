@@ -1,4 +1,4 @@
-"""Runs for a machine with a GPU: a figure's runs that have no record, as bundles, the most useful ones first."""
+"""Bundles for a machine with a GPU: the runs of figures that are not trained yet, the most useful ones first."""
 
 from __future__ import annotations
 

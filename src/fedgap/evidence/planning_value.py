@@ -1,4 +1,4 @@
-"""What planning is worth: ``forecast`` against every other scheme and rule, cell by cell and pooled.
+"""Compare ``forecast`` with every other scheme and rule, cell by cell and pooled.
 
 A cell is one task, fleet, σ and share of the budgets; a rival is a scheme or rule in a mode. All comparisons are paired
 over seeds, in accuracy, and forecast minus rival.

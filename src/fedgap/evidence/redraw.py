@@ -1,4 +1,4 @@
-"""Figures drawn again from results that exist: no plans, no data, no training, and so no torch."""
+"""Draw figures again from existing results, without plans, data, training or torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a figure's definition to its results and picture: plan and train what is missing, then write."""
+"""Make a figure's results and picture from its definition: plan and train what is missing, then write."""
 
 from __future__ import annotations
 

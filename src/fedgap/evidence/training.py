@@ -1,4 +1,4 @@
-"""Training many jobs in memory, each distinct job once, and the record that is kept of a run.
+"""Train many jobs in memory, each distinct job once, and make the record of a run.
 
 Two plans that select the same clients and keep the same number of weights in every round train the same model, whatever
 powers and frequencies they use: :func:`training_key` names what is trained, and a record is kept under that name.
@@ -32,7 +32,7 @@ Record = dict[str, Any]
 ``energy_total_j`` and ``delay_total_s``), with the machine and versions it ran on."""
 _SIZES: dict[str, int] = {}
 _MANY_SEGMENTS = 8
-"""A plan with more segments has rounds that a rule chose, which repeat in no company."""
+"""A plan with more segments was made by a rule, whose rounds hardly repeat."""
 _TIES = "kept first"
 """A weight that was kept wins a tie at importance 0. Part of the key, since older runs broke ties differently."""
 

@@ -21,7 +21,7 @@ class Accuracy:
 
     @property
     def share(self) -> float:
-        """Of right answers."""
+        """The share of right answers."""
         return self.right / self.samples
 
     @property
@@ -30,8 +30,7 @@ class Accuracy:
 
         (p̂ + z²/2n ± z·√(p̂(1 − p̂)/n + z²/4n²)) / (1 + z²/n),  z = 1.96.
 
-        It says how far the samples' chance may carry the accuracy of this one model; another seed's model may lie
-        outside.
+        It covers the randomness of the test samples for this one model; the model of another seed may lie outside.
         """
         n, p, z = self.samples, self.share, _Z95
         centre, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))

@@ -25,7 +25,7 @@ class NotFiniteError(InputError):
 
 
 class Aggregator(Protocol):
-    """What a round's k clients delivered, turned into one direction.
+    """Combines the updates of a round's k clients into one direction.
 
     >>> import torch
     >>> def middle(updates, kept):
@@ -68,9 +68,9 @@ def load_aggregator(name: str) -> Aggregator:
 
 
 def aggregate(aggregator: Aggregator, updates: Tensor, kept: Tensor) -> Tensor:
-    """Call an aggregator and check what it gives. A weight that no client kept does not move.
+    """Call an aggregator and check its result. A weight that no client kept does not move.
 
-    (Nodes learn of a round only the weights that some client kept, so moving others would let their copies diverge.)
+    (Nodes receive only the weights that some client kept, so moving others would make their copies differ.)
     """
     name = getattr(aggregator, "__name__", type(aggregator).__name__)
     direction = call_extension(KEY, name, aggregator, updates, kept)

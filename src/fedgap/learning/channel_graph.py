@@ -1,9 +1,9 @@
-"""Which neurons and channels of a module can be removed, found by tracing its forward pass with ``torch.fx``.
+"""Find the neurons and channels of a module that can be removed, by tracing its forward pass with ``torch.fx``.
 
-The outputs of a convolution or linear layer are a *group* of units. They can be removed where every later use is
-understood: BatchNorm, activations, pooling and flattening keep units apart, and the next convolution or linear layer
-reads them one by one. Whatever else reads a group (an addition, a concatenation, an unknown function, the model's
-output) makes it stay whole. So in a residual block the inner channels can be removed, and what is added cannot.
+The outputs of a convolution or linear layer are a *group* of units. Units can be removed if every later use is
+understood: BatchNorm, activations, pooling and flattening keep units separate, and the next convolution or linear layer
+reads them one by one. If anything else reads a group (an addition, a concatenation, an unknown function, the model's
+output), no unit of it can be removed. So in a residual block only the inner channels can be removed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNIT_BY_UNIT: frozenset[Any] = frozenset((
     functional.adaptive_avg_pool3d, functional.adaptive_max_pool1d, functional.adaptive_max_pool2d,
     torch.max_pool1d, torch.max_pool2d, torch.max_pool3d, torch.avg_pool1d, torch.adaptive_avg_pool1d,
     "relu", "relu_", "tanh", "sigmoid", "contiguous", "clone"))
-"""Functions and methods that treat every unit alike and apart from the others."""
+"""Functions and methods that process each unit in the same way and separately."""
 
 
 class Slice(NamedTuple):
@@ -57,10 +57,11 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """The groups of units that can be removed, and every tensor that has a dimension over one.
+    """The groups of units that can be removed, and the tensors with a dimension that runs over the units of a group.
 
-    ``names`` and ``widths``: the layer that computes each group, and its number of units. ``slices``: by the name of a
-    parameter or buffer. ``flops``: of the forward pass of one sample, by the name of a layer's weight.
+    ``names`` and ``widths``: the layer that computes each group, and its number of units. ``slices``: those dimensions,
+    by the name of the parameter or buffer. ``flops``: operations of the forward pass of one sample, by the name of a
+    layer's weight.
     """
 
     names: tuple[str, ...]

@@ -1,11 +1,11 @@
-"""What a client uploads: the kept values of its masked gradient, and enough to check that both sides mean the same
+"""The encoding of uploads: the kept values of a client's masked gradient, and a check that both sides use the same
 mask.
 
-An upload is a header, the indices where they are needed, and the kept values in ascending index order: float32, or
-scales and whole numbers of 8 or 4 bits (:mod:`fedgap.learning.stochastic_rounding`). Masks of a round are nested cuts
-of one ranking (:mod:`fedgap.learning.masks`), so the server rebuilds them and the header's digest suffices. Where it
-does not match (floats that differ between machines), or where a mask is a client's own, indices go along, as a bitmap
-or as gaps, whichever is shorter. Nothing is ever unpickled, and every field is checked.
+An upload is a header, indices if they are needed, and the kept values in ascending index order: float32, or scales and
+whole numbers of 8 or 4 bits (:mod:`fedgap.learning.stochastic_rounding`). The masks of a round are nested cuts of one
+ranking (:mod:`fedgap.learning.masks`), so the server can rebuild them, and the header needs only a digest. If the
+digest does not match (because floats differ between machines), indices are sent as well, as a bitmap or as gaps,
+whichever is shorter. Nothing is ever unpickled, and every field is checked.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class UploadError(FedgapError):
 
 
 class MaskMismatchError(UploadError):
-    """The client's mask is not the one the server rebuilt: the upload must carry its indices."""
+    """The client's mask differs from the one that the server rebuilt: the upload must include indices."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _decode_gaps(data: bytes) -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     ends = np.flatnonzero(raw < 128)
     if not ends.size or ends[-1] != raw.size - 1:
-        raise UploadError("the indices break off")
+        raise UploadError("the indices are incomplete")
     starts = np.concatenate(([0], ends[:-1] + 1))
     lengths = ends - starts + 1
     if lengths.max() > 5:

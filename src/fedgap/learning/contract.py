@@ -3,8 +3,8 @@
 :mod:`fedgap.learning.reference` (a plain loop over clients) and :class:`fedgap.learning.engine.Engine` (stacked, fast)
 both turn a :class:`RoundInput` into a :class:`RoundOutput`, and are tested equal.
 
-Several runs (seeds × schemes × budgets) go through one call: each has its own weights and ranking, and the K jobs of
-the call, one for each selected client of each run, name their run. FedSGD with one run, R = 1::
+Several runs (seeds × schemes × budgets) are computed in one call: each has its own weights and ranking. The call has K
+jobs, one for each selected client of each run, and each job names its run. FedSGD with one run, R = 1::
 
     ranking = ranks(importance.scores(weights, s))                                   # (1, M)
     out = engine.gradients(RoundInput(weights, ranking, buffers, run=(0,) * k, ratios=λ, inputs=x, labels=y))
@@ -78,14 +78,14 @@ class LocalTraining:
         if self.steps < 1:
             raise ValueError(f"a client takes at least one local step, not {self.steps}")
         if not (0.0 <= self.momentum < 1.0 and self.proximal >= 0.0):
-            raise ValueError(f"momentum lies in [0, 1) and the proximal weight is at least 0; got {self.momentum} and "
+            raise ValueError(f"momentum must be in [0, 1) and the proximal weight at least 0; got {self.momentum} and "
                              f"{self.proximal}")
         if self.clip_norm is not None and not self.clip_norm > 0.0:
-            raise ValueError(f"the clipping norm is above 0, not {self.clip_norm}")
+            raise ValueError(f"the clipping norm must be above 0; got {self.clip_norm}")
 
     @property
     def is_gradient(self) -> bool:
-        """Whether a client's update is its gradient, i.e. the round is one of FedSGD."""
+        """Whether a client's update is its gradient, as in FedSGD."""
         return self.steps == 1 and self.clip_norm is None
 
 
@@ -177,9 +177,9 @@ class RoundOutput:
 
 
 def known(round_input: RoundInput, output: RoundOutput) -> Tensor:
-    """Where the round's gradient says something: (R, M) bool, True if at least one accepted job kept the weight."""
+    """Where the round's gradient is known: (R, M) bool, True if at least one accepted job kept the weight."""
     if output.kept is None:
-        raise ValueError("this output says nothing of what was kept")
+        raise ValueError("this output does not record which weights were kept")
     return round_input.ranks.to(output.kept.device) < output.kept[:, None]
 
 

@@ -33,7 +33,7 @@ class GlobalModel:
         self.ranks = self._unranked = torch.arange(size, dtype=torch.int32, device=weights.device).repeat(runs, 1)
 
     def rank(self, pruned: bool) -> Tensor:
-        """Rank the weights for the current round, (R, M). Where nobody prunes the ranking decides nothing and is not
+        """Rank the weights for the current round, (R, M). If nobody prunes, the ranking is not needed and not
         computed."""
         self.ranks = self._rank(self.importance.scores(self.weights, self.round)) if pruned else self._unranked
         return self.ranks
@@ -45,11 +45,11 @@ class GlobalModel:
 
     @property
     def places(self) -> list[int] | None:
-        """Where each run stands in its rate schedule, if that is not the number of the round."""
+        """The position of each run in its rate schedule, if it is not the number of the round."""
         return self._update.places
 
     def follow_schedule(self, places: list[int]) -> None:
-        """Set where each run stands in its rate schedule, in place of the number of the round."""
+        """Set the position of each run in its rate schedule, in place of the number of the round."""
         self._update.places = places
 
     def advance(self, direction: Tensor, known: Tensor, buffers: Tensor, heard: Sequence[int]) -> None:

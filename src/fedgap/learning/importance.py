@@ -20,7 +20,7 @@ KEY = "pruning.importance"
 """The experiment's key, for error messages."""
 
 _SILENT = 1e-30
-"""Stands for a known gradient of 0: below every real one, above that of a weight nobody kept."""
+"""Replaces a known gradient of 0: smaller than any real one, larger than that of a weight that nobody kept."""
 RULES = ("taylor", "magnitude", "random")
 """``taylor`` is the paper's; ``magnitude`` and ``random`` are comparisons."""
 
@@ -56,7 +56,7 @@ class RunsImportance(Protocol):
         """The score of every weight."""
 
     def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int] | None = None) -> None:
-        """Take in a round of which the runs ``heard`` have learned something."""
+        """Process a round in which the runs ``heard`` have learned something."""
 
     def keep(self, rows: Sequence[int]) -> None:
         """Continue with these runs only."""
@@ -167,8 +167,9 @@ class Importance:
         gradient, before, factor = gradient.detach(), self._gradient, None
         waiting = frozenset(range(len(weights))) if before is None else self._waiting
         if not self.remember:
-            # A kept weight whose unit was silent in this round's batches has v = 0 too. It must not lose its place to
-            # one that everybody pruned, or the tie-break by index would undo the lock-in, for the first layers only.
+            # A kept weight whose unit was inactive in this round's batches also has v = 0. It must not lose its place
+            # to one
+        # that everybody pruned; otherwise the tie-break by index would undo the lock-in in the first layers only.
             new = torch.where(known & (gradient == 0), _SILENT, gradient)
         elif before is None:
             new = gradient.clone()

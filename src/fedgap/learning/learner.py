@@ -1,7 +1,7 @@
-"""How a run learns: what its clients do in a round, and how the server moves the weights by the clients' mean update.
+"""How a run learns: what its clients do in a round, and how the server applies the clients' mean update.
 
-A :class:`Learner` is plain numbers, so that a run's folder keeps it and a deployed node receives it. The simulator, the
-server and every node make the same :class:`ServerUpdate` of it.
+A :class:`Learner` consists of plain numbers, so that it can be saved in a run's folder and sent to deployed nodes. The
+simulator, the server and every node build the same :class:`ServerUpdate` from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How good a model is on a data set."""
+"""Loss and accuracy of a model on a data set."""
 
 from dataclasses import dataclass
 

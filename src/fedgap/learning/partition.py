@@ -1,8 +1,8 @@
-"""Who has what: the division of a data set's samples among clients, and each client's target set.
+"""Partitions: the division of a data set's samples among clients, and each client's target set.
 
 Label proportions p_{n,z} (client n, class z) come first; samples are then drawn to match them. Sizes are ``equal``
 (D̂_n = |D̂|/N for every client, drawn with replacement within a class, because the supply of a class would run
-out otherwise) or ``natural`` (every sample goes to exactly one client, and a client's size is what falls to it).
+out otherwise) or ``natural`` (every sample goes to exactly one client, and sizes differ).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The constants of the bound measured on a model and its data, along a short pilot training.
+"""Measure the constants of the bound on a model and its data during a short pilot training.
 
-Theorem 1 wants A², B², L and L(ω⁰) − L(ω*), which nobody knows beforehand. A pilot of a few unpruned steps visits some
-points of the trajectory and measures each there; the bound takes the maximum, a reader looks at the spread.
+Theorem 1 needs A², B², L and L(ω⁰) − L(ω*), which are not known beforehand. A pilot of a few unpruned steps measures
+them at several points; the bound uses the maximum, and the report shows the spread.
 """
 
 from collections.abc import Callable, Sequence

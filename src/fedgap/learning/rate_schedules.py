@@ -7,8 +7,8 @@ What they multiply depends on the server's optimiser: see
 from math import ceil, cos, pi
 
 WARM_UP_SHARE = 0.05
-"""The share of a plan's rounds in which the rate rises. Momentum's first rounds are its most fragile ones: with a full
-rate from the start a rate that would be fine later may diverge."""
+"""The share of a plan's rounds in which the rate rises. The first rounds with momentum are the least stable: a rate
+that is fine later may diverge if it is used from the start."""
 
 
 def factor(round: int, rounds: int, *, cosine: bool = False, warm_up: float = 0.0) -> float:
@@ -29,4 +29,4 @@ def factor(round: int, rounds: int, *, cosine: bool = False, warm_up: float = 0.
 
 SCHEDULES = {"constant": (False, False), "cosine": (False, True), "warm_up": (True, False),
              "warm_up_cosine": (True, True)}
-"""By name: whether the rate rises first, and whether it then falls as a cosine."""
+"""The schedules by name: whether the rate rises at first, and whether it then falls as a cosine."""

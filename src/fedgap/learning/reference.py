@@ -1,4 +1,4 @@
-"""The round as the paper writes it: a plain loop over clients. Slow, and obviously right."""
+"""The round as in the paper: a plain loop over clients, which is slow but simple enough to be clearly correct."""
 
 from dataclasses import dataclass, replace
 

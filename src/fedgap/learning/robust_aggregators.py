@@ -1,9 +1,9 @@
-"""Aggregators that a minority of false updates cannot take over.
+"""Aggregators that limit the effect of a minority of false updates.
 
-All three look at the lengths of the updates first, because where few clients kept a weight there is nothing else to
-compare. Each keeps all k updates of a round: 4·k·M bytes and k·M bytes of masks for M weights, where ``mean`` adds
-updates up as they come. Sorting goes block by block and adds a few megabytes; clipping makes a second copy of the
-updates in a round in which it clips.
+All three first compare the lengths of the updates, because single weights that few clients kept cannot be compared.
+Each keeps all k updates of a round in memory (4·k·M bytes and k·M bytes of masks for M weights), whereas ``mean`` adds
+updates as they arrive. Sorting is done in blocks and needs a few more megabytes; clipping makes a second copy of the
+updates.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from fedgap.learning.aggregators import Aggregator, mean
 from fedgap.learning.contract import mean_buffers
 
 CLIP_FACTOR = 7.0
-"""``clipped_mean`` shortens updates that are longer than so many times the round's median update. Among honest clients
-with very different labels factors of 5 were seen."""
+"""``clipped_mean`` shortens updates that are longer than this many times the round's median. Honest clients with very
+different labels differed by a factor of up to 5."""
 DROP_FACTOR = 5.0
-"""The trimmed mean and the median leave out updates that are longer than so many times the round's median update."""
+"""The trimmed mean and the median leave out updates that are longer than this many times the round's median."""
 TRIMMED_SHARE = 4
-"""One in so many values is left out at each end, and at least one of three or more."""
+"""1/n of the values is left out at each end, and at least one value if there are three or more."""
 _BLOCK = 2**16  # weights that are sorted at once
 
 
@@ -32,8 +32,8 @@ def norms(updates: Tensor) -> Tensor:
 def clipped(updates: Tensor, kept: Tensor) -> Tensor:
     """The updates (k, M), of which those that are longer than :data:`CLIP_FACTOR` times the median are clipped.
 
-    An update that is merely scaled down to a usual length still pushes as hard as an honest one, and backwards if it
-    points backwards. So it is clipped around the centre, the mean of the other updates, as centred clipping does it
+    If a long update were only scaled down to a usual length, it could still cancel an honest one. So it is clipped
+    around the centre, the mean of the other updates, as centred clipping does it
     (Karimireddy, He and Jaggi, 2021): it becomes the centre plus its deviation from the centre, the deviation being no
     longer than the others' median deviation. Centre and deviations are those of the weights that the client kept. The
     median of an even number is the smaller middle one, so that one of two clients cannot raise it. Where no update is

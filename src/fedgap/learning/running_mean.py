@@ -1,7 +1,7 @@
-"""The mean of updates that come one after another, without keeping them.
+"""The mean of updates that arrive one after another, without storing them.
 
-It has the very bits of ``torch.stack(updates).sum(0) / k`` (weights all equal), respectively of
-:func:`~fedgap.learning.aggregators.weighted_mean`, on a CPU, if the updates are added in the same order.
+On a CPU it equals ``torch.stack(updates).sum(0) / k`` (equal weights) or
+:func:`~fedgap.learning.aggregators.weighted_mean`, bit for bit, if the updates are added in the same order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model costs on the air and in the processor: gradient bits H and FLOPs per sample e."""
+"""The costs of a model: gradient bits H and FLOPs per sample e."""
 
 from collections.abc import Sequence
 from typing import Any

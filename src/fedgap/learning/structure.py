@@ -1,24 +1,25 @@
 """What is pruned: single weights, or whole neurons and channels. Both give nested masks of one flat ranking.
 
 λ is the share of the model's M weights that a client removes, in both structures, so that its upload has at most
-(1 − λ)·M values, and a plan's bits hold.
+(1 − λ)·M values, as planned.
 
-**Weights.** A client keeps the round((1 − λ)·M) most important weights, wherever they are. It computes with masks, as
-long as with the whole model.
+**Weights.** A client keeps the round((1 − λ)·M) most important weights, wherever they are. It computes with masks,
+which takes as long as the whole model.
 
 **Channels.** A client keeps whole units (neurons of linear layers, channels of convolutions) and computes with a model
-that is really smaller. Which units can be removed is :mod:`fedgap.learning.channel_graph`'s answer. They are removed
-one by one in a fixed order of layers: the j-th unit of a layer of C units goes when the share (j − 1)/C is passed, so
-that all layers lose the same share, rounded up to whole units, and each keeps at least one. (Rounded up, the few wide
-units of the first layers, which compute most, go before they are overdue, and operations fall about as bits do.)
-Importance says which unit of the layer goes: the one with the least sum of its weights' scores. So the possible sizes
-of the model, its bits and its
-FLOPs are known before training; a client takes the largest size of at most round((1 − λ)·M) weights.
+that is really smaller. :mod:`fedgap.learning.channel_graph` finds the units that can be removed. They are removed one
+by one in a fixed order of layers: the j-th unit of a layer with C units is removed when the share (j − 1)/C is
+exceeded, so that all layers lose the same share, rounded up to whole units, and each keeps at least one. (Because of
+this rounding, the few wide units of the first layers, which need most operations, are removed early, so that operations
+fall about as much as bits.) Importance decides which unit of the layer is removed: the one with the least sum of its
+weights' scores. So the possible sizes of the model, its bits and its FLOPs are known before training; a client takes
+the largest size with at most round((1 − λ)·M) weights.
 
-A weight goes with the first of its units (its output's or its input's), and its rank is the number of weights that stay
-longer. So whoever keeps k weights keeps those of rank below k, as with single weights (:mod:`fedgap.learning.masks`):
-masks are nested, uploads need values only, and the server's side of a round is the same for both structures. The values
-that a client keeps, in the order of their indices, are the small model's weights in the order of its own layout.
+A weight is removed with the first of its two units (output and input), and its rank is the number of weights that stay
+longer. So a client that keeps k weights keeps those of rank below k, as with single weights
+(:mod:`fedgap.learning.masks`): masks are nested, uploads need values only, and the server's side of a round is the same
+for both structures. The values that a client keeps, in the order of their indices, are the small model's weights in the
+order of its own layout.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Structure(Protocol):
         """The rank of each weight by ``scores`` (..., M), int32: who keeps k weights keeps those of rank below k."""
 
     def kept_share(self, ranks: Tensor, ratios: Sequence[float]) -> Tensor:
-        """What the evaluated pruned model has of each weight, (M,), for a ranking (M,) and clients of these ratios."""
+        """The factor on each weight in the evaluated pruned model, (M,), for a ranking (M,) and clients with these
+        ratios."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,8 @@ class Channels:
     # --- ranking ----------------------------------------------------------------------------------------------------
 
     def ranks(self, scores: Tensor) -> Tensor:
-        """How many weights stay longer than each. Weights that go together share their rank."""
+        """For each weight the number of weights that are removed later. Weights that are removed together share their
+        rank."""
         tables = self._tables(scores.device)
         units = scores.new_zeros((*scores.shape[:-1], self._units + 1), dtype=torch.int32)
         for block in tables.blocks:
@@ -176,8 +179,8 @@ class Channels:
         return torch.maximum(units.index_select(-1, tables.output_unit), units.index_select(-1, tables.input_unit))
 
     def unit_ranks(self, ranks: Tensor) -> Tensor:
-        """The rank of every unit, (..., U + 1), from those of the weights: a unit has a weight whose other unit stays
-        longer. The last entry, 0, is for what is never removed."""
+        """The rank of every unit, (..., U + 1), from the ranks of the weights: every unit has a weight that is removed
+        together with it. The last entry, 0, is for weights that are never removed."""
         units = ranks.new_zeros((*ranks.shape[:-1], self._units + 1))
         for block in self._tables(ranks.device).blocks:
             units[..., block.units] = ranks[..., block.members].amin(-1)
@@ -312,7 +315,7 @@ def _positions(mask: Tensor, count: int) -> Tensor:
 
 
 def _note_width(part: nn.Module, which: str, shape: Sequence[int]) -> None:
-    """Write a layer's new width where torch's layers keep it."""
+    """Write a layer's new width into the attributes of torch's layers."""
     if isinstance(part, nn.Linear) and which == "weight":
         part.out_features, part.in_features = shape
     elif isinstance(part, nn.modules.conv._ConvNd) and which == "weight":

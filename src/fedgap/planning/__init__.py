@@ -1,4 +1,4 @@
-"""What to do: problem P1, its solvers and the schemes. ``plan(scenario)`` answers with a :class:`Plan`."""
+"""Planning: problem P1, its solvers and the schemes. ``plan(scenario)`` returns a :class:`Plan`."""
 
 from fedgap.planning.objective import Objective
 from fedgap.planning.plan import Plan, Segment

@@ -24,19 +24,19 @@ from fedgap.planning.problem import Problem
 from fedgap.planning.tolerances import BUDGET_MARGIN
 
 _STEPS = 60
-"""Surrogates at most; one or two dozen are usual."""
+"""Maximum number of surrogates; one or two dozen are usual."""
 _AIM = 1.0 - 1e-7
-"""Share of every limit that the plans are made for, so that what the steps leave is within the whole."""
+"""Plans are made for this share of every limit, so that small errors of the search stay within the limit."""
 _USED = 1e-6
-"""A limit used to within this share is used up, and one with so small a weight has none."""
+"""A limit counts as used up if this share or less is left; a weight below it counts as 0."""
 _STEP, _LONGEST = 1.0, 2.0
-"""Step in ln w for a limit that is overdrawn e times, and the longest."""
+"""Step in ln w for a limit that is exceeded e-fold, and the longest step."""
 _MEMORY = 6
-"""Steps from which the next one is extrapolated (Anderson's acceleration)."""
+"""Number of past steps from which the next one is extrapolated (Anderson's acceleration)."""
 _START = 0.5
-"""The first weight of a battery that a plan without batteries overdraws, beside w₀ = 1 where that plan uses up E₀."""
+"""First weight of a battery that the plan without batteries exceeds, relative to w₀ = 1 if that plan uses up E₀."""
 _LEAST = 1e-12
-"""Smallest weight, beside the largest: what a limit far from being used up then lends to the others is nothing."""
+"""Smallest weight relative to the largest; the unused part of such a limit has no effect on the others."""
 
 
 class _Solution(Protocol):
@@ -62,7 +62,7 @@ def surrogate(problem: Problem, total: float, own: Floats, part: float = 1.0) ->
     A client's joules count φ times where its power is φ times as high at 1/φ of the gain (the same rate), and its PUE
     and idle power are φ times as high. The broadcasts count w₀ times, so the rest is left out of the budget.
 
-    :param part: share of every limit that may be used; only with all of it is a bound one for the problem itself.
+    :param part: share of every limit that may be used; bounds hold for the original problem only with ``part`` = 1.
     """
     fleet, weight = problem.fleet, total + own
     weighed = replace(
@@ -83,7 +83,7 @@ def own_powers(segments: tuple[Segment, ...], weight: Floats) -> tuple[Segment, 
 def within_batteries(
     problem: Problem, solve: Callable[[Problem], S], with_plan: Callable[[S, tuple[Segment, ...], float | None], S]
 ) -> S | None:
-    """The best plan found that keeps the batteries, with the best of all bounds; None where none was found.
+    """Return the best plan found that keeps the batteries, with the best bound; None if none was found.
 
     :param solve: solves a problem without batteries; :param with_plan: a solution with other segments and bound.
     """
@@ -121,7 +121,7 @@ def within_batteries(
 
 
 def _next(steps: list[tuple[Floats, Floats]]) -> Floats:
-    """The next ln w: a step along the excess, less what the last steps show to be in vain."""
+    """The next ln w: a step along the excess, corrected by the last steps (Anderson's acceleration)."""
     at, excess = steps[-1]
     step = _STEP * excess
     if len(steps) > 1:

@@ -1,9 +1,9 @@
 """The least budgets with which the forecast reaches a target accuracy.
 
-The target is reached where a run of the best plan has at least that accuracy with a given confidence. What a budget is
-worth is told by the forecast planner's drafts (:mod:`fedgap.planning.forecast_search`), in a tenth of a second. The
-error falls with either budget, so that the least budget is a root in one variable; the plan at the root is then solved
-with its certificate, and the budget raised where that plan misses the target.
+The target is reached if a run of the best plan has at least that accuracy with a given confidence. Drafts of the
+forecast planner (:mod:`fedgap.planning.forecast_search`) estimate this for a pair of budgets in a tenth of a second.
+The error falls with each budget, so the least budget is a root in one variable. The plan at the root is then solved
+with its certificate, and the budget is raised if that plan misses the target.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,29 +26,29 @@ from fedgap.planning.task import Task
 from fedgap.theory.forecast import PlanFeatures
 
 AMPLE = 1e6
-"""Multiple of a budget that no plan uses up."""
+"""No plan uses up this multiple of a budget."""
 CLOSE, ROUGHLY = 0.003, 0.01
 """The least budget is found to within this share; those of the frontier and of intervals more roughly."""
 _DIGITS = 4
-"""Significant digits of the budgets that are answered, rounded up."""
+"""Significant digits of the answered budgets, which are rounded up."""
 _ENOUGH = 0.02
-"""A plan whose error is at most this share below the target's is not worth a smaller budget."""
+"""If a plan's error is less than this share below the target's, no smaller budget is tried."""
 _GAP = 0.005
-"""Share of the target's error by which a plan may miss the best one: closing the gap would take most of the time."""
+"""A plan's error may exceed the best one by this share of the target's error; a smaller gap would take too long."""
 _RAISE = 0.002
-"""Share by which a budget is raised at least where its plan missed the target; doubled with every attempt."""
+"""Least share by which a budget is raised if its plan missed the target; it doubles with every attempt."""
 _INFEASIBLE = 0.05
-"""By how much a draft has to be better where its budgets turned out to carry no plan."""
+"""By how much a draft has to be better, in ln(error), if its budgets turned out to allow no plan."""
 _INNER = 0.15
-"""The next trial lies this share of the bracket away from its ends at least."""
+"""The next trial is at least this share of the bracket away from its ends."""
 _STRIDE = 3.0
 """Factor by which a budget is changed until the target is first missed, or reached."""
 _ATTEMPTS = 7
 _SATURATED, _COARSE, _WIDE = 0.03, 1.2, 2.0
-"""Of the range of budgets that is interesting: the share of the error that more would still win, how closely its end is
-found, and the least ratio of its ends."""
+"""For the range of interesting budgets: the share of the error that larger budgets could still remove, the precision of
+its end, and the least ratio of its ends."""
 _FOR_EVER = 1e12
-"""Rounds after which more of them change nothing."""
+"""A number of rounds after which further rounds change nothing."""
 
 Budgets = Callable[[float], tuple[float, float]]
 """From one variable to J and s, rising in both or in one of them."""
@@ -76,16 +76,16 @@ class TargetPlan:
 
 
 class BudgetSearch:
-    """What budgets are worth in one scenario, remembered.
+    """Finds the least budgets in one scenario, and remembers what it has evaluated.
 
-    :param accuracy: the target; :param confidence: the probability with which a run is to reach it.
+    :param accuracy: the target; :param confidence: the probability with which a run must reach it.
     """
 
     def __init__(self, scenario: Scenario, accuracy: float, confidence: float) -> None:
         self.scenario, self.fitted = scenario, scenario.fitted_forecast()
         self.accuracy, self.confidence = accuracy, confidence
         if self.fitted.spread is None:
-            raise InputError("forecast.spread: is missing, so that nothing is known about how far the forecast errs; "
+            raise InputError("forecast.spread: is missing, so the uncertainty of the forecast is unknown; "
                              "`fedgap calibrate` fits it")
         self._scheme = scheme_of("forecast")
         self._problem = Problem.of(scenario)
@@ -93,19 +93,20 @@ class BudgetSearch:
 
     @property
     def ample(self) -> PlanFeatures | None:
-        """What the best plan looks like where neither budget binds."""
+        """The features of the best plan if neither budget binds."""
         budget = self.scenario.budget
         draft = self._draft(AMPLE * budget.energy_j, AMPLE * budget.delay_s)
         return None if draft is None else draft.features
 
     def for_ever(self, features: PlanFeatures) -> float:
-        """The accuracy that is reached with the confidence after any number of rounds like these."""
+        """The accuracy that is reached with the confidence after very many rounds like these."""
         return self.fitted.surely(replace(features, rounds=_FOR_EVER), self.confidence)
 
     def excess(self, energy_j: float, delay_s: float, confidence: float) -> float:
-        """ln of the error that is not exceeded with the confidence over the target's; at most 0 where it is reached.
+        """ln of the error that is not exceeded with the confidence, divided by the target's; at most 0 if it is
+        reached.
 
-        A plan of smaller budgets, if one is known that does better, counts too: this never rises with a budget.
+        A known plan of smaller budgets counts as well if it is better, so that the result never rises with a budget.
         """
         self._draft(energy_j, delay_s)
         known = [draft for (joules, seconds), draft in self._drafts.items()
@@ -140,8 +141,8 @@ class BudgetSearch:
     def answer(self, budgets: Budgets, first: float, *, certified: bool = True) -> TargetPlan | None:
         """The least budgets for which a plan reaches the target, with that plan; None where none do.
 
-        A plan may be worse than its draft, because its first round has to be unpruned and rounds are whole. By that
-        much drafts are then asked for more.
+        A plan may be worse than its draft, because its first round has to be unpruned and its number of rounds is
+        whole. Further drafts must then be better than the target by that difference.
 
         :param certified: whether the plan at the answer is solved over all selections, with a certificate. Until then,
             and otherwise, the draft's clients take part in all rounds.
@@ -178,7 +179,7 @@ class BudgetSearch:
             return None
         forecast = point.plan.forecast
         assert forecast is not None
-        # Its certificate covers this one selection only.
+        # Its certificate covers only plans with this selection.
         return replace(point, plan=replace(point.plan, status="feasible", forecast=replace(forecast, least_error=None)))
 
     def _planned(self, scenario: Scenario, scheme: Scheme) -> TargetPlan | None:
@@ -190,9 +191,10 @@ class BudgetSearch:
 
 
 def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[float, float]:
-    """Multiples of both budgets: from the least that carry a plan of the scheme to where more hardly helps, around 1.
+    """The range of multiples of both budgets, including 1, from the least that allow a plan to those where more hardly
+    helps.
 
-    More hardly helps where the forecast error is within :data:`_SATURATED` of that with any budgets.
+    More hardly helps if the forecast error is within the share :data:`_SATURATED` of that with unlimited budgets.
     """
     task = Task.of(Problem.of(scenario), scheme_of(scheme))
 

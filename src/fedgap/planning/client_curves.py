@@ -38,7 +38,8 @@ from fedgap.system import CostCurve, Fleet, fixed_delay
 
 
 class OperatingPoint(NamedTuple):
-    """Where a client works: per unit of model, x and y in s, s = ln(1 + SNR), u = x + y in s, ε in J."""
+    """A client's operating point: per unit of model x, y and u = x + y in seconds and ε in joules, and s = ln(1 +
+    SNR)."""
 
     x: Floats
     s: Floats
@@ -48,7 +49,8 @@ class OperatingPoint(NamedTuple):
 
 
 class Balance(NamedTuple):
-    """Where G(π*) is what a unit of model is worth: time a unit, energy a unit, and the worth of a second."""
+    """The point where G(π*) equals the worth of a unit of model: seconds per unit, joules per unit, worth of a
+    second."""
 
     time: Floats
     energy: Floats
@@ -56,7 +58,8 @@ class Balance(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A range of m on which its worth w is linear; a client that cannot prune so much has none of it (low = high)."""
+    """A range of m on which its worth w is linear; it is empty (low = high) for a client that may not prune that
+    much."""
 
     low: Floats
     high: Floats
@@ -113,7 +116,7 @@ class ClientCurves:
     x_min: Floats
     s_max: Floats
     overhead: Floats
-    """Seconds of download and latency, spent beside everything else."""
+    """Seconds of download and latency, which come on top of everything else."""
     keep_min: Floats
     """s(λ^max) (1 − λ^max without a cost curve), or 1 where the scheme does not prune."""
     cycles: Floats
@@ -225,7 +228,7 @@ class ClientCurves:
 
     @cached_property
     def idles(self) -> bool:
-        """Whether a round's length costs energy by itself."""
+        """Whether clients draw idle power, so that longer rounds cost more energy."""
         return bool(self.idle.any())
 
     # --- what the kept share of the cost is worth -------------------------------------------------------------------
@@ -317,7 +320,7 @@ class ClientCurves:
         return np.where(wanted[0], np.clip(time / balance.time, low, high), self.keep_min)
 
     def rate(self, keep: Floats, at_knot: Floats, balances: tuple[Balance, ...]) -> Floats:
-        """What a second more is worth to each client: the balance's on a piece, ``at_knot`` at the ends of pieces."""
+        """The worth of one more second for each client: the balance's on a piece, ``at_knot`` at the ends of pieces."""
         rate = at_knot
         for piece, balance in zip(self.pieces[::-1], balances[::-1], strict=True):
             # A client that only just meets the deadline at full speed values the next second as a stretched one does.
@@ -455,7 +458,7 @@ class ClientCurves:
                 break
         return price, point
 
-    # --- rounds of selections, pruned to the most -------------------------------------------------------------------
+    # --- rounds of selections, pruned as much as allowed ------------------------------------------------------------
 
     def within(self, selected: Bools, deadline: Floats) -> tuple[Floats, Floats]:
         """The energy of a round of each selection that uses all of its deadline, J, and what a second more saves, W.
@@ -513,10 +516,11 @@ class ClientCurves:
         return deadline
 
     def share(self, selected: Bools, rounds: Floats, budget: float, *, of_energy: bool) -> tuple[float, Floats] | None:
-        """The deadlines (J,) of rounds (J,) of selections (J, N) that keep one budget and need least of the other.
+        """The deadlines (J,) of ``rounds`` (J,) with selections (J, N) that keep one budget and need least of the
+        other.
 
-        Given with the price of time, W: a second saves as much in each of these rounds, so it is a scalar root. None
-        where the budget, J or s in all, does not suffice.
+        They are returned with the price of time, W. In the best division one more second saves the same in all rounds,
+        so this price is a scalar root. None if the ``budget`` (joules or seconds of all rounds) does not suffice.
         """
         high = float(np.log(np.where(selected, self.full_price, 0.0).sum(axis=-1).max())) + 1e-12
         low = float(np.log(CHEAPEST_PRICE * np.where(selected, self.full_price, np.inf).min()))

@@ -1,4 +1,4 @@
-"""Which selections a plan uses, for how many rounds each."""
+"""Compositions: the selections of a plan, with the number of rounds of each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Composition:
-    """A plan's selections and rounds; all else follows (:mod:`fedgap.planning.fixed_composition`)."""
+    """A plan's selections and rounds; everything else follows (:mod:`fedgap.planning.fixed_composition`)."""
 
     parts: tuple[Part, ...]
 

@@ -1,4 +1,4 @@
-"""Searching compositions under the pricing's bounds: exhaustively where rounds are few, move by move where many.
+"""Search for better compositions, exhaustively if there are few rounds, otherwise by local moves, with these bounds:
 
     θ − α ≥ Σ_j (r_j/R)·L_{A_j}(μ, ν) − μ·E₀/R − ν·T₀/R      at every (μ, ν) that was priced.
 """
@@ -15,24 +15,24 @@ from fedgap.planning.tolerances import FINE_GAP, NO_GAIN, SOLVED
 _MOST_COMPOSITIONS = 40_000
 """Multisets kept at a time, to bound the memory."""
 _MOST_EXTENDED = 1_000_000
-"""Multisets looked at, with so many selections, before the rest is given up."""
+"""Maximum number of multisets that are looked at."""
 _CHUNK = 20_000
 """Multisets extended at a time, to bound the memory."""
 _MOST_SOLVED = 400
-"""Compositions solved before the bound of the rest is reported instead."""
+"""Maximum number of compositions that are solved; the others are only bounded."""
 _BATCH = 8
-"""Compositions solved before their own prices bound those left."""
+"""Number of compositions after which their prices are used to bound the remaining ones."""
 _DUAL_POINTS = 24
-"""Of the prices that the program has asked for, so many bound compositions: those nearest to its last."""
+"""Number of priced points that are used to bound compositions: those nearest to the program's last."""
 _SPREAD = (0.0, 0.1, 0.5, 2.0, 8.0, 32.0, 1000.0)
-"""What all energy and all delay cost at the prices that compositions are bounded at, in units of θ − α."""
+"""The cost of the whole energy and delay budget at further price points, in units of θ − α."""
 _STEEP = 1000.0
 _SHARES = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 61)))
-"""Prices so steep rule out what cannot keep the budgets, if energy has the right share in them."""
+"""Shares of energy in these prices; steep prices exclude compositions that cannot keep the budgets."""
 _MOVED = (2, 4, 8, 16, 32)
-"""Rounds that a move takes from a selection, beside one and all of them."""
+"""Numbers of rounds that a move takes from a selection, in addition to one and all."""
 _CLIMBS = 20
-"""Steps of a climb at most."""
+"""Maximum number of steps of a climb."""
 
 
 class CompositionSearch:
@@ -49,11 +49,12 @@ class CompositionSearch:
         return tables, np.array([mu * self.master.energy + nu * self.master.delay for mu, nu in points])
 
     def _priced(self) -> list[tuple[float, float]]:
-        """The priced (μ, ν) that matter most."""
+        """The priced points (μ, ν) that are nearest to the program's last."""
         return sorted(set(self.master.dual_points), key=lambda p: _distance(p, self.master))[:_DUAL_POINTS]
 
     def _spread(self) -> list[tuple[float, float]]:
-        """(μ, ν) of all magnitudes: the program's say little of compositions that must pay far more, or cannot."""
+        """Price points of all magnitudes, because the program's prices bound expensive or infeasible compositions
+        badly."""
         master, best = self.master, self.incumbent.best
         scale = abs(best.cost if best else master.lower_bound)
         pairs = [(a, b) for a in _SPREAD for b in _SPREAD]
@@ -61,9 +62,10 @@ class CompositionSearch:
         return [(a * scale / master.energy, b * scale / master.delay) for a, b in pairs]
 
     def enumerate(self) -> float:
-        """Try every composition that the bounds allow to be better, best first; returns a lower bound on all plans.
+        """Try every composition that may be better according to its bound, best first; return a lower bound on all
+        plans.
 
-        Each that is solved has prices of its own, which bound the others as well.
+        The prices of each solved composition bound the others as well.
         """
         tables, back = self._tables([*self._priced(), *self._spread()])
         selections = [table.selections for table in self.listed]
@@ -90,12 +92,13 @@ class CompositionSearch:
             self.incumbent.report("enumerating", solved)
         if self.incumbent.best is None:
             return -np.inf
-        # Of the compositions that were listed some are left, others were not even listed, all others are solved.
+        # The bound is the least of: solved compositions, listed ones that were not solved, and those that were not
+        # listed.
         return float(min(bounds.min(initial=np.inf), dropped, self.incumbent.best.cost * (1.0 - SOLVED)))
 
     @property
     def _limit(self) -> float:
-        """A composition bounded by this is not worth solving."""
+        """Compositions with a bound above this are not solved."""
         return self.incumbent.best.cost * (1.0 - FINE_GAP) if self.incumbent.best else np.inf
 
     def climb(self, width: int) -> None:
@@ -117,7 +120,7 @@ class CompositionSearch:
                 return
 
     def _moves(self, tables: list[Floats], back: Floats) -> list[Composition]:
-        """Compositions one move from the best, whose bound leaves room to be better, best bound first."""
+        """Compositions one move away from the best that may be better according to their bound, best bound first."""
         assert self.incumbent.best is not None
         scored: list[tuple[float, Composition]] = []
         index = [{row.tobytes(): i for i, row in enumerate(table.selections)} for table in self.listed]

@@ -9,16 +9,15 @@ from fedgap.errors import InputError
 
 
 def convex_upper_fit(ratio: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
-    """The lowest convex, non-increasing curve above measured shares with the value 1 at λ = 0, at the same ratios.
+    """Return the lowest convex, non-increasing curve above measured shares, with the value 1 at λ = 0.
 
-    Of the many curves above the points it is the one of least area above them: min Σ s_i subject to s_i ≥ ``share``_i,
-    s_0 = 1, slopes that do not fall, the last of them not above 0. Where the cost falls in steps, give the ends of the
-    steps as well: between two ratios nothing is promised but the line.
+    It solves min Σ s_i subject to s_i ≥ ``share``_i, s_0 = 1, and slopes that never fall and are at most 0. The curve
+    is linear between the ratios; if the cost falls in steps, also give the ends of the steps.
 
     >>> fedgap.convex_upper_fit([0.0, 0.25, 0.5], [1.0, 0.9, 0.5]).round(3).tolist()
     [1.0, 0.9, 0.8]
 
-    :param ratio: λ, rising from 0, (J,); :param share: what is left of the full model's cost there, at most 1, (J,).
+    :param ratio: λ, rising from 0, (J,); :param share: share of the full model's cost that is left, at most 1, (J,).
     """
     at, measured = np.asarray(ratio, dtype=np.float64), np.asarray(share, dtype=np.float64)
     if at.ndim != 1 or at.shape != measured.shape or len(at) < 2 or at[0] != 0.0 or (np.diff(at) <= 0.0).any():

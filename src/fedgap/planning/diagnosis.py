@@ -1,10 +1,10 @@
-"""Which budgets would do: the least energy and delay of any plan, and what to say when they are not there.
+"""The least energy and delay of any plan, and the explanation when the budgets are smaller.
 
-Pruned to the most and selecting as few as it may, a round runs along a client's curve (d(π), e(π)); rounds that share
-two budgets share one price of time π, so a composition's least delay for an energy is a scalar root, and so is the
-converse. Where selections are free, rounds of single clients are cheapest; a plan mixes at most a fast and a frugal
-one. Where they are fixed, the clients' prices add up to the round's
-(:meth:`fedgap.planning.client_curves.ClientCurves.share`).
+The cheapest round prunes as much as allowed and selects as few clients as allowed; it lies on a client's curve
+(d(π), e(π)). Rounds that share both budgets have the same price of time π, so the least delay of a composition for
+a given energy is a scalar root, and so is the least energy for a given delay. If selections are free, rounds with a
+single client are cheapest, and a plan mixes at most two of them, a fast and a frugal one. If they are fixed, the
+clients' prices add up to that of the round (:meth:`fedgap.planning.client_curves.ClientCurves.share`).
 """
 
 from dataclasses import dataclass
@@ -18,22 +18,24 @@ from fedgap.planning.task import Task
 from fedgap.planning.tolerances import BUDGET_MARGIN, CHEAPEST_PRICE, KEPT
 
 _CANDIDATES = 8
-"""Selections near the lower envelope that whole rounds are mixed from."""
+"""Number of selections near the lower envelope from which whole rounds are mixed."""
 _COUNTS = 64
-"""Ways to divide the rounds between two selections that are tried first, before all those around the best."""
+"""Number of ways to divide the rounds between two selections that are tried first; then all around the best are
+tried."""
 _NEAR = np.array([1.0, 0.5, 2.0, 0.1, 10.0, 1e-4, 1e4])
-"""Multiples of the price at which candidates are looked for."""
+"""Multiples of the price at which candidates are searched."""
 _PRICES = 721
-"""Prices of time at which the cheapest rounds are looked for: forty per factor of ten."""
+"""Prices of time at which the cheapest rounds are searched: forty per factor of ten."""
 _BISECTIONS, _FEWER_BISECTIONS = 60, 30
 """Halvings of a price's logarithm; fewer before the numbers of rounds around the best are all tried."""
 _SLOWER = 1.25
-"""Multiple of the least time that is advised where both budgets must be raised."""
+"""The advised delay budget, as a multiple of the least, if both budgets must be raised."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    """A cheapest plan: selections (J, N) with their rounds, the price of time they share, and what it needs."""
+    """A cheapest plan: selections (J, N) with their rounds, their common price of time, and the joules and seconds
+    needed."""
 
     selected: Bools
     rounds: Floats
@@ -44,7 +46,7 @@ class Mix:
 
 
 class Cheapest:
-    """The cheapest rounds of a task, whatever they are worth."""
+    """The cheapest rounds of a task, whatever their objective."""
 
     def __init__(self, task: Task) -> None:
         self.problem = task.problem
@@ -59,7 +61,7 @@ class Cheapest:
 
     def curve(self, curves: ClientCurves, price: Floats) -> tuple[Floats, Floats]:
         """(d, e) of one round of every single client at prices (P,): the deadline, s, and the joules, (P, S)."""
-        # A second more of the round costs the idle power beside its price.
+        # One more second also costs the idle power.
         point = curves.at(price[:, None] + curves.idle)
         alone = curves.overhead + curves.keep_min * point.time
         energy = curves.keep_min * point.energy + curves.idle * alone
@@ -96,11 +98,11 @@ class Cheapest:
         return frugal if frugal is not None and frugal.energy_j <= problem.energy_j * (1.0 + KEPT) else None
 
     def least_delay(self, energy_j: float) -> Mix | None:
-        """The plan of least delay within an energy budget; None if no delay would do."""
+        """The plan of least delay within an energy budget; None if no delay is enough."""
         return self._least(energy_j, of_energy=True)
 
     def least_energy(self, delay_s: float) -> Mix | None:
-        """The plan of least energy within a delay budget; None if no energy would do."""
+        """The plan of least energy within a delay budget; None if no energy is enough."""
         return self._least(delay_s, of_energy=False)
 
     def _least(self, budget: float, *, of_energy: bool) -> Mix | None:
@@ -188,7 +190,7 @@ class Cheapest:
             middle = 0.5 * (low + high)
             up = (self._total(kinds, rows, rounds, np.exp(middle))[of_energy] > budget) != of_energy
             low, high = np.where(up, middle, low), np.where(up, high, middle)
-            if step % 10 == 9:  # whoever cannot become the best is not looked at any longer
+            if step % 10 == 9:  # drop mixes that cannot become the best
                 at_low, at_high = (self._total(kinds, rows, rounds, np.exp(end))[not of_energy] for end in (low, high))
                 hopeful = np.minimum(at_low, at_high) <= np.maximum(at_low, at_high).min()
                 rows, rounds, low, high = rows[hopeful], rounds[hopeful], low[hopeful], high[hopeful]
@@ -219,7 +221,7 @@ def feasible(task: Task) -> bool:
 
 
 def most_rounds(task: Task) -> int:
-    """The largest number of rounds, at most R, that the budgets carry; 0 if not even one."""
+    """The largest number of rounds, at most R, that fits the budgets; 0 if not even one fits."""
     low, high = 0, task.problem.rounds
     while low < high:
         middle = (low + high + 1) // 2
@@ -228,7 +230,7 @@ def most_rounds(task: Task) -> int:
 
 
 def least_budget(task: Task) -> dict[str, float | None]:
-    """For each budget alone, the other held, the least that suffices; None where no amount does."""
+    """For each budget the least that suffices while the other stays as it is; None if no amount suffices."""
     cheapest, problem = Cheapest(task), task.problem
     delay, energy = cheapest.least_delay(problem.energy_j), cheapest.least_energy(problem.delay_s)
     return {
@@ -238,7 +240,7 @@ def least_budget(task: Task) -> dict[str, float | None]:
 
 
 def reason(task: Task, least: dict[str, float | None]) -> str:
-    """One sentence: which constraint binds, whose it is, and what would be enough."""
+    """One sentence that names the binding constraint, the client, and what would be enough."""
     cheapest, problem = Cheapest(task), task.problem
     if np.isfinite(problem.fleet.battery_j).any() and cheapest.fitting() is not None:
         weakest = int(np.argmin(problem.fleet.battery_j))
@@ -276,15 +278,15 @@ def reason(task: Task, least: dict[str, float | None]) -> str:
 
 
 def _both(cheapest: Cheapest) -> str:
-    """Where neither budget alone would do: what to raise both to, at a quarter above the least time."""
+    """The advice if raising one budget is not enough: raise both, with a quarter more than the least time."""
     problem, selections = cheapest.problem, cheapest.selections
     delay = _SLOWER * sum(rounds * float(curves.shortest(selections).min()) for rounds, curves in cheapest.kinds)
     mix = cheapest.least_energy(delay)
     if mix is None:
         return ""
     floor = cheapest.least_energy(np.inf)
-    few = "" if floor is None else (f", and {problem.energy_j:g} J do not carry them, however slow "
-                                    f"({floor.energy_j:.4g} do)")
+    few = "" if floor is None else (f", and {problem.energy_j:g} J are too little for them, however slow "
+                                    f"({floor.energy_j:.4g} J are enough)")
     energy = mix.energy_j * (1.0 + BUDGET_MARGIN)
     return f"{few}; raise budget.delay_s to {_up(delay)} and budget.energy_j to {_up(energy)}"
 

@@ -33,24 +33,24 @@ from fedgap.planning.tolerances import BUDGET_MARGIN
 from fedgap.planning.whole_rounds import WholeRounds, pricing_of
 
 _CLIMBS = 4
-"""How often at most a local search is repeated at the better plan's prices."""
+"""Maximum number of times that a local search is repeated at the prices of a better plan."""
 _AGAIN = 3
-"""How often at most the program is solved again after such a search made the plan better."""
+"""Maximum number of times that the program is solved again after such a search improved the plan."""
 _PROMISING = 1e-5
-"""Relative distance below the best plan at which new selections' value at its prices is worth another program."""
+"""New selections whose value at the best plan's prices is lower by more than this share justify another program."""
 _PROVEN = 1e-3
-"""Share of the cost that a bound by relaxation may leave open, where no gap is said to be small enough."""
+"""Gap at which a bound by relaxation is good enough, if the caller does not say otherwise."""
 _BETTER = 1e-6
-"""Relative gain from which on the search is repeated at the better plan's prices."""
+"""Relative gain above which the search is repeated at the prices of the better plan."""
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """What the solver found; ``segments`` is empty where no plan fits the budgets."""
+    """The solver's result; ``segments`` is empty if no plan fits the budgets."""
 
     segments: tuple[Segment, ...]
     lower_bound: float | None
-    """On the objective without its constant (θ − α), over all plans of R rounds."""
+    """Lower bound on the objective without its constant (θ − α), over all plans of R rounds."""
     cost: float
     """The objective of the plan, without its constant."""
     energy_price: float
@@ -63,8 +63,8 @@ class Solution:
 def solve(task: Task, settings: SolverSettings | None = None, known: Sequence[Composition] = ()) -> Solution:
     """The best plan found, with its certificate.
 
-    Batteries, and least clocks and powers, are first left out. A plan that keeps them all the same is the answer, and
-    its bound holds, for they only take plans away: so a limit that does not bind changes nothing.
+    Batteries and minimum clocks and powers are left out at first. If the plan keeps them anyway, it is the answer, and
+    its bound holds, because these limits only exclude plans. So a limit that does not bind changes nothing.
 
     :param known: compositions to start from.
     """
@@ -159,10 +159,10 @@ class _Search:
         self.whole_rounds = WholeRounds(self.incumbent, oracles)
 
     def run(self, hints: list[Composition]) -> None:
-        """Until nothing better is left, or worth looking for."""
+        """Search until no better plan exists or the rest of the gap is not worth the time."""
         self.whole_rounds.start(hints)
         if self.incumbent.enough > 0.0 and self.incumbent.best is not None:
-            # Often the first program's plan is good enough already, and a bound can show it.
+            # Often the plan of the first program is good enough already, and a bound can prove it.
             self.solve_program()
             self.whole_rounds.run()
             self.prove()
@@ -170,7 +170,7 @@ class _Search:
                 return
         self.search_harder()
         self.solve_program()
-        if not self.master.infeasible and self.master.weights:  # without: budgets so odd that the program gave up
+        if not self.master.infeasible and self.master.weights:  # without it, the program gave up
             self.whole_rounds.run()
         for _ in range(_AGAIN):
             if not self.search_harder():
@@ -180,7 +180,7 @@ class _Search:
         self.prove()
 
     def prove(self) -> None:
-        """A bound at the best plan's prices and at the program's, where pricing gave none."""
+        """Prove a bound at the prices of the best plan and of the program, if pricing gave none."""
         incumbent, master = self.incumbent, self.master
         if not self.bounded or incumbent.best_prices is None or np.isfinite(master.lower_bound):
             return
@@ -208,10 +208,10 @@ class _Search:
         self.master.run(report, self.incumbent.best_prices)
 
     def search_harder(self) -> bool:
-        """Ask for better selections at the best plan's prices; returns whether they may make it better.
+        """Ask for better selections at the best plan's prices; return whether they may improve it.
 
-        Each is tried for all rounds, and all become columns of the program, which may mix them. Oracles that price
-        exactly, or under a bound, have none.
+        Each is tried for all rounds, and all become columns of the program, which may mix them. Oracles that are exact
+        or have a bound return none.
         """
         incumbent, promising = self.incumbent, False
         for _ in range(_CLIMBS):
@@ -244,7 +244,7 @@ class _Search:
 
 
 def _cheapest(task: Task) -> Composed | None:
-    """Where rounding found no way to keep tight budgets, or no time to: the cheapest plan, if it fits."""
+    """Return the cheapest plan, if it fits, for the case that rounding found no plan within tight budgets."""
     mix = Cheapest(task).fitting()
     if mix is None:
         return None
@@ -255,10 +255,10 @@ def _cheapest(task: Task) -> Composed | None:
 
 
 def _additive_solution(task: Task, oracles: list[Oracle], settings: SolverSettings) -> Solution | None:
-    """For pooled labels over a large fleet: the plan by the additive objective, to start from and never to fall behind.
+    """For pooled labels and a large fleet, return the plan of the additive objective as a starting point.
 
-    Its selections also become seeds of the pricing; its bound, which would take most of the time, is of no use. None
-    where selections are enumerated anyway.
+    Its selections also become starting points of the pricing. Its bound is not computed, because it does not apply.
+    None if selections are enumerated.
     """
     pooled = task.objective.pooled
     if pooled is None or pooled.start is None or oracles[-1].enumeration is not None:

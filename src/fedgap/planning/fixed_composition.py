@@ -1,4 +1,4 @@
-"""P1 for a fixed *composition*: which selections, for how many rounds each. Deadlines and all else follow.
+"""P1 for a fixed *composition*, that is, given selections and numbers of rounds: find deadlines and everything else.
 
 One segment has the deadline T₀/R (or, where clients draw idle power, less) and is one call of
 :func:`fedgap.planning.resources.allocate`. Two segments share the budgets, and their deadlines are a scalar root. Those
@@ -25,15 +25,15 @@ from fedgap.planning.task import Task
 from fedgap.planning.tolerances import BUDGET_MARGIN, DEADLINES, KEPT
 
 _DEADLINE = 1e-10
-"""Relative precision of a deadline that idle power ends early; the value is flat there but for corners."""
+"""Relative precision of a deadline that idle power shortens; the value is nearly flat there."""
 _WORTH = 1e-9
-"""The same of the logarithm of ζ there: the value is at most this share of itself from the optimum."""
+"""Precision of ln ζ there: the value is within this share of the optimum."""
 _ITERATIONS = 80
-"""Programs for these deadlines at most: where budgets hardly suffice, prices are too steep to meet the tolerance."""
+"""Maximum number of programs for these deadlines: with very tight budgets the tolerance may not be met."""
 _NEAR = 0.9
-"""Share of the energy, at least needed, from which on it is found out whether it suffices before anything else."""
+"""If the least energy exceeds this share of the budget, feasibility is checked before anything else."""
 _RESOLVED = 1e-7
-"""Share of the energy budget below which the program cannot tell what is left from nothing."""
+"""A remainder below this share of the energy budget counts as zero in the program."""
 _TANGENTS = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 60)])
 """Shares of the spare time at which a segment's least energy is bounded by tangents."""
 
@@ -49,15 +49,15 @@ class Composed:
     deadline: Floats
     """(J,), s."""
     energy_price: float
-    """What a joule more takes off the value, ≥ 0, 1/J."""
+    """How much one more joule lowers the value, ≥ 0, 1/J."""
     delay_price: float
-    """What a second more takes off the value, ≥ 0, 1/s."""
+    """How much one more second lowers the value, ≥ 0, 1/s."""
 
 
 def compose_single(task: Task, selected: Bools) -> tuple[Floats, Allocation]:
     """Values of plans that use one selection in all rounds, for many selections (B, N) at once; ∞ where infeasible.
 
-    A dense first round is not provided for: all rounds are of the last kind.
+    A dense first round is not considered: all rounds are of the last kind.
     """
     return _single(task, selected)[:2]
 
@@ -84,7 +84,7 @@ def _single(task: Task, selected: Bools) -> tuple[Floats, Allocation, Floats]:
 
 
 def _left(budget: Floats, awake_j: Floats) -> Floats:
-    """What idle clients leave of an energy budget: next to nothing, rather than less, where they take all of it."""
+    """The energy budget minus the idle energy; a tiny positive number if nothing is left."""
     return np.maximum(budget - awake_j, KEPT * np.abs(budget))
 
 
@@ -228,7 +228,7 @@ class _Several:
         return Composed(self.composition, segments, float(costs[0]), deadline, *prices)
 
     def _at_least(self) -> float:
-        """Energy that is needed whatever the deadlines, J: most compositions fail here, quickly.
+        """Lower bound on the energy for any deadlines, J, which quickly excludes most infeasible compositions.
 
         Each segment's least energy is convex in the spare seconds that it is given, hence above its tangents; the spare
         time goes to whichever tangent falls most steeply, and none to those that rise.
@@ -298,7 +298,7 @@ class _Several:
         beyond = rounds @ (deadline - self.floor)
         with np.errstate(divide="ignore", invalid="ignore"):
             stretch = np.maximum(problem.delay_s - least, 0.0) / beyond
-            if self.curves.idles:  # longer rounds may cost more than they bring
+            if self.curves.idles:  # longer rounds may cost more than they gain
                 stretch = np.minimum(stretch, 1.0)
             fitted = np.where(
                 beyond[:, None] > 0.0,

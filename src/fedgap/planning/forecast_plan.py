@@ -21,10 +21,10 @@ from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 from fedgap.theory.forecast import PlanFeatures
 
 _TANGENTS = 6
-"""Tangents at most; two or three are usual."""
+"""Maximum number of tangents; two or three are usual."""
 _ENOUGH, _ENOUGH_OF_MANY = 8e-4, 6e-3
-"""Share of the error that is not worth closing: far below what a forecast can tell. The first one suffices to be called
-optimal; in a fleet whose selections cannot be enumerated it would take most of the time."""
+"""Gaps, as shares of the error, that are not worth closing, because they are far below the accuracy of a forecast. The
+first one is needed to be called optimal; the second one is for fleets whose selections cannot be enumerated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ def solve_forecast(
                                     solution.delay_price, solution.interrupted)
         z = objective.slowed_by(features)
         low, high = (max(low, slowed), high) if z > slowed else (low, min(high, slowed))
-        # What the tangent lies below the error at its own plan: more tangents cannot win more.
+        # How far the tangent is below the error at its own plan: further tangents cannot gain more than that.
         lost = objective.fixed.scale * (np.exp(z) - np.exp(slowed) * (1.0 + z - slowed))
         if solution.interrupted or lost <= enough or best.error - bound <= enough:
             break

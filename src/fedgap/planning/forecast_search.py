@@ -25,21 +25,21 @@ _ROUNDS = 14
 _SIZES = 24
 """Numbers of clients on the first grid, in geometric steps."""
 _CLOSE = 1.03
-"""Learners whose best error on the grid is within this factor of the best are looked at more closely."""
+"""Learners whose best error on the grid is within this factor of the best are refined."""
 _REFINED = 4
-"""So many of them at most."""
+"""Maximum number of learners that are refined."""
 _SOLVED = 2
-"""So many of them at most are solved with a certificate."""
+"""Maximum number of learners that are solved with a certificate."""
 _NEAR_TIE = 1.004
 """A learner is solved with a certificate beside the best where its error is within this factor."""
 _STEPS = 30
-"""Improvements of a selection at most."""
+"""Maximum number of improvements of a selection."""
 _FLIPPED = 64
 """Clients that are tried at a time in a large fleet."""
 _DENSE_ROUND = 0.5
 """Rounds by which a dense first round counts more than a pruned one, on the grid."""
 _SHORTER = 0.97
-"""Share of the rounds that is tried next where the grid was too hopeful."""
+"""Share of the rounds that is tried next if the draft's number of rounds does not fit."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Choosing the number of rounds too."""
+"""Planning in which the number of rounds is chosen as well."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,7 +61,7 @@ class _HorizonSearch:
         return min((value for value, _ in self.known.values()), default=np.inf)
 
     def look(self, rounds: int) -> float:
-        """The value of the best plan of so many rounds; infinite where it need not, or can no longer, be solved."""
+        """The value of the best plan with this number of rounds; infinite if it cannot be the best, or after Ctrl-C."""
         if not (self.stopped or rounds in self.known):
             try:
                 self._plan(rounds)

@@ -81,12 +81,13 @@ class Incumbent:
 
     @property
     def good_enough(self) -> bool:
-        """Whether what is left of the gap is not worth closing."""
+        """Whether the remaining gap is not worth closing."""
         return self.gap <= FINE_GAP or self.cost - self.lower_bound <= self.enough
 
     @property
     def near_program(self) -> bool:
-        """Whether whole rounds cost so little more than the program's fractions that it is not worth closing."""
+        """Whether the plan with whole rounds is so close to the program's fractions that no further search is worth
+        it."""
         return self.enough > 0.0 and self.cost - self.master.objective <= 0.4 * self.enough
 
     @property
@@ -95,6 +96,6 @@ class Incumbent:
         return (self.best.cost - self.master.objective) / abs(self.best.cost) if self.best is not None else np.inf
 
     def report(self, what: str, step: int = 0) -> None:
-        """Tell where the search stands."""
+        """Report the progress of the search."""
         if self.progress is not None:
             self.progress(what, step, self.cost, self.lower_bound)

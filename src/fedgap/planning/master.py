@@ -16,16 +16,17 @@ Pricing = Callable[[float, float, float], Sequence[Priced]]
 
 
 _ITERATIONS = 300
-"""Programs at most; a few dozen are usual."""
+"""Maximum number of programs; a few dozen are usual."""
 _PENALTY = 1e3
-"""What overdrawing a budget by all of it costs, in units of the dearest column; raised by as much where too little."""
+"""Penalty for exceeding a budget by its full amount, in units of the most expensive column; raised if it is too
+small."""
 _MOST_PENALTY = 1e9
 _DEAR, _CHEAP = 10.0, 0.1
-"""Two guesses of the prices at which all of a budget costs so many times the dearest column."""
+"""Two initial prices: the whole budget costs this many times the most expensive column."""
 _NEARBY = (0.9, 1.1)
-"""Multiples of known prices that give a first choice of columns."""
+"""Multiples of known prices at which the first columns are priced."""
 _ROUGH_BOUND = 0.2
-"""Share of the distance between program and bound by which a bound far from the optimum may fall short."""
+"""How far a bound may be below the best round, as a share of the distance between program and bound."""
 _STUCK, _PATIENCE = 1e-13, 6
 """Relative gain, and number of programs with less, after which HiGHS's own tolerance has ended progress."""
 _UNBOUNDED_STUCK, _UNBOUNDED_PATIENCE = 1e-4, 3
@@ -53,7 +54,7 @@ class Master:
         """The last program's (μ, ν)."""
         self.dual_points: list[tuple[float, float]] = []
         self.shortfall = np.inf
-        """How far the budgets are overdrawn, as a share of them, with the columns so far."""
+        """By which share the budgets are exceeded with the columns so far."""
         self._penalty = 0.0
 
     @property
@@ -72,9 +73,9 @@ class Master:
         return merged
 
     def price(self, mu: float, nu: float, *, fine: bool = False) -> None:
-        """Take the best rounds at (μ, ν) in, and the bound that they prove.
+        """Add the best rounds at (μ, ν) as columns, and return the bound that they prove.
 
-        Far from the optimum a rough bound does, for it only has to show the direction; ``fine`` asks for a good one.
+        Far from the optimum a rough bound is enough; ``fine`` asks for a good one.
         """
         paid = mu * self.energy + nu * self.delay
         bound = -paid
@@ -101,7 +102,7 @@ class Master:
         scale = max(max(float(np.abs(c.cost).max()) for parts in self.columns for c in parts), 1e-300)
         self._penalty = _PENALTY * scale
         if start is None:
-            # Two guesses that make each budget dear give columns which keep it.
+            # Two guesses with a high price for each budget give columns that keep it.
             self.price(_DEAR * scale / self.energy, _CHEAP * scale / self.delay)
             self.price(_CHEAP * scale / self.energy, _DEAR * scale / self.delay)
         elif not feasible:
@@ -155,9 +156,9 @@ class Master:
         base = np.array([c.cost.min() for c in columns])
         answer, unit = None, self._penalty
         if self.infeasible:
-            # As long as the columns overdraw the budgets, by how much is all that counts; then never again.
+            # As long as the columns exceed the budgets, minimise only the excess; afterwards no excess is allowed.
             answer = _linear(np.concatenate([np.zeros(width), np.ones(2)]), limits, 1.0, kinds, self.shares)
-            # HiGHS may answer a hair below 0, and the next program must not have less room than there is.
+            # HiGHS may return a value slightly below 0; clip it.
             self.shortfall = max(float(answer.value), 0.0) if answer is not None else np.inf
         if not self.infeasible:
             # HiGHS has absolute tolerances: costs go in as what they are above the cheapest, in units of a typical one.
@@ -179,7 +180,7 @@ class _Optimum(NamedTuple):
     value: float
     weights: Floats
     prices: Floats
-    """What a unit more of each limit takes off the value, (2,)."""
+    """How much one more unit of each limit lowers the value, (2,)."""
 
 
 def _linear(costs: Floats, limits: Floats, room: float, kinds: Floats, shares: Floats) -> _Optimum | None:

@@ -1,4 +1,4 @@
-"""What the solvers need to know about the quantity that a plan minimises.
+"""The interface of objectives: the quantities that a plan can minimise.
 
 The value of a plan of R rounds must have the form
 
@@ -78,7 +78,7 @@ class PooledLabels:
     start: "Objective | None"
     """A similar objective with additive statements; its plan is where the search starts."""
     convex: ConvexLabels | None = None
-    """Planes that bound the selection cost, where there are such."""
+    """Planes that bound the selection cost, if there are any."""
 
 
 class Objective(Protocol):
@@ -100,11 +100,11 @@ class Objective(Protocol):
 
     @property
     def name(self) -> str:
-        """How plans call it."""
+        """Its name in plans."""
 
     @property
     def constant(self) -> float:
-        """What no decision changes as long as R is the same."""
+        """The part of the value that depends only on R."""
 
     @property
     def pruning_weight(self) -> float:

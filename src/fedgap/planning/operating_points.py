@@ -1,10 +1,10 @@
 """The pruning ratio, power and clock of every client in a round whose clients a rule chooses.
 
-A rule that chooses the clients anew in each round needs rounds that cost, on average, what was planned. Two numbers
-make them. A round lasts D seconds, or as long as the slowest of its clients needs at full power and clock with the
-most pruning where that is longer; everybody may use all of it. And a client prunes as the price μ of a joule says: it
-minimises λ + μ·joules within the round's seconds. For given rounds R, D and μ are those at which R of the rule's
-rounds together use up both budgets, probes and a dense first round included.
+A rule that chooses new clients in each round needs rounds that cost, on average, what was planned. Two numbers
+determine them. A round lasts D seconds, or longer if its slowest client needs more at full power and clock with the
+most pruning; every client may use all of this time. Each client minimises λ + μ·joules within the round's seconds,
+where μ is the price of a joule. For given rounds R, D and μ are chosen so that R of the rule's rounds together use up
+both budgets, including probes and a dense first round.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from fedgap.planning.schemes import Scheme
 from fedgap.system import Fleet, probe_cost
 
 _LOG_PRICES = (-5.0, 30.0)
-"""Natural logarithms between which a joule's price is searched, in units of 1/E₀."""
+"""Range of the natural logarithm of a joule's price, in units of 1/E₀."""
 _SPARE = 1e-4
 """Share of the joules that the search for their price may leave unused."""
 _HALVINGS = 40
@@ -46,7 +46,7 @@ class RuledSets:
 
 @dataclass(frozen=True, eq=False)
 class OperatingPoints:
-    """Of each client, (N,)."""
+    """Pruning ratio, power and clock of each client, (N,)."""
 
     ratio: Floats
     power_w: Floats
@@ -62,7 +62,7 @@ class OperatingPoints:
 
 @dataclass(frozen=True)
 class Prices:
-    """What the points of a run are made with."""
+    """The deadline and the prices that determine the clients' operating points."""
 
     deadline_s: float
     """D."""

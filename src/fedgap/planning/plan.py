@@ -1,4 +1,4 @@
-"""A plan: who takes part, how much each prunes, at which power and frequency, for how many rounds."""
+"""A plan: for each round who takes part, how much each client prunes, and at which power and frequency."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ MOST_KINDS = 6
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Some equal rounds; arrays have shape (N,). Unselected clients have ratio, power and frequency 0.
+    """A number of equal rounds; arrays have shape (N,). Unselected clients have ratio, power and frequency 0.
 
     >>> segment = fedgap.plan(fedgap.Scenario.load("paper-mnist"), scheme="all_clients").segments[-1]
     >>> int(segment.selected.sum()), segment.power_w.shape
@@ -47,7 +47,7 @@ class Segment:
     """Bits of an uploaded value; None for the scenario's."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The contract's form: one entry a client."""
+        """The segment as in a plan's JSON, with one entry per client."""
         names = ("selected", "pruning_ratio", "power_w", "frequency_hz")
         clients = zip(*(getattr(self, name).tolist() for name in names), strict=True)
         bits = {} if self.upload_bits is None else {"upload_bits": self.upload_bits}
@@ -56,7 +56,7 @@ class Segment:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "segment") -> "Segment":
-        """Read the contract's form; a wrong or missing value is named."""
+        """Read a segment of a plan's JSON; errors name the wrong or missing value."""
 
         def column(key: str) -> Floats:
             values = []
@@ -81,13 +81,13 @@ class Segment:
             raise InputError(f"{where}.upload_bits: must be one of {', '.join(map(str, UPLOAD_BITS))}; got {bits!r}")
         clients = data.get("clients", [])
         if not isinstance(clients, list) or not clients:
-            raise InputError(f"{where}.clients: must be a list with one entry a client")
+            raise InputError(f"{where}.clients: must be a list with one entry per client")
         for n, client in enumerate(clients):
             if not isinstance(client, Mapping) or not isinstance(client.get("selected"), bool):
                 raise InputError(f"{where}.clients[{n}].selected: must be true or false")
         selected = np.array([client["selected"] for client in clients], dtype=np.bool_)
         if not selected.any():
-            raise InputError(f"{where}.clients: must have somebody selected")
+            raise InputError(f"{where}.clients: must have at least one selected client")
         ratio, power, frequency = column("pruning_ratio"), column("power_w"), column("frequency_hz")
         for key, values, good, what in (
             ("pruning_ratio", ratio, (ratio >= 0.0) & (ratio < 1.0), "at least 0 and below 1"),
@@ -101,7 +101,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Printable):
-    """What a solver answers; frozen. ``to_dict`` is the contract's JSON object.
+    """The result of planning, which is immutable. ``to_dict`` returns the JSON object of ``fedgap plan --json``.
 
     >>> plan = fedgap.plan(fedgap.Scenario.load("paper-mnist"))
     >>> plan.feasible, plan.rounds, len(plan.segments), plan.to_dict()["scheme"]
@@ -114,10 +114,10 @@ class Plan(Printable):
     scheme: str
     solver: str
     rounds: int
-    """R: the rounds that the segments add up to (0 where infeasible)."""
+    """R: the number of rounds of all segments (0 if infeasible)."""
     segments: tuple[Segment, ...]
     theta: float
-    """The bound θ for the rounds asked for; infinite where the plan cannot carry them."""
+    """The bound θ for the requested rounds; infinite if they do not fit the budgets."""
     terms: Mapping[str, float]
     energy_j: float
     delay_s: float
@@ -130,9 +130,9 @@ class Plan(Printable):
     """∂θ/∂E₀ in 1/J and ∂θ/∂T₀ in 1/s."""
     scenario_hash: str = ""
     objective: str = "theta"
-    """What the plan minimises; θ is given whatever it is."""
+    """The name of the objective that the plan minimises; ``theta`` is given in any case."""
     forecast: PlanForecast | None = None
-    """How accurate the model will be, where that was forecast."""
+    """The forecast accuracy of the model, if there is one."""
     trace: tuple[float, ...] = field(default=())
     """The objective after each iteration, where the solver iterates (``alternating``)."""
 
@@ -143,7 +143,7 @@ class Plan(Printable):
 
     @property
     def gap(self) -> float | None:
-        """(θ − lower_bound)/(θ − α), or None where no bound is known.
+        """(θ − lower_bound)/(θ − α), or None if no bound is known.
 
         For a plan by the forecast: how far its error may be above the least, as a share of it.
         """
@@ -177,7 +177,7 @@ class Plan(Printable):
 
     @property
     def certificate(self) -> str:
-        """What is known about better plans, in a sentence."""
+        """One sentence on whether better plans may exist."""
         if self.objective == "forecast" and self.forecast is not None and self.forecast.least_error is not None:
             steps = f"{self.local_steps} local step{'' if self.local_steps == 1 else 's'}"
             return self.forecast.certificate(f"{rounds_text(self.rounds)} with {steps} and {self.upload_bits}-bit "
@@ -187,7 +187,7 @@ class Plan(Printable):
                     f"minimises ({self.minimised}). Others may have a lower θ.")
         if self.gap is None or self.lower_bound is None:
             return "There is no certificate: better plans may exist."
-        scope = "" if self.scheme == "proposed" else f" by {self.scheme}"  # others may choose what a scheme holds fixed
+        scope = "" if self.scheme == "proposed" else f" by {self.scheme}"  # others may decide what this one fixes
         scope += "" if self.bound_scope == "all" else " with one selection in all rounds"
         gap = "0.0001" if self.gap < 1e-6 else f"{100.0 * self.gap:.2g}"
         return (f"Certified: no plan of {rounds_text(self.rounds)}{scope} has θ below {text_of(self.lower_bound, 6)}, "
@@ -195,13 +195,13 @@ class Plan(Printable):
 
     @property
     def forecast_lines(self) -> list[str]:
-        """The forecast in a sentence, and a warning where one is due; nothing where there is no forecast."""
+        """The forecast in a sentence and, if needed, a warning; empty if there is no forecast."""
         if self.forecast is None:
             return []
         return [self.forecast.sentence, *([self.forecast.warning] if self.forecast.outside else [])]
 
     def parts(self) -> "list[RenderableType]":
-        """The headline, θ by terms, what the plan uses, and the certificate; for an infeasible plan, why."""
+        """The headline, the terms of θ, what the plan uses and the certificate; for an infeasible plan, the reason."""
         parts: list[RenderableType] = [*self.forecast_lines, self.headline]
         if self.reason:
             parts.append(self.reason)
@@ -217,7 +217,7 @@ class Plan(Printable):
         return [*parts, self.certificate] if self.feasible else parts
 
     def to_dict(self) -> dict[str, Any]:
-        """The contract's JSON object; infinite numbers become null, for JSON has none."""
+        """The JSON object of ``fedgap plan --json``; infinite numbers become null, because JSON has none."""
 
         def number(value: float | None) -> float | None:
             return float(value) if value is not None and np.isfinite(value) else None
@@ -239,7 +239,7 @@ class Plan(Printable):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Plan":
-        """Read the contract's JSON object; what is missing or wrong is named in one line."""
+        """Read the JSON object of ``fedgap plan --json``; a one-line error names what is missing or wrong."""
         if not isinstance(data, Mapping) or not isinstance(data.get("segments"), list):
             raise InputError("plan: must be a JSON object with a list of segments")
         segments = tuple(Segment.from_dict(s, f"segments[{i}]") for i, s in enumerate(data["segments"]))

@@ -1,4 +1,4 @@
-"""How accurate the model of a plan will be, and what is certified about it."""
+"""The forecast accuracy of a plan, and what is certified about it."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ _WORDS = {"rounds": "the rounds", "local_steps": "the local steps", "few_clients
           "pruning": "the pruning ratio", "divergence": "the labels' divergence", "upload_bits": "the upload bits",
           "learner": "the server's optimiser and the rate's schedule (`mode: practical` has those it was fitted to)",
           "samples": "the clients' numbers of samples"}
-"""Features of a plan, and what else a forecast was fitted to, as people call them."""
+"""Features of plans and scenarios, in words for people."""
 
 
 @dataclass(frozen=True)
@@ -23,23 +23,24 @@ class PlanForecast:
 
     accuracy: float
     low: float | None
-    """With ``confidence`` the accuracy lies between here and ``high``; None where the forecast's spread is unknown."""
+    """The accuracy is between ``low`` and ``high`` with probability ``confidence``; None if the spread is unknown."""
     high: float | None
     confidence: float
     origin: str
     """Where the forecast's weights come from."""
     outside: tuple[str, ...] = ()
-    """The features of the plan, as in :class:`~fedgap.theory.forecast.PlanFeatures`, that its pilot has not seen;
-    ``learner`` and ``samples`` where the pilot's runs had another learner, or far more or less data."""
+    """Features of the plan (see :class:`~fedgap.theory.forecast.PlanFeatures`) that are outside the pilot's ranges;
+    ``learner`` and ``samples`` if the pilot's runs had another learner, or far more or fewer samples."""
     least_error: float | None = None
-    """Certified: no plan of so many rounds, local steps and bits has a smaller forecast error. None where unproven."""
+    """Proven lower bound on the forecast error of all plans with these rounds, local steps and bits; None if
+    unproven."""
 
     @classmethod
     def of(cls, fitted: FittedForecast, features: PlanFeatures, least_error: float | None = None) -> "PlanForecast":
         """The forecast of a plan with these features."""
         expected = fitted.predict(features)
         low, high = (None, None) if fitted.spread is None else (expected.low, expected.high)
-        # Rounding must not lift the bound above the error that it bounds.
+        # Rounding must not raise the bound above the error.
         least = None if least_error is None else min(least_error, 1.0 - expected.accuracy)
         return cls(expected.accuracy, low, high, fitted.confidence, fitted.origin, fitted.outside(features), least)
 
@@ -50,7 +51,7 @@ class PlanForecast:
 
     @property
     def gap(self) -> float | None:
-        """How far the error may be above the least, as a share of it; None where nothing is proven."""
+        """How far the error may be above the least, as a share of it; None if nothing is proven."""
         return None if self.least_error is None else (self.error - self.least_error) / self.error
 
     @property
@@ -64,13 +65,13 @@ class PlanForecast:
 
     @property
     def warning(self) -> str:
-        """What the pilot has not seen."""
+        """The warning about features outside the pilot's ranges."""
         words = [_WORDS.get(name, name) for name in self.outside]
-        return (f"Warning: outside of what the forecast was fitted to: {', '.join(words)}. It may be far off; "
+        return (f"Warning: outside the range that the forecast was fitted to: {', '.join(words)}. It may be far off; "
                 "`fedgap calibrate` fits it anew.")
 
     def certificate(self, plans: str) -> str:
-        """What is known about better ones of these plans."""
+        """The sentence on whether better plans of this kind may exist."""
         assert self.least_error is not None
         assert self.gap is not None
         gap = "0.0001" if self.gap < 1e-6 else f"{100.0 * self.gap:.2g}"
@@ -84,7 +85,7 @@ class PlanForecast:
 
     @classmethod
     def from_dict(cls, data: Any) -> "PlanForecast":
-        """Read what ``to_dict`` gave; what is missing or wrong is named in one line."""
+        """Read the result of ``to_dict``; a one-line error names what is missing or wrong."""
         if not isinstance(data, Mapping):
             raise InputError(f"forecast: must be an object with accuracy; got {data!r}")
 

@@ -18,7 +18,7 @@ from fedgap.theory import BoundConstants, Terms, aggregate, pooled_statement, po
 from fedgap.theory.generalization import Aggregation, Reading
 
 MOST_ROUNDS = 1_000_000
-"""More rounds are a slip of the pen: planning would need gigabytes, and a run writes a line for every round."""
+"""More rounds are a mistake: planning would need gigabytes, and a run writes one line per round."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +48,15 @@ class Problem:
     """Bits of an uploaded value, which the fleet's ``uplink_bits`` follow."""
     names: tuple[str, ...] = ()
     scenario: Scenario | None = None
-    """The scenario that poses it; None for a problem put together by hand."""
+    """The scenario of the problem; None if it was built by hand."""
 
     @classmethod
     def of(cls, scenario: Scenario) -> "Problem":
-        """The problem that a scenario poses."""
+        """The problem of a scenario."""
         if not isinstance(scenario, Scenario):
             raise InputError(f"scenario: must be a Scenario; fedgap.Scenario.load({str(scenario)!r}) reads one")
         if scenario.rounds > MOST_ROUNDS:
-            raise InputError(f"rounds: must be at most {MOST_ROUNDS:,}, since a run writes a line for every round; "
+            raise InputError(f"rounds: must be at most {MOST_ROUNDS:,}, because a run writes one line per round; "
                              f"got {scenario.rounds:,}")
         mixture = scenario.bound.aggregation == "mixture"
         counts, target = scenario.label_counts(), scenario.target_counts
@@ -165,10 +165,11 @@ class Problem:
 
     @property
     def broadcast_j(self) -> float:
-        """The broadcast's joules in every round, whoever is selected."""
+        """Joules of the broadcast in every round; they do not depend on the selection."""
         return float(broadcast_energy(self.fleet))
 
-    # --- the constraints, by name: slack ≥ 0 means kept; each is relative to its own limit ------------------------
+    # --- the constraints by name; a slack ≥ 0 means that it is kept; slacks are relative to the limit
+    # ------------------
 
     def energy_budget(self, segments: Sequence[Segment]) -> float:
         """(E₀ − E)/E₀ ≥ 0, (P1-a)."""
@@ -247,12 +248,12 @@ class Problem:
 
 
 def _room(values: Floats, selected: Bools, most: Floats | float = 1.0, least: Floats | float = 0.0) -> float:
-    """How far the selected clients' values are inside [least, most] at least."""
+    """The least distance of the selected clients' values from the ends of [least, most]."""
     return float(np.where(selected, np.minimum(values - least, most - values), np.inf).min())
 
 
 def _own_statements(scenario: Scenario) -> Floats:
-    """φ_n where it has a value, otherwise twice the largest: ``mixture`` needs no client's own to exist."""
+    """φ_n, or twice the largest φ for clients without one: ``mixture`` does not need the φ of single clients."""
     try:
         return scenario.phi()
     except InputError:

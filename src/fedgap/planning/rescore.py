@@ -1,4 +1,4 @@
-"""Scoring a plan again that a person may have written or edited."""
+"""Score a plan again that a person may have written or edited."""
 
 from dataclasses import asdict, replace
 
@@ -13,15 +13,15 @@ from fedgap.planning.tolerances import BUDGET_MARGIN
 from fedgap.registry import SCHEMES
 
 _SAME = 1e-9
-"""Relative difference up to which a plan's numbers are those of its segments: far above what JSON and rounding lose."""
+"""Relative difference up to which a plan's numbers agree with its segments: far above rounding errors of JSON."""
 
 
 def rescore(plan: Plan, scenario: Scenario) -> Plan:
-    """The plan as it is where its θ, joules and seconds are those of its segments; otherwise scored again.
+    """Return the plan unchanged if its θ, joules and seconds agree with its segments; otherwise score it again.
 
-    A plan that was edited loses its certificate (lower bound, gap and prices). Its status says whether it keeps the
-    budgets. It keeps the name that a person gave it as ``scheme``; with the name of a scheme it is called ``edited``,
-    because the scheme did not make it.
+    An edited plan loses its certificate (lower bound, gap and prices), and its status says whether it keeps the
+    budgets. If its ``scheme`` is the name of a real scheme, it becomes ``edited``, because that scheme did not make the
+    plan.
     """
     if not plan.segments:
         return plan

@@ -1,4 +1,4 @@
-"""P1 for fixed selections: how much each client keeps, at which frequency and power. Exact, and vectorised.
+"""P1 for fixed selections: how much each client keeps, and at which frequency and power. Exact and vectorised.
 
 With the selection and each round's deadline d fixed, what is left is
 
@@ -38,7 +38,7 @@ class Allocation:
     energy: Floats
     """(B,): Σ r·m·ε, J."""
     worth: Floats
-    """ζ, (B,): J a unit of Σ w(m)/k is worth; infinite where energy is no object."""
+    """ζ, (B,): the worth of a unit of Σ w(m)/k in joules; infinite if there is energy to spare."""
     time_value: Floats
     """π/ζ: how much Σ w(m)/k one more second of the instance's deadline gives."""
     _batch: "_Batch"
@@ -151,7 +151,7 @@ class _Batch:
 
 
 class _Answer(NamedTuple):
-    """Where every instance works, (B, I), and 1/ζ, (B,): 0 where energy is no object."""
+    """The operating point of every instance, (B, I), and 1/ζ, (B,), which is 0 if there is energy to spare."""
 
     feasible: Bools
     inverse: Floats
@@ -254,7 +254,7 @@ def _newton(batch: _Batch) -> tuple[Bools, _Answer]:
     middle = np.maximum(time / np.sqrt(curves.keep_min * batch.keep_max), curves.u_min)
     z = np.minimum(np.log(curves.price_below(middle)), log_full)
     log_worth = np.full(batch.budget.shape, np.nan)
-    with np.errstate(all="ignore"):  # whatever goes astray is not solved
+    with np.errstate(all="ignore"):  # problems in which this fails are left to the search
         for number in range(_STEPS):
             price = np.exp(z)
             point = curves.at(price)

@@ -24,7 +24,7 @@ from fedgap.planning.tolerances import KEPT, TANGENTS_MET
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Rounds that a plan may be made of: S selections, each with a deadline; arrays (S,) but ``selected`` (S, N)."""
+    """Candidate rounds of a plan: S selections, each with a deadline; arrays have shape (S,), ``selected`` (S, N)."""
 
     selected: Bools
     cost: Floats

@@ -1,4 +1,4 @@
-"""The order of a plan's rounds: P1 does not see it, learning does."""
+"""The order of a plan's rounds, which matters for learning but not for P1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def interleave(rounds: Sequence[int], *, first: int | None = None, order: str = 
         left[first] -= 1
         head = [first]
     if (left < 0).any():
-        raise ValueError("a segment's rounds are a count, and the first round's segment has at least one")
+        raise ValueError("rounds must be whole numbers of at least 0, and the segment of the first round must have at "
+                         "least one")
     total = int(left.sum())
     if order == "blocks":
         return np.array([*head, *np.repeat(np.arange(len(left)), left)], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The plan for a published rule: how many clients, local steps and rounds, and the rounds it chooses.
+"""The plan for a published rule: the number of clients, local steps and rounds, and the clients of each round.
 
 A rule says only who takes part. Clients in a round, local steps and rounds are those of the least forecast error for
 the sets that the rule would choose, so that no rule suffers from constants that were made for another task; ``luo``

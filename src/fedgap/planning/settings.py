@@ -1,4 +1,4 @@
-"""How to solve a task: one object for what a caller may choose beside the task itself."""
+"""The settings of a solver."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ class SolverSettings:
     solver: str = "exact"
     """``exact`` (certified) or ``alternating`` (the paper's Algorithm 1)."""
     horizon: bool = False
-    """Whether the number of rounds is decided too, up to the scenario's."""
+    """Whether the number of rounds is chosen as well, up to that of the scenario."""
     shorten: bool = False
-    """Whether fewer rounds are planned where the budgets do not carry all."""
+    """Whether fewer rounds are planned if not all fit the budgets."""
     options: object | None = None
     """An ``AlternatingOptions``, for ``alternating`` only."""
     progress: Progress | None = None
     enough: float = 0.0
     """A gap, in units of the objective, that is not worth closing."""
     bounded: bool = True
-    """Whether a bound is asked for where selections are searched; it takes most of the time."""
+    """Whether to prove a bound if selections are searched, which takes most of the time."""

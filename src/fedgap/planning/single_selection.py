@@ -1,6 +1,6 @@
-"""A plan within milliseconds: the best one that keeps a single selection in all rounds.
+"""A plan within milliseconds: the best one with a single selection in all rounds.
 
-It is feasible and scored like any other; what it lacks is time sharing and the certificate, which follow.
+It is feasible and scored like any other plan, but has no certificate, and plans with several selections may be better.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ _TRIES = 3
 _SIZES = 48
 """Numbers of clients that are tried in a large fleet, in geometric steps."""
 _LEAST_KEPT = 1e-3
-"""Below this, what the most pruned client keeps says nothing about the dense round's share of the budgets."""
+"""Least kept share of the most pruned client that is used to estimate the dense round's share of the budgets."""
 
 
 def best_single_selection(task: Task) -> Plan | None:

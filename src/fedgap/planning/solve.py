@@ -41,8 +41,8 @@ def plan(
 ) -> Plan:
     """Solve P1 for a scenario.
 
-    A baseline that cannot finish R rounds within the budgets is re-planned at the most rounds that they carry: its plan
-    then has fewer rounds, status ``infeasible`` and θ = ∞ for the R asked for.
+    A baseline that cannot finish R rounds within the budgets is planned again with as many rounds as fit. Its plan then
+    has fewer rounds, the status ``infeasible`` and θ = ∞.
 
     >>> plan = fedgap.plan(fedgap.Scenario.load("paper-mnist", ["budget.delay_s=120"]))
     >>> plan.status, plan.scheme, round(plan.delay_s, 3)
@@ -55,9 +55,9 @@ def plan(
     :param selection: a rule that fixes who takes part in every round: a registered name, ``package.module:NAME``, or a
         function from a scenario to the selected clients. Pruning, powers and clocks are then the best for them.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
-    :param horizon: choose the number of rounds too, up to the scenario's.
-    :param shorten: plan again for the most rounds that the budgets carry where not all fit; by default, for every
-        scheme but ``proposed``.
+    :param horizon: also choose the number of rounds, up to that of the scenario.
+    :param shorten: if not all rounds fit the budgets, plan again with as many as fit; by default, for every scheme
+        except ``proposed``.
     :param options: an ``AlternatingOptions``, for ``alternating`` only.
     :param progress: called with (what, iteration, best cost so far, lower bound so far); Ctrl-C keeps the best so far.
     """
@@ -67,14 +67,14 @@ def plan(
 
 
 def usual_scheme(scenario: Scenario) -> str:
-    """The scheme of a scenario where nobody chose one."""
-    return scenario.usual_scheme if isinstance(scenario, Scenario) else "proposed"  # the problem says what is wrong
+    """The default scheme of a scenario."""
+    return scenario.usual_scheme if isinstance(scenario, Scenario) else "proposed"  # the error is raised later
 
 
 def scheme_of(
     scheme: str | Scheme, objective: str | ObjectiveFactory | None = None, selection: str | SelectionRule | None = None
 ) -> Scheme:
-    """The scheme behind a name or an object, with another objective or a selection rule where one is given.
+    """Return the scheme of a name or an object, with another objective or selection rule if given.
 
     Its name then shows them, as in ``proposed+measured`` or ``no_pruning+fastest_half``.
     """
@@ -128,12 +128,12 @@ def solve(task: Task, settings: SolverSettings) -> Plan:
     )
     if bound is None or task.objective.name != "theta":
         return answer
-    # Rounding must not lift the bound above the plan that it bounds.
+    # Rounding must not raise the bound above the plan's value.
     return replace(answer, lower_bound=min(float(task.objective.constant + bound), answer.theta))
 
 
 def _by_forecast(task: Task, settings: SolverSettings) -> Plan:
-    """The plan of least forecast error, rounds, local steps and bits included."""
+    """The plan of least forecast error, which also chooses rounds, local steps and bits."""
     if settings.solver != "exact":
         raise InputError(f"solver: alternating minimises θ, and {task.scheme.name} does not; must be exact")
     solution = best_forecast(task, settings)
@@ -165,7 +165,7 @@ def _alternating(task: Task, settings: SolverSettings) -> Plan:
         raise InputError("options: must be an AlternatingOptions")
     result = alternate(task.objective.problem, scheme, options, settings.progress)
     if not result.feasible:
-        # The printed start has everybody take part, and so do the least budgets that let it start.
+        # The printed start selects everybody, so the least budgets are those of everybody.
         printed = options is None or options.start == "printed"
         everybody = replace(task, selected=np.ones(task.problem.size, dtype=np.bool_)) if printed else task
         advice = "; the start of fewer clients (--start feasible) may fit" if printed and scheme.select else ""
@@ -180,7 +180,7 @@ def answer_of(
     task: Task, solver: str, segments: Sequence[Segment], *, status: Literal["optimal", "feasible"],
     reason: str = "", prices: dict[str, float | None] | None = None,
 ) -> Plan:
-    """A plan of these segments, scored by θ, whatever was minimised."""
+    """Return a plan with these segments and their θ, whatever was minimised."""
     problem = task.problem
     terms = problem.objective(segments)
     return Plan(
@@ -191,7 +191,7 @@ def answer_of(
 
 
 def infeasible(task: Task, settings: SolverSettings) -> Plan:
-    """The answer where no plan fits: why, and the least budgets that suffice."""
+    """The result if no plan fits: the reason, and the least budgets that suffice."""
     least = diagnosis.least_budget(task)
     terms = Terms(task.problem.constants.alpha, np.inf, np.inf, np.inf)
     return Plan(
@@ -206,7 +206,7 @@ def _shortened(task: Task, settings: SolverSettings, failed: Plan) -> Plan:
     rounds, answer = diagnosis.most_rounds(task), failed
     if settings.solver == "exact" and rounds:
         answer = solve(task.with_rounds(rounds), settings)
-    elif rounds:  # fewer may fit for Algorithm 1 than for others: it must start somewhere
+    elif rounds:  # Algorithm 1 may need fewer rounds than other solvers, because it needs a feasible start
         low, high = 0, rounds
         while low < high:
             middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""One planning task: the constraints of P1, what is minimised, and what a scheme leaves to decide."""
+"""A planning task: the constraints of P1, the objective, and what the scheme leaves to decide."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -91,7 +91,7 @@ class Task:
 
 
 def chosen_clients(answer: Any, scenario: Scenario) -> Bools:
-    """A selection rule's answer as truth values, (N,): truth values, indices or names of clients are understood."""
+    """Convert the result of a selection rule (truth values, indices or names) to truth values, (N,)."""
     size, names = scenario.size, scenario.names
     clients = np.asarray(list(answer) if isinstance(answer, (set, frozenset, tuple)) else answer)
     if clients.dtype.kind == "b":

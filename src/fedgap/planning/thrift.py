@@ -1,10 +1,10 @@
 """Among plans of equal value, the one of least energy.
 
-Where energy is no object (its price is zero), the deadlines that the solver chose only have to let every client keep
-what it keeps. Unless they are chosen with care, a dense first round may run at full power while all others have time
-to spare. With every client's kept fraction m held, the deadlines of least energy share one price of time, a scalar
-root (:meth:`fedgap.planning.client_curves.ClientCurves.share`). The value depends on the selections and on m alone, so
-it does not change; selections, rounds and pruning ratios do not either.
+If there is energy to spare (its price is zero), many deadlines give the same value. A dense first round might then run
+at full power while all others have time to spare. This module keeps every client's kept fraction m and chooses the
+deadlines of least energy, which have a common price of time: a scalar root
+(:meth:`fedgap.planning.client_curves.ClientCurves.share`). The value depends only on the selections and m, so it does
+not change.
 """
 
 from dataclasses import replace
@@ -19,10 +19,10 @@ from fedgap.planning.tolerances import BUDGET_MARGIN
 
 
 def thriftier(task: Task, solved: Composed) -> tuple[Segment, ...]:
-    """The segments with powers and clocks of least energy, or as they are where energy is scarce or nothing is saved.
+    """Return the segments with powers and clocks of least energy, or unchanged if energy is scarce or nothing is saved.
 
-    A single segment has them already, for its clients use all of the time that there is, unless idle power makes
-    shorter rounds cheaper.
+    A single segment has least energy already, because its clients use all of the time, unless idle power makes shorter
+    rounds cheaper.
     """
     problem, segments = task.problem, solved.segments
     spent = problem.energy(segments)

@@ -1,13 +1,13 @@
 """Tolerances and limits that several steps of planning share, each with its reason. All are relative where not said.
 
-A number that only one function uses stands in that function's module.
+A number that only one function uses is in that function's module.
 """
 
 KEPT = 1e-12
 """Excess at which a deadline or a budget still counts as kept: the rounding of a few thousand float operations."""
 BUDGET_MARGIN = 1e-9
-"""Excess at which a plan still counts as within its budgets, and the margin that makes a least budget suffice: far
-above rounding, far below what anybody can measure."""
+"""Excess at which a plan still counts as within its budgets, and the margin that is added to a least budget: far above
+rounding errors, far below what can be measured."""
 NO_GAIN = 1e-12
 """A step that improves the value by less has converged: the difference is rounding."""
 PROGRAM_KEPT = 1e-9
@@ -20,7 +20,7 @@ OPTIMAL_GAP = 1e-3
 FINE_GAP = 1e-9
 """Gap below which nothing is searched any further: plans are compared to this."""
 SOLVED = 1e-6
-"""Allowance for how exactly a composition is solved, where one that was solved bounds others."""
+"""Precision to which a composition is solved, which counts where a solved one bounds others."""
 POLISHED_GAP = 1e-7
 """Gap below which rounds are no longer moved between a composition's segments: what several deadlines are solved to."""
 COARSE_GAP = 1e-5
@@ -42,4 +42,4 @@ ENUMERATED_CLIENTS = 12
 ENUMERATED_ROUNDS = 6
 """Up to here compositions are enumerated: above, rounding loses little and the compositions are too many."""
 CHEAPEST_PRICE = 1e-18
-"""The least price of time that is looked at, relative to the dearest that matters: a second is then all but free."""
+"""The least price of time that is considered, relative to the largest: a second then costs almost nothing."""

@@ -29,15 +29,15 @@ from fedgap.planning.tolerances import (
 )
 
 _WIDTH, _NARROW = 24, 6
-"""Compositions tried at a time in the search for better ones, and where selections come from a local search."""
+"""Number of compositions that are tried at a time, in general and if selections come from a local search."""
 _FIRST = 64
-"""Selections tried for all rounds before those that they make hopeless are dropped."""
+"""Number of selections that are tried for all rounds before selections that cannot be better are dropped."""
 _SHIFTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Rounds moved away from the program's weights until a composition keeps the budgets."""
 _MOVED = (1, 2, 4, 8)
 """Rounds moved between two segments to improve a composition."""
 _POLISHES = 10
-"""Such improvements at most."""
+"""Maximum number of such improvements."""
 _WHOLE = 1e-6
 """A weight this close below a whole number of rounds counts as that number: the program's rounding."""
 
@@ -98,7 +98,7 @@ class WholeRounds:
                 incumbent.proven = max(incumbent.proven, self._unmixed(complete))
 
     def rescue(self) -> None:
-        """After an interruption: round whatever the program holds."""
+        """After an interruption, round the program's present solution."""
         if not self.master.infeasible:
             self.incumbent.try_all(self._near_program(0))
 
@@ -126,7 +126,7 @@ class WholeRounds:
         return bound
 
     def _listed(self) -> list[Enumeration]:
-        """Where selections are only searched: those found so far, to enumerate. They prove nothing."""
+        """If selections are searched, list those found so far for the enumeration, which then proves nothing."""
         lists = []
         for k, (kind, oracle) in enumerate(zip(self.kinds, self.oracles, strict=True)):
             rows = [self.master.column(k).selected]
@@ -203,7 +203,7 @@ class WholeRounds:
 
 
 def pricing_of(oracles: Sequence[Oracle]) -> Pricing:
-    """How a program asks these oracles for its columns."""
+    """The function by which a program asks these oracles for columns."""
     return lambda mu, nu, allowed: [oracle.price(mu, nu, allowed) for oracle in oracles]
 
 

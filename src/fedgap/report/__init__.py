@@ -1,4 +1,4 @@
-"""How results look: numbers as people read them, tables that never cut a number, pictures. No maths.
+"""The presentation of results: number formats, tables that never shorten a number, pictures. No maths.
 
-Nothing is imported here, so that a result can be made where rich and matplotlib are not installed.
+Nothing is imported here, so that results can be computed without rich and matplotlib.
 """

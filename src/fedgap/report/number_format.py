@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Number formats for people."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def three(value: float) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Some significant digits; ∞ and – for what is infinite or unknown."""
+    """Format a value with some significant digits; ∞ if it is infinite, – if it is unknown."""
     if value is None:
         return "–"
     if math.isinf(value):
@@ -41,14 +41,14 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def four_digits(value: float) -> float:
-    """A measured number that goes into a file: it is not more accurate than this, and people read it."""
+    """Round a measured number to four digits for a file; it is not more accurate than that."""
     return float(f"{value:.4g}")
 
 
 def alike(values: Sequence[float], digits: int = 5) -> list[str]:
-    """Numbers that are read together, a sum and its terms: as many decimals as the largest shows in ``digits`` digits.
+    """Format numbers that belong together, such as a sum and its terms, with equally many decimals.
 
-    A value that would round to zero keeps its own precision.
+    The largest has ``digits`` digits. A value that would round to zero keeps its own precision.
     """
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     if not 1e-3 <= largest < 1e7:
@@ -59,7 +59,7 @@ def alike(values: Sequence[float], digits: int = 5) -> list[str]:
 
 
 def share(part: float, whole: float) -> str:
-    """A percentage of whole per cents, with one decimal where it is small."""
+    """Format a share as a percentage, with one decimal if it is small."""
     if not whole > 0.0 or not math.isfinite(part) or not math.isfinite(whole):
         return "–"
     percent = 100.0 * part / whole
@@ -69,11 +69,11 @@ def share(part: float, whole: float) -> str:
 
 
 ROUNDING = 1e-9
-"""Share of a whole below which what is left of it is rounding: 150 s less the sum of its rounds is 5.7e-14 s."""
+"""A remainder below this share of the whole is a rounding error, such as 5.7e-14 s left of 150 s."""
 
 
 def remainder(whole: float, spent: float) -> float:
-    """What is left of ``whole``, at least 0; exactly 0 where only rounding is left."""
+    """Return what is left of ``whole``, at least 0 and exactly 0 if it is only a rounding error."""
     left = whole - spent
     return left if left > ROUNDING * whole else 0.0
 
@@ -84,6 +84,6 @@ def rounds(count: int) -> str:
 
 
 def split(*seconds: float) -> str:
-    """Parts of a time in one unit: ``48+20+307 ms``."""
+    """Format the parts of a time in one unit: ``48+20+307 ms``."""
     scale, unit = (1.0, "s") if sum(seconds) >= 10.0 else (1e3, "ms") if sum(seconds) >= 1e-2 else (1e6, "µs")
     return "+".join(f"{scale * part:.0f}" for part in seconds) + f" {unit}"

@@ -1,4 +1,4 @@
-"""Results that print themselves: in a terminal, with ``str``, and in a notebook."""
+"""Base class of results that are shown as tables in a terminal, by ``print`` and in a notebook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 WIDTH = 120
-"""Columns of a result in a notebook, and of ``str`` where there is no terminal."""
+"""Width of a result in characters, in a notebook or without a terminal."""
 
 
 class Printable:

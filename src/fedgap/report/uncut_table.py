@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NARROWEST = 20
-"""Columns that words may be folded to before a table is broken into parts."""
+"""Least width of a column of words; if the table is still too wide, it is broken into parts."""
 
 
 class Sheet:
-    """A table, its title above and a caption below: numbers to the right, words to the left.
+    """A table with a title above and a caption below; numbers are aligned to the right, words to the left.
 
-    Where it is wider than the terminal, words are folded; where that is not enough the columns continue below, with
-    the first one repeated. A number is never shortened, as rich would.
+    If it is wider than the terminal, words are folded. If that is not enough, the remaining columns follow below, with
+    the first column repeated. Unlike in rich's tables, numbers are never shortened.
     """
 
     def __init__(self, title: str, *columns: str, left: Sequence[str] = (), caption: str | None = None) -> None:
@@ -27,11 +27,11 @@ class Sheet:
         self._ends: set[int] = set()
 
     def add_row(self, *cells: str, style: str | None = None) -> None:
-        """One row."""
+        """Add one row."""
         self._rows.append((cells, style))
 
     def add_section(self) -> None:
-        """A gap before the next row."""
+        """Leave a gap before the next row."""
         self._ends.add(len(self._rows) - 1)
 
     def parts(self, width: int) -> list[list[int]]:

@@ -25,7 +25,7 @@ from fedgap.arrays import Bools, Floats
 from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts, members
 
 EXPLORATION = 10.0
-"""λ."""
+"""λ: the weight of exploration."""
 _LEAST = 1e-9
 
 

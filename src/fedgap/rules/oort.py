@@ -32,7 +32,7 @@ PACER_DELTA = 5.0
 FIRST_PERCENTILE = 30.0
 """Where T begins among the clients' seconds."""
 EXPLORED_WINDOW = 5.0
-"""Unexplored clients are drawn from the fastest so many times as many as are drawn."""
+"""Unexplored clients are drawn from the fastest ones, this many times as many as are needed."""
 
 
 def utility(reward: Floats, last: Floats, seconds: Floats, number: int, preferred_s: float) -> Floats:

@@ -24,7 +24,7 @@ class RuleFacts:
     label_counts: Floats
     """Training labels, (N, classes)."""
     seed: int
-    """Of the run."""
+    """Seed of the run."""
 
     @property
     def size(self) -> int:
@@ -69,7 +69,7 @@ class RoundRule:
         return stream(self.facts.seed, "policy", number)
 
     def wanted(self, now: RoundFacts) -> int:
-        """k, or as many as there are."""
+        """k, or the number of available clients if it is smaller."""
         return min(self.facts.count, int(now.available.sum()))
 
 

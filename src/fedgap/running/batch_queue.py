@@ -22,12 +22,12 @@ _AHEAD = 256  # rounds, at most
 
 @dataclass(frozen=True, eq=False)
 class ClientTasks:
-    """The K updates that the clients of a round compute: each run's clients that arrive, in the runs' order.
+    """The K updates that the clients of a round compute: those clients of each run whose updates arrive, run by run.
 
-    ``heard`` are the runs of which any client arrives, ``slices`` where the tasks of these begin and end. ``table``
-    (8, K): key of the batches, samples D̂_n, where they begin, batch size Z_n, key of the upload, run, weights kept,
-    where the samples' cumulative probabilities begin. ``sizes`` are the Z_n; ``width`` is the largest and ``even`` says
-    that they are equal.
+    ``heard`` are the runs with at least one such client, and ``slices`` the beginning and end of their tasks. ``table``
+    (8, K) has for each task the key of the batches, the number of samples D̂_n and their offset, the batch size Z_n,
+    the key of the upload, the run, the kept weights, and the offset of the samples' cumulative probabilities. ``sizes``
+    are the Z_n, ``width`` is the largest, and ``even`` says whether all are equal.
     """
 
     run: tuple[int, ...]
@@ -82,7 +82,7 @@ class Batches:
         self._table = self._index = self._batch_labels = torch.empty(0)
 
     def _cumulative_probabilities(self) -> Tensor:
-        """The cumulative probabilities of all clients' samples, one after another; equal ones are there once."""
+        """The cumulative probabilities of all clients' samples, concatenated; equal ones are stored once."""
         labels, tables, total = self._labels.cpu().numpy(), list[NDArray[np.float64]](), 0
         known: dict[tuple[int, int, bytes], int] = {}
         for account, starts in zip(self._accounts, self._cumulative_starts, strict=True):
@@ -117,7 +117,7 @@ class Batches:
                            whole, sizes, max(sizes, default=0), len(set(sizes)) <= 1)
 
     def tasks(self, outlines: tuple[RoundOutline, ...]) -> ClientTasks:
-        """The clients' tasks in a round; a plan's rounds repeat unless somebody may be missing, so they are kept."""
+        """The clients' tasks in a round; they are cached, because rounds repeat unless clients may be missing."""
         if self._faulty:
             return self._make_tasks(outlines)
         if outlines not in self._met:
@@ -151,7 +151,7 @@ class Batches:
         table = np.concatenate([tasks.table for tasks in self._block], axis=1)
         given = torch.from_numpy(np.concatenate([table, np.repeat(np.arange(number, end), counts)[None]]))
         device = self._inputs.device
-        if device.type == "cuda":  # from pageable memory the copy would wait for the GPU's queue to empty
+        if device.type == "cuda":  # from pageable memory the copy would wait until the GPU's queue is empty
             given = given.pin_memory()
         self._table = given.to(device, non_blocking=True)
         keys, sizes, starts, batch, *_, cumulative_starts, rounds = self._table

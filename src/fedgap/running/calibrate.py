@@ -1,5 +1,5 @@
-"""The bound's constants and the forecast's weights, measured on an experiment's own model, data and partition, and
-written down as a scenario."""
+"""Measure the bound's constants and fit the forecast on an experiment's model, data and partition, and write a
+scenario."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 RATIOS = (0.1, 0.3, 0.5)
-"""Pruning ratios at which the sensitivity is shown: it is not constant, and a reader should see that."""
+"""Pruning ratios at which the sensitivity is shown, because it is not constant."""
 MOST_CLIENTS = 10
-"""A pilot's batch is that of this many clients at most: the constants belong to samples and model, not to a fleet."""
+"""A pilot's batch is that of at most this many clients; the constants depend on data and model, not on the fleet."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measured constant: at every visited point of every pilot, and what is taken of it."""
+    """A measured constant: its values at all points of all pilots, and the value taken."""
 
     key: str
     """The scenario's key, without ``bound.``."""
     meaning: str
     taken: float
     rule: str
-    """Which of the values is taken, in a word."""
+    """Which value is taken: ``maximum`` or ``median``."""
     values: tuple[float, ...]
 
     def quantile(self, q: float) -> float:
@@ -64,14 +64,14 @@ class Quantity:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration(Printable):
-    """What was measured, and the scenario that says so."""
+    """The measured constants, and the scenario with them."""
 
     scenario: Scenario
     quantities: tuple[Quantity, ...]
     sensitivities: dict[float, Quantity]
     """‖∇L(ω) − ∇L(ω̃)‖²/λ by pruning ratio λ."""
     moment_ratio: Quantity
-    """E‖G‖²·Z·k/A²: the proof takes it to be at most 1, which holds for gradients of zero mean only."""
+    """E‖G‖²·Z·k/A²: the proof assumes at most 1, which holds only for gradients of zero mean."""
     phi: npt.NDArray[np.float64]
     """φ_n of the actual partition, shape (N,)."""
     sizes: dict[str, float]
@@ -79,12 +79,12 @@ class Calibration(Printable):
     pilots: int
     steps: int
     rate: RateSearch | None = None
-    """The range test for the learning rate, where one was made."""
+    """The range test for the learning rate, if there was one."""
     forecast: ForecastPilot | None = None
-    """The pilot of the forecast, where one was trained."""
+    """The pilot of the forecast, if there was one."""
 
     def parts(self) -> list[RenderableType]:
-        """Each constant with its spread, and what to know before trusting it."""
+        """Tables of the constants with their spreads, and remarks."""
         table = Sheet(
             f"Measured along {self.pilots} pilots of {self.steps} steps", "key", "taken", "as the", "least", "median",
             "most", "what it is", left=("as the", "what it is"),
@@ -100,7 +100,7 @@ class Calibration(Printable):
                 *(self._forecast_parts(self.forecast) if self.forecast else [])]
 
     def _forecast_parts(self, pilot: ForecastPilot) -> list[RenderableType]:
-        """The forecast's weights with the factor by which each may be off, and what the pilot took."""
+        """Table of the forecast's weights with the uncertainty of each, and the cost of the pilot."""
         fitted = pilot.fitted
         table = Sheet("The forecast of the test error, fitted to the pilot", "key", "weight", "uncertain by",
                       caption=f"{pilot.cost}; judged on {pilot.validation_samples:,} validation samples")
@@ -189,16 +189,16 @@ def calibrate(
     >>> fedgap.Scenario.load("scenario.yaml").size
     10
 
-    :param pilots: short trainings, the first from the weights that training starts from, each other from weights of
-        its own; :param steps: of each;
-    :param points: at which each measures; :param ratio: λ at which the secant is taken.
+    :param pilots: number of short trainings; the first starts from the weights that training starts from, the others
+        from other weights; :param steps: of each pilot;
+    :param points: number of points at which each pilot measures; :param ratio: λ at which the secant is measured.
     :param sizes: whether ``gradient_bits`` and ``flops_per_sample`` are taken from the model as well.
     :param rate: whether a range test on validation samples chooses ``learning.rate``; by default in the mode
         ``practical``.
     :param forecast: whether a pilot of short runs fits the forecast; by default in the mode ``practical``;
     :param pilot_share: training samples of that pilot, as a multiple of those of one run of everybody for all rounds;
-    :param stand_in: the data set that it trains on, where the clients' data cannot be used.
-    :param divided: the result of ``divide`` for this experiment, where it was called before.
+    :param stand_in: another data set for that pilot, if the clients' data cannot be used.
+    :param divided: the result of ``divide`` for this experiment, if it is known already.
     :param done: called after each pilot, and after each run of the forecast's pilot.
     """
     dataset, parts, planned = divided or divide(experiment)

@@ -18,14 +18,14 @@ from fedgap.files import write_bytes, write_json
 class Checkpoints:
     """A run's ``checkpoint/`` folder: ``round-N.safetensors`` and ``latest.json``, which names it with its SHA-256.
 
-    The rename of ``latest.json`` is the moment at which a checkpoint counts; until then the one before does.
+    A checkpoint becomes valid when ``latest.json`` is renamed; until then the one before is valid.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def save(self, rounds: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Keep the state after ``rounds`` rounds and remove the one before."""
+        """Save the state after ``rounds`` rounds and remove the checkpoint before."""
         self.folder.mkdir(exist_ok=True)
         data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
         name = f"round-{rounds:06d}.safetensors"

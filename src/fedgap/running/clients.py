@@ -1,4 +1,4 @@
-"""Who computes a round's updates: the interface that simulated clients and deployed nodes share."""
+"""The interface of what computes a round's updates: simulated clients or deployed nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Delivery:
     """What the clients of R runs delivered in a round, K clients in all."""
 
     events: list[Event]
-    """One per run, booked; losses and evaluations are still missing."""
+    """One event per run, already charged to the ledger; losses and evaluations are still missing."""
     senders: Sequence[ArrayLike]
     """The clients of each run that delivered, in the order of ``losses``."""
     losses: Tensor
@@ -43,9 +43,9 @@ class Clients(Protocol):
     """All clients of the runs that train together."""
 
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery | None:
-        """Round ``model.round``, whose ranking is in ``model.ranks``: book it with every run and compute its update.
+        """Compute the update of round ``model.round``, whose ranking is in ``model.ranks``, and charge it to every run.
 
-        None where too few clients delivered for the round to count: it is to be tried again.
+        None if too few clients delivered, so that the round must be tried again.
         """
 
     def keep(self, accounts: Sequence[RunAccounts]) -> None:

@@ -1,4 +1,4 @@
-"""What every way of deciding a run's rounds one by one remembers: the decisions, and the losses that were seen."""
+"""The base of everything that decides a run's rounds one by one: past decisions and losses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Ask = Callable[[int, Sequence[int]], Sequence[float]]
 
 
 def nobody_answers(number: int, clients: Sequence[int]) -> Sequence[float]:
-    """No losses, where nobody can be asked: every answer is NaN."""
+    """Answer NaN for every client, where clients cannot be asked for their losses."""
     return [float("nan")] * len(clients)
 
 
@@ -25,7 +25,7 @@ class DecidedRounds:
     def __init__(self, clients: int) -> None:
         """:param clients: how many the fleet has."""
         self.decided: list[dict[str, Any]] = []
-        """Of each round what was decided, as plain values, and what its ``event`` says of it."""
+        """The decision of each round as plain values, and what it adds to the round's ``event``."""
         self.ended = ""
         """Why no further round follows; "" while rounds do."""
         self.ask: Ask = nobody_answers
@@ -42,7 +42,8 @@ class DecidedRounds:
         self._last_round[list(clients)] = number
 
     def _probe(self, number: int, asked: Bools, client_j: Floats, client_s: Floats, ledger: Ledger) -> dict[str, Any]:
-        """Ask clients, (N,), for their loss and charge that; what an event says of it. Ends where a budget is spent."""
+        """Ask clients, (N,), for their loss, charge the cost and return the event's keys; ends the run if a budget is
+        spent."""
         self.ended = ledger.affords(float(client_j.sum()), float(client_s.max()))
         if self.ended:
             return {}

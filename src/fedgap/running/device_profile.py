@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 RATIOS = (0.0, 0.1, 0.3, 0.5, 0.7)
 """Pruning ratios at which a step is timed, up to the largest that the scenario allows."""
 LEAST_S = 0.2
-"""A measurement repeats a step until it has taken this long: short ones are noise."""
+"""A measurement repeats a step until it has taken this long, because short times are noisy."""
 MOST_STEPS = 8
 """Local steps of a timed round, at most: what a round takes beside its steps is a small part of so many."""
 RATE = 1e-3
-"""Learning rate of the timed steps, whose results nobody uses."""
+"""Learning rate of the timed steps; their results are not used."""
 IDLE_S = 1.0
-"""How long the device is left alone to see what it draws then."""
+"""How long the idle power is measured."""
 NOMINAL_CLOCK_HZ = 1e9
-"""Stands for a clock that the system does not tell; only clock × flops_per_cycle enters the seconds."""
+"""Used if the system does not report its clock; only clock × flops_per_cycle matters for the seconds."""
 MOST_BITS_PER_HZ = 8.0
-"""Radios stop near this, whatever the signal: a faster link is given more bandwidth."""
+"""No radio is much better than this, whatever the signal; a faster link is given more bandwidth."""
 PATIENCE_S = 60.0
 """How long an upload may take."""
 
@@ -84,7 +84,7 @@ def link_figures(rate: float, noise_psd_w_hz: float, power_w: float, bandwidth_h
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeviceProfile(Printable):
-    """What was measured on a device; what it cannot report is None."""
+    """The measurements on a device; None for what it cannot report."""
 
     name: str
     device: str
@@ -219,10 +219,10 @@ class MeasuredSteps(NamedTuple):
 
 def measure_steps(module: nn.Module, structure: Structure, samples: tuple[Tensor, Tensor], *, ratios: Sequence[float],
                   batches: Sequence[int], local_steps: int, repeats: int) -> MeasuredSteps:
-    """Time a client's local steps on the module's device, as a deployed node takes them: with channels on the small
-    model, whose making is part of it.
+    """Time a client's local steps on the module's device, as on a deployed node: with channels on the smaller model,
+    including the time to build it.
 
-    Ratios and batch sizes take turns, so that other work on the device disturbs all alike.
+    Ratios and batch sizes are measured in turn, so that other work on the device disturbs all of them equally.
     """
     device = next(module.parameters()).device
     meter = energy_meter(device)
@@ -352,7 +352,7 @@ def send_to(server: tuple[str, int], size: int) -> float:
         raise InputError(f"--server: {server[0]}:{server[1]} cannot be reached ({error}); run "
                          "fedgap profile --listen PORT there") from None
     if arrived != size:
-        raise InputError(f"--server: {server[0]}:{server[1]} is no fedgap profile --listen PORT")
+        raise InputError(f"--server: {server[0]}:{server[1]} is not a fedgap profile --listen PORT")
     return 8.0 * size / (time.perf_counter() - began)
 
 

@@ -1,4 +1,4 @@
-"""A round's event: the line of ``rounds.jsonl`` that tells who took part, what it cost and what was learned."""
+"""A round's event: the line of ``rounds.jsonl`` with its clients, its cost and its losses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OnEvents = Callable[[int, Job, list[Event]], None]
 
 def round_event(job: Job, segment: int, charge: Charge) -> Event:
     """The event of a round of the plan's ``segment`` that cost ``charge``. Its number, totals and loss are filled in
-    later; rounds that go alike may share its lists."""
+    later; equal rounds may share its lists."""
     selected = np.flatnonzero(job.selected[segment])
     attendance = charge.went
     event: Event = {
@@ -48,7 +48,7 @@ def finite_or_none(value: float) -> float | None:
 
 
 def read_rounds(path: str | Path) -> list[Event]:
-    """The rounds in the file; a torn last line (the writer was killed) is dropped."""
+    """Read the rounds in the file; an incomplete last line, as a killed writer may leave it, is ignored."""
     return read_json_lines(path)
 
 
@@ -58,7 +58,7 @@ class RoundLog:
     def __init__(self, path: Path, position: int = 0) -> None:
         """Continue at byte ``position``; what was written after it (rounds after the last checkpoint) is cut off."""
         self._path = path
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115  (it lives as long as the run)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115  (open as long as the run)
         self._file.truncate(position)
         self._file.seek(position)
 

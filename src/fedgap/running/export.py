@@ -24,7 +24,7 @@ _ONNX_PACKAGES = ("onnx", "onnxscript")
 
 
 class RawModel(nn.Module):
-    """From samples as a person has them, (n, c, h, w) or (n, features) of any number format, to probabilities.
+    """A module from raw samples, (n, c, h, w) or (n, features) of any number format, to probabilities.
 
     Images of one channel may also come as (n, h, w). The result is (n, classes) float32.
     """
@@ -49,9 +49,9 @@ class RawModel(nn.Module):
 
 
 def export(model: TrainedModel, out: str | Path, file_format: Format = "torchscript") -> Path:
-    """Writes the model to ``out``. A TorchScript file holds the classes' names as the extra file ``class_names.json``.
+    """Write the model to ``out``. A TorchScript file contains the class names as the extra file ``class_names.json``.
 
-    TorchScript is compared with the model on another number of samples before it is written.
+    Before TorchScript is written, it is compared with the model on another number of samples.
     """
     out, raw = Path(out), RawModel(copy.deepcopy(model.module), model.inputs).eval().requires_grad_(False)
     if file_format not in get_args(Format):
@@ -68,7 +68,7 @@ def export(model: TrainedModel, out: str | Path, file_format: Format = "torchscr
             _write_torchscript(raw, two, three, out, model.inputs.class_names)
     except InputError:
         raise
-    except Exception as error:  # whatever torch says about a user's module
+    except Exception as error:  # torch may raise anything for a user's module
         reason = str(error).strip().partition("\n")[0]
         raise InputError(f"model: {name} cannot be exported as {file_format} ({reason})") from error
     return out

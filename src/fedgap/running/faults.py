@@ -1,4 +1,4 @@
-"""Clients that vanish or come too late: what each round's selected clients really did."""
+"""Simulated faults: clients that drop out of a round or are too late."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Faults:
     """How unreliable the fleet is. The default is a fleet without faults."""
 
     dropout_probability: float = 0.0
-    """That a selected client vanishes in a round, at a uniformly random moment of its work."""
+    """Probability that a selected client drops out in a round, at a uniformly random moment of its work."""
     straggler_probability: float = 0.0
-    """That something else slows a selected client's processor in a round."""
+    """Probability that a selected client's processor is slower in a round."""
     straggler_slowdown: float = 1.0
     """How many times longer its computing then takes; the joules of its own work stay the same."""
 
@@ -63,7 +63,7 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Attendance:
-    """A round as it went, arrays (N,): who arrived in time, who vanished, who came too late, what each spent."""
+    """What happened in a round, arrays (N,): who delivered in time, who dropped out, who was late, what each spent."""
 
     arrived: Bools
     dropped: Bools
@@ -76,12 +76,12 @@ class Attendance:
 
 
 def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendance:
-    """What the selected clients do in a round.
+    """Simulate what the selected clients do in a round.
 
-    The deadline is the planned time of the slowest selected client. A client that vanishes is charged the joules it
-    spent until then. One whose time τ_n + τ̂_n exceeds the deadline is charged until the deadline less its download,
-    when the server closes the round. Idle power is drawn by everybody selected until the round ends. If anybody is
-    missing the server waits for the deadline; otherwise the round lasts as long as its slowest client.
+    The deadline is the planned time of the slowest selected client. A client that drops out is charged the joules that
+    it spent until then. A client whose time τ_n + τ̂_n exceeds the deadline is charged until the deadline minus its
+    download, when the server closes the round. All selected clients draw idle power until the round ends. If a client
+    is missing, the server waits until the deadline; otherwise the round lasts as long as its slowest client.
     """
     nobody = np.zeros_like(work.selected)
     deadline = work.delay_s

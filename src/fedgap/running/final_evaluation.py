@@ -1,4 +1,4 @@
-"""The finished model on the test set: its accuracy for each class and each client, as the summary tells it."""
+"""The final accuracy on the test set for each class and each client, as in the summary."""
 
 from __future__ import annotations
 

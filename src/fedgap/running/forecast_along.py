@@ -1,4 +1,4 @@
-"""What a run will end with: its plan's forecast, corrected by the validation accuracies on the way."""
+"""The forecast of a run's final accuracy, corrected by its validation accuracies during training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedgap.theory.forecast_correction import SeenAccuracy, corrected
 
 
 def with_forecast(job: Job, plan: PlanFeatures, fitted: FittedForecast) -> Job:
-    """The job with its plan's forecast, which :func:`expected` corrects as the run goes on."""
+    """Return the job with its plan's forecast, which :func:`expected` corrects during the run."""
     known = {"plan": asdict(plan), "fitted": fitted.to_dict()}
     return replace(job, extra={**job.extra, "forecast": known})
 
@@ -20,7 +20,7 @@ def with_forecast(job: Job, plan: PlanFeatures, fitted: FittedForecast) -> Job:
 def expected(job: Job, rounds: int, validation_accuracy: float, validation_samples: int) -> dict[str, Any] | None:
     """The accuracy that the run will end with, as in a plan's ``forecast``; None for a job without a forecast.
 
-    :param rounds: the rounds that the run has behind it, after which its validation accuracy was taken.
+    :param rounds: number of rounds after which the validation accuracy was measured.
     """
     known = job.extra.get("forecast")
     if known is None:

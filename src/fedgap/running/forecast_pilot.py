@@ -1,5 +1,5 @@
-"""The pilot of a forecast: short trainings that differ in all that the forecast knows, stacked, and judged on
-validation samples."""
+"""The pilot of a forecast: short trainings that differ in all features of the forecast, evaluated on validation
+samples."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from fedgap.theory.forecast import PlanFeatures
 from fedgap.theory.forecast_fit import FEWEST_RUNS, fit
 
 RUNS = 32
-"""Runs of a pilot."""
+"""Number of runs of a pilot."""
 SHARE = 1.0
 """Training samples of a pilot, as a multiple of those of one run with everybody for all rounds."""
 AT_ONCE = 32
 """Runs that are trained in one computation at most."""
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)
 LARGEST_TO_LEAST = 30.0
-"""The samples of the pilot's largest run over those of its smallest: rounds must differ for their worth to be seen."""
+"""Ratio of the samples of the largest and the smallest run, so that the effect of rounds can be estimated."""
 FEWEST_ROUNDS = 6
 SHARE_OF_FEWEST = 0.12
 """The fewest clients of a pilot run, as a share of the fleet (but at least three)."""
@@ -43,7 +43,7 @@ UNPRUNED_SHARE, WIDE_SHARE = 0.4, 0.8
 
 @dataclass(frozen=True, eq=False)
 class PilotRun:
-    """One short training: who, for how many rounds and local steps, pruned how much, with which uploads."""
+    """One short training: its clients, rounds, local steps, pruning ratio and upload bits."""
 
     rounds: int
     local_steps: int
@@ -61,8 +61,8 @@ class PilotRun:
 def design(scenario: Scenario, samples: float, *, runs: int, seed: int) -> list[PilotRun]:
     """Pilot runs that process at most ``samples`` training samples together.
 
-    The runs' sizes grow geometrically, so that a few reach far and most are cheap. Local steps take turns; numbers of
-    clients are log-uniform, clients uniform, and pruning ratios uniform where a run prunes at all.
+    The runs' sizes grow geometrically, so that a few are long and most are cheap. The values of local steps alternate;
+    numbers of clients are log-uniform, clients uniform, and pruning ratios uniform if a run prunes at all.
     """
     random = stream(seed, "pilot", 1)
     sizes = np.geomspace(1.0, LARGEST_TO_LEAST, runs)
@@ -97,7 +97,7 @@ def _fewest_clients(scenario: Scenario) -> int:
 
 
 def pilot_experiment(experiment: Experiment) -> Experiment:
-    """The experiment with budgets that no pilot spends, and with samples held out of the training data."""
+    """The experiment with unlimited budgets, and with samples held out of the training data."""
     held_out = experiment.data.validation or VALIDATION
     return experiment.with_overrides([f"data.validation={held_out}", f"budget.energy_j={AMPLE}",
                                       f"budget.delay_s={AMPLE}", "stop="])
@@ -122,7 +122,7 @@ def samples_processed(job: Job) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ForecastPilot:
-    """What a pilot has seen, and the forecast fitted to it."""
+    """The results of a pilot, and the forecast fitted to them."""
 
     fitted: FittedForecast
     features: tuple[PlanFeatures, ...]
@@ -140,16 +140,16 @@ class ForecastPilot:
 
     @property
     def cost(self) -> str:
-        """What the pilot took, in words."""
+        """The cost of the pilot, in words."""
         return (f"{len(self.features)} runs, {self.samples:,} training samples "
                 f"({self.samples / self.full_run_samples:.0%} of a full run of everybody), {self.seconds:.0f} s")
 
 
 def run_pilot(experiment: Experiment, *, share: float = SHARE, runs: int = RUNS, stand_in: str | None = None,
               done: Callable[[], None] | None = None) -> ForecastPilot:
-    """Train a pilot and fit the forecast to its validation accuracies. The test set has no part in it.
+    """Train a pilot and fit the forecast to its validation accuracies. The test set is not used.
 
-    Ctrl-C ends the pilot; the runs that are finished are used where they are enough for a fit.
+    Ctrl-C ends the pilot; the finished runs are used if they are enough for a fit.
 
     :param share: training samples of the pilot, as a multiple of those of one run of everybody for all rounds; more are
         taken where this would be less than two rounds for some runs;
@@ -201,7 +201,7 @@ def standing_in(experiment: Experiment, name: str) -> Experiment:
 
 
 def _judged_on_validation(dataset: Dataset) -> Dataset:
-    """The data with the validation samples in the place of the test set, which is thereby out of reach."""
+    """The data with the validation samples in place of the test set, so that the test set cannot be used."""
     assert dataset.validation_x is not None
     assert dataset.validation_y is not None
     return replace(dataset, test_x=dataset.validation_x, test_y=dataset.validation_y, validation_x=None,

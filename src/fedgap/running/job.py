@@ -1,6 +1,7 @@
 """A job: everything a run needs, as plain numbers and arrays, so that it can be saved and executed elsewhere.
 
-A box with torch, numpy, safetensors, PyYAML and rich executes a saved job; it needs no solver and no configuration.
+A machine with torch, numpy, safetensors, PyYAML and rich can execute a saved job; it needs no solver and no
+configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ BY_CLIENT = ("selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_
              "cost_share")
 """A job's arrays with a row for each segment and a column for each client."""
 RATE_STEPS = 1000
-"""Steps of the rate schedule of a run whose number of rounds is not known in advance; it follows the budgets."""
+"""Steps of the rate schedule of a run whose number of rounds is not known in advance, so that it follows the
+budgets."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class Job:
     """η."""
     evaluate_every: int
     evaluate_pruned: bool
-    """Whether the pruned model ω̃ is evaluated and shipped, rather than ω."""
+    """Whether the pruned model ω̃ is evaluated and saved, rather than ω."""
     importance: dict[str, Any]
     """``rule``, ``current_weights`` and ``remember`` of :class:`fedgap.learning.importance.Importance`."""
     # --- what may be spent ------------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ class Job:
     target_counts: NDArray[np.int64]
     aggregator: str = "mean"
     """How the clients' updates become one direction."""
-    # --- how it is learned; the defaults are FedSGD, which runs of 0.1 trained by without having these keys ---------
+    # --- how it is learned; the defaults are FedSGD, as in runs of fedgap 0.1, which do not have these keys ---------
     local_steps: int = 1
     """τ."""
     client: dict[str, Any] = field(default_factory=dict)
@@ -123,14 +125,14 @@ class Job:
     stop: dict[str, Any] = field(default_factory=dict)
     """When to end early: ``accuracy`` and ``patience`` on the validation split, and ``diverged`` (bool)."""
     idle_power_w: Floats = field(default_factory=lambda: np.zeros(0))
-    """What each client draws throughout a round that it is selected for, W, (N,); empty for nobody."""
+    """Idle power of each client, drawn during the whole of a round for which it is selected, W, (N,); empty if none."""
     latency_s: Floats = field(default_factory=lambda: np.zeros(0))
     """Seconds of every round beside each client's download, computing and upload, (N,); empty for none."""
     cost_share: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """Share of H that is sent at each λ, (G, N), where the scenario has a cost curve; empty for 1 − λ."""
     policy: dict[str, Any] = field(default_factory=dict)
-    """Who decides the rounds: ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its
-    plan. Empty where the plan's rounds are trained as they are."""
+    """The policy: its ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its plan. Empty
+    if the plan's rounds are trained as they are."""
     targets: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """The target's label distribution in each segment, (G, C), by which accuracy is then counted; empty where it is
     the test set's."""
@@ -188,9 +190,9 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """Jobs of one kind can be trained together: one model, data set, device, number format, accounting,
-        aggregator, pruned structure and learner. Rates and their schedules, label probabilities, initial weights and
-        rules for stopping may differ.
+        """Jobs of the same kind can be trained together: they have the same model, data set, device, number format,
+        accounting, aggregator, pruned structure and learner. Rates and their schedules, label probabilities, initial
+        weights and stopping rules may differ.
         """
         learner = replace(self.learner, rate=0.0, server_rate=0.0, rounds=1, schedule="constant", warm_up=0.0)
         return json.dumps([self.model, self.data_sha256, self.engine, self.device, self.precision, self.threads,
@@ -224,5 +226,5 @@ class Job:
             plain["faults"], plain["names"] = Faults(**plain["faults"]), tuple(plain["names"])
             return Job(**plain, **values)
         except (KeyError, TypeError) as error:
-            raise InputError(f"{folder}: holds no whole job ({error}); start one with `fedgap train`") from None
+            raise InputError(f"{folder}: has no complete job ({error}); start one with `fedgap train`") from None
 

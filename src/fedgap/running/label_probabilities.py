@@ -1,4 +1,4 @@
-"""With which probability each client of a plan draws each label: ``as_is``, ``balanced``, or matched to the target."""
+"""The probability with which each client of a plan draws each label: ``as_is``, ``balanced`` or ``target``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: every joule and second, by client and round."""
+"""The ledger: joules and seconds spent, by client and round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Charge:
     """Joules of each client, (N,)."""
     energy_j: float
     complete: bool
-    """Whether nobody was missing."""
+    """Whether all selected clients delivered."""
 
     @staticmethod
     def of(went: Attendance, broadcast_j: float, uploaded_bits: float) -> Charge:
@@ -62,7 +62,7 @@ class Ledger:
     upload_j: Floats = field(init=False)
     idle_j: Floats = field(init=False)
     probe_j: Floats = field(init=False)
-    """Joules of each client for telling its loss before a round."""
+    """Joules of each client for reporting its loss before a round."""
     client_s: Floats = field(init=False)
     dropped: NDArray[np.int64] = field(init=False)
     late: NDArray[np.int64] = field(init=False)
@@ -100,7 +100,8 @@ class Ledger:
             self.late += went.late
 
     def book_probe(self, client_j: Floats, client_s: Floats) -> dict[str, Any]:
-        """Charge the clients that were asked for their loss, arrays (N,), 0 for the others; what an event says of it.
+        """Charge the clients that were asked for their loss, arrays (N,), 0 for the others, and return the event's
+        keys.
 
         The server waits for the slowest answer.
         """

@@ -15,7 +15,7 @@ from fedgap.running.job import Job
 
 @contextmanager
 def show(console: Console | None = None) -> Iterator[OnEvents]:
-    """Give what ``execute`` reports to. A terminal shows one bar per run; otherwise each evaluation is a line."""
+    """Provide the callback for ``execute``: one bar per run on a terminal, otherwise one line per evaluation."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         def line(position: int, job: Job, events: list[Event]) -> None:
@@ -70,7 +70,7 @@ def _loss(event: Event) -> str:
 
 
 def _left(job: Job, event: Event) -> str:
-    """Spent, and left of both budgets."""
+    """What is spent and what is left of both budgets."""
     energy, delay = event["energy_total_j"], event["delay_total_s"]
     return (f" spent {energy:.4g} J, {delay:.4g} s; left {remainder(job.energy_budget_j, energy):.4g} J, "
             f"{remainder(job.delay_budget_s, delay):.4g} s")

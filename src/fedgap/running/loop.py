@@ -1,7 +1,7 @@
-"""The loop: rank → the clients compute → update → evaluate, for one run or many at once.
+"""The loop over rounds, for one run or many at once: rank weights → clients compute → update → evaluate.
 
-Several runs of one model on one data set advance together, round by round, through the engine's runs dimension; one run
-is the case R = 1. A run's results do not depend on its company (up to floating-point sums on some devices).
+Several runs of one model on one data set advance together, round by round, along the engine's runs dimension. The
+results of a run do not depend on the other runs (up to floating-point rounding on some devices).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedgap.running.weights import load_weights
 from fedgap.streams import stream, stream_seed
 
 FINITE_SAMPLES = 64
-"""Test samples for which a model must give finite answers."""
+"""Number of test samples for which the model's outputs must be finite."""
 if TYPE_CHECKING:
     from fedgap.running.ruled_steering import RuledSteering
     from fedgap.running.steering import Steering
@@ -82,8 +82,8 @@ class Rounds:
                                                    self._train_y)
         self._pending: list[Delivery] = []
         self.on_not_finite: Callable[[Event], None] | None = None
-        """Where it is set, each round of the only run is checked, and one that would make the model infinite or NaN is
-        taken back; this is called with its event."""
+        """If set, each round of the only run is checked. A round that would make the model infinite or NaN is undone,
+        and this is called with its event."""
 
     @property
     def round(self) -> int:
@@ -91,8 +91,8 @@ class Rounds:
         return self.model.round
 
     def step(self) -> bool:
-        """The next round of every run. False where it does not count and is to be tried again: too few clients
-        delivered, or :attr:`on_not_finite` took it back."""
+        """Train the next round of every run. Return False if it does not count and must be tried again, because too few
+        clients delivered or it was undone (:attr:`on_not_finite`)."""
         if self.round == 0:
             self._note_first_losses()
         if self._steered:
@@ -116,7 +116,8 @@ class Rounds:
         return True
 
     def _advance_if_finite(self, update: Update) -> bool:
-        """End a round of the only run, unless the model would not be finite, or its answers for some test samples."""
+        """Apply the update of the only run, unless the model or its outputs for some test samples would not be
+        finite."""
         before, number = self.model.state(0), self.round
         self.model.advance(*update)
         weights, buffers = self.model.weights[0], self.model.buffers[0]
@@ -154,10 +155,10 @@ class Rounds:
         sums = (losses.reshape(index.shape) * of_batch).sum(dim=1) / of_batch.sum(dim=1)
         return [float(loss) for loss in sums.tolist()]
 
-    # --- what comes out ---------------------------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------------------------
 
     def shipped(self, row: int) -> Tensor:
-        """The weights that are evaluated and shipped after the last round, (M,): ω, or the pruned model ω̃."""
+        """The weights that are evaluated and saved after the last round, (M,): ω, or the pruned model ω̃."""
         return self.model.weights[row] * self.kept(row)
 
     def kept(self, row: int) -> Tensor:
@@ -170,7 +171,7 @@ class Rounds:
         return self.structure.kept_share(self.model.ranks[row], ratios).to(weights)
 
     def test_answers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """The shipped model's classes for the test samples and the true ones, each (T,) int64."""
+        """The saved model's classes for the test samples and the true ones, each (T,) int64."""
         logits = self.engine.logits(self.shipped(row), self.model.buffers[row], self._test_x)
         return logits.argmax(1).cpu().numpy(), self._test_y.cpu().numpy()
 
@@ -227,7 +228,7 @@ class Rounds:
                 "test_accuracy": float((logits.argmax(1) == labels).to(counted) @ counted)}
 
     def _note_first_losses(self) -> None:
-        """The initial models' losses, for the rule that notices divergence."""
+        """Compute the losses of the initial models, for the rule that detects divergence."""
         rows = [row for row, account in enumerate(self.accounts) if account.divergence is not None]
         weights, buffers = self.model.weights[rows], self.model.buffers[rows]
         if rows and all(len(self.accounts[row].sample) for row in rows):
@@ -277,14 +278,14 @@ class Rounds:
         self._pending = []
         return events
 
-    # --- coming and going -------------------------------------------------------------------------------------------
+    # --- runs that end, checkpoints ---------------------------------------------------------------------------------
 
     def keep(self, rows: list[int]) -> None:
         """Continue with these runs only. Nothing may be pending."""
         assert not self._pending
         self.accounts = [self.accounts[row] for row in rows]
         self.model.keep(rows)
-        if rows:  # nobody computes for no run
+        if rows:  # no run is left
             self.clients.keep(self.accounts)
 
     def state(self, row: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -305,7 +306,7 @@ class Rounds:
 
 
 def _same_frozen(modules: Sequence[nn.Module]) -> None:
-    """The engine computes with one module's frozen parameters; runs that drew others cannot be stacked on it."""
+    """Refuse to stack runs whose frozen parameters differ, because the engine uses those of one module."""
     first, *others = [[p for p in module.parameters() if not p.requires_grad] for module in modules]
     if any(not torch.equal(a, b) for frozen in others for a, b in zip(first, frozen, strict=True)):
         raise InputError("model: its frozen parameters differ from seed to seed, so that runs of several seeds cannot "

@@ -13,7 +13,7 @@ from fedgap.report.number_format import remainder
 from fedgap.running.job import Job
 
 MOST_ROWS = 50
-"""Rows that a table of the card has at most; ``summary.json`` has all of them."""
+"""Maximum number of rows in a table of the card; ``summary.json`` has all."""
 
 
 def model_card(folder: Path, job: Job, summary: Mapping[str, Any], versions: Mapping[str, Any]) -> str:
@@ -34,7 +34,7 @@ def _data(job: Job, summary: Mapping[str, Any]) -> str:
     shape = " x ".join(map(str, inputs["input_shape"]))
     if inputs["mean"] is None:
         standardised = "Their preprocessing is not known to fedgap: give samples as the training samples were given."
-    elif len(inputs["mean"]) > 4:  # more than the channels of an image: a list of features says nothing to a reader
+    elif len(inputs["mean"]) > 4:  # more values than an image has channels: a long list of features is not shown
         standardised = "Each feature is standardised with the mean and deviation in `summary.json` (`preprocessing`)."
     else:
         mean, deviation = (", ".join(f"{value:.4g}" for value in inputs[key]) for key in ("mean", "deviation"))

@@ -1,4 +1,4 @@
-"""Who has what, in the form of the paper's Fig. 3: the clients' label distributions and generalization statements."""
+"""Draw the clients' label distributions and generalization statements, as in the paper's Fig. 3."""
 
 from __future__ import annotations
 

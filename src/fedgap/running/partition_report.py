@@ -1,4 +1,4 @@
-"""Who has what: each client's label histogram and generalization statement, for one or several partitions."""
+"""The report of ``fedgap partition``: label histogram and generalization statement of each client."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PartitionPanel:
     overrides: tuple[str, ...]
     partition: Partition
     scenario: Scenario
-    """What is planned with, the real label histograms in it."""
+    """The scenario that is used for planning, with the real label histograms."""
 
     @property
     def phi(self) -> NDArray[np.float64]:

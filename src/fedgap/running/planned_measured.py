@@ -1,4 +1,4 @@
-"""A deployment's plan beside what its nodes measured: seconds and bytes of each, and a fleet corrected by them."""
+"""Compare a deployment's planned seconds and bytes with those measured by its nodes, and correct the fleet."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def planned_and_measured(folder: Path) -> PlannedMeasured:
 def corrected_fleet(folder: Path, out: Path) -> PlannedMeasured:
     """Write the run's scenario with each node's ``flops_per_cycle`` such that planned seconds are those measured.
 
-    A node that answered no round keeps its figures; so do all radios, for a node measures its computing alone.
+    A node that answered no round keeps its figures. The radio's figures are kept, because nodes measure only computing.
     """
     seen = planned_and_measured(folder)
     document = yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Predictions of a run's trained model for samples as a person has them."""
+"""Predictions of a run's trained model for raw samples."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _SHOWN = 10
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says about n samples.
+    """A model's predictions for n samples.
 
     ``probabilities`` (n, classes) float32 are the softmax of its outputs, ``classes`` (n,) int64 the most probable
-    class of each sample, counted from 0, and ``class_names[z]`` is what people call class z.
+    class of each sample, counted from 0, and ``class_names[z]`` is the name of class z.
     """
 
     classes: NDArray[np.int64]
@@ -115,7 +115,7 @@ class Predictions:
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """The model in a finished run's folder, with what its user must know of its inputs."""
+    """The model of a finished run, with the format of its inputs."""
 
     job: Job
     module: nn.Module
@@ -135,10 +135,10 @@ class TrainedModel:
         return TrainedModel(job, module.eval(), _input_format(folder, job))
 
     def predict(self, samples: ArrayLike | Tensor, key: str = "samples") -> Predictions:
-        """Predicts with the engine, precision and threads of the training, so that its test accuracy comes out again.
+        """Predict with the engine, precision and threads of the training, so that its test accuracy is reproduced.
 
-        Where the run was trained on a GPU and none is here, it is float32 on the CPU; sums are then rounded otherwise,
-        and a sample between two classes may change sides.
+        If the run was trained on a GPU and there is none, use float32 on the CPU; rounding then differs, and a close
+        decision between two classes may change.
         """
         x, layout = self.inputs.inputs(samples, key), self._engine.layout
         with _threads(self.job.threads):
@@ -155,7 +155,7 @@ class TrainedModel:
 
 
 def _input_format(folder: Path, job: Job) -> InputFormat:
-    """As the run's job says; for runs of fedgap 0.1, whose jobs do not say it, as the data set says."""
+    """The input format from the run's job; for runs of fedgap 0.1, which do not have it, from the data set."""
     known = job.extra.get("summary", {}).get("preprocessing")
     if known is not None:
         return InputFormat.from_dict(known)
@@ -165,7 +165,7 @@ def _input_format(folder: Path, job: Job) -> InputFormat:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """So many CPU threads, since the rounding of sums depends on their number."""
+    """Use this number of CPU threads, because the rounding of sums depends on it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,4 +1,4 @@
-"""From what a person wrote (an experiment) and what was planned to a job: plain numbers and arrays."""
+"""Turn an experiment and its plan into a job: plain numbers and arrays."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from fedgap.streams import stream_seed
 from fedgap.theory.generalization import smoothed
 
 Progress = Callable[[str, int, int], None]
-"""Told of downloads: a file's name, the bytes so far, the bytes in all."""
+"""Callback for downloads: file name, bytes so far, total bytes."""
 PlanningProgress = Callable[[str, int, float, float], None]
 Divided = tuple[Dataset, Partition, Scenario]
 
@@ -59,7 +59,7 @@ class Prepared:
 
 def divide(experiment: Experiment, dataset: Dataset | None = None,
            progress: Progress | None = None) -> Divided:
-    """The experiment's data, who has what of it, and the scenario that is planned with.
+    """Load the experiment's data, divide them among the clients, and build the scenario for planning.
 
     The scenario keeps its fleet and budgets; its label histograms and φ are replaced by the partition's.
     ``dataset`` replaces the experiment's. The ``gradient_bits`` and ``flops_per_sample`` are the scenario's (Table I's
@@ -83,9 +83,10 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
             planning: PlanningProgress | None = None) -> Prepared:
     """Data → partition → scenario → plan → job.
 
-    A ``plan`` made before is taken if it was made for this very scenario. Otherwise the experiment's scheme and solver
-    make one; :class:`~fedgap.errors.InfeasibleError` where there is none. ``divided`` is what :func:`divide` gave for
-    this experiment, where it was called already; ``planning`` is told of the solver's progress.
+    A given ``plan`` is used if it was made for this scenario. Otherwise the experiment's scheme and solver make one,
+    and
+    :class:`~fedgap.errors.InfeasibleError` is raised if there is none. ``divided`` is the result of :func:`divide` for
+    this experiment, if it is known already; ``planning`` is called with the solver's progress.
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset, float(scenario.fleet().max_ratio.max()))
@@ -113,7 +114,7 @@ def model_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float]:
 
 
 def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
-    """The model's sizes, where the scenario leaves any of them out; with channels also what pruning them saves."""
+    """The model's sizes that the scenario leaves out; with channels also the cost curve."""
     sizes: dict[str, Any] = model_sizes(experiment, dataset) if experiment.leaves_sizes_out else {}
     if experiment.pruning.structure == "channels":
         curve = channel_costs(experiment, dataset)
@@ -127,7 +128,7 @@ _KNOTS = 12
 
 
 def channel_costs(experiment: Experiment, dataset: Dataset) -> dict[str, list[float]]:
-    """A scenario's ``model.cost_curve`` for the channels of the experiment's model: convex, and nowhere too low."""
+    """The ``model.cost_curve`` for channels of the experiment's model: convex, and never below the true cost."""
     module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes, seed=0)
     shares = cost_curve(module, dataset.shape, experiment.pruning.structure)
     ratio = np.linspace(0.0, float(shares.ratio[-1]), _KNOTS)
@@ -140,11 +141,11 @@ def channel_costs(experiment: Experiment, dataset: Dataset) -> dict[str, list[fl
 
 
 NEARLY = 1.1
-"""Factor up to which a scenario's size of the model counts as the model's own: Table I rounds its figures."""
+"""Sizes in the scenario and of the model may differ by this factor without a warning, because Table I is rounded."""
 
 
 def other_sizes(experiment: Experiment, scenario: Scenario, dataset: Dataset) -> str:
-    """One line with both values where the scenario charges for another model than the experiment trains; else ""."""
+    """A warning if the scenario charges for another model than the experiment trains; otherwise ""."""
     parts = []
     for key, own in model_sizes(experiment, dataset).items():
         charged = getattr(scenario.fleet(), key)
@@ -189,7 +190,7 @@ def check_model(experiment: Experiment, dataset: Dataset, max_ratio: float = 0.0
 
 
 def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
-    """All that training needs, from a plan: no configuration is read after this."""
+    """Build the job, which has everything that training needs; no configuration is read after this."""
     load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
     for tracker in experiment.trackers:
         TRACKERS.load(tracker, "trackers")
@@ -254,7 +255,7 @@ def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarr
 
 
 def _policy(experiment: Experiment, scenario: Scenario) -> dict[str, Any]:
-    """Who decides the rounds, and the scheme that may be decided within; empty where the plan is followed."""
+    """The policy of the job, with its scheme; empty if the plan is followed."""
     if experiment.policy is None:
         if scenario.world is not None:
             raise InputError("policy: must be chosen for a scenario with a world, for example policy=replan; without "
@@ -273,7 +274,7 @@ def model_arguments(experiment: Experiment) -> dict[str, Any]:
 
 
 def _aggregator(experiment: Experiment, weighting: str) -> str:
-    """The aggregator's name; it is loaded, so that what is wrong with it is said before anything is written."""
+    """The aggregator's name; it is loaded here, so that errors are reported before anything is written."""
     name = experiment.learning.aggregator
     if load_aggregator(name) is not mean and weighting != "equal":
         raise InputError(f"learning.weighting: must be equal with the aggregator {name}; {weighting} is for mean")
@@ -281,10 +282,10 @@ def _aggregator(experiment: Experiment, weighting: str) -> str:
 
 
 def _stopping(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
-    """When to end early; all trainings end where they diverge."""
+    """The rules for ending early; every training ends if it diverges."""
     wanted = experiment.stop.model_dump(exclude_none=True)
     if wanted and dataset.validation_y is None:
-        raise InputError(f"stop.{min(wanted)}: needs samples to judge by; set some aside, for example "
+        raise InputError(f"stop.{min(wanted)}: needs validation samples; hold some out, for example "
                          "data.validation=0.1")
     return {**wanted, "diverged": True}
 

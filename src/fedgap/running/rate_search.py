@@ -19,14 +19,14 @@ RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 VALIDATION = 0.1
 """The share of the training samples that is held out where the experiment holds out none."""
 MOST_CLIENTS = 10
-"""Clients that take part in each round: a rate belongs to a model and an optimiser, not to a fleet."""
+"""Maximum number of clients per round; the best rate depends on model and optimiser, not on the fleet."""
 AMPLE = 1e12
-"""Joules and seconds that no range test spends."""
+"""Budgets in joules and seconds that no range test uses up."""
 
 
 @dataclass(frozen=True)
 class RateSearch:
-    """What a range test found."""
+    """The result of a range test."""
 
     rates: tuple[float, ...]
     losses: tuple[float, ...]
@@ -44,8 +44,8 @@ class RateSearch:
 def find_rate(experiment: Experiment, *, rates: tuple[float, ...] = RATES, rounds: int = 20) -> RateSearch:
     """Train from the same initial weights at each rate, all together, unpruned, with the experiment's learner.
 
-    The loss is taken on samples held out of the training data (``data.validation``, or a tenth); the test set has no
-    part in it. All clients take part, or ten of them, evenly spaced.
+    The loss is measured on samples held out of the training data (``data.validation``, or a tenth); the test set is not
+    used. All clients take part, or ten of them, evenly spaced.
     """
     held_out = experiment.data.validation or VALIDATION
     short = experiment.with_overrides([

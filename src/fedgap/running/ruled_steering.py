@@ -64,7 +64,7 @@ class RuledSteering(DecidedRounds):
         row, job = self._menu(number).first_segment, self.job
         client_s = job.compute_s[row] + job.upload_s[row] + job.download_s
         client_j = job.compute_j[row] + job.upload_j[row] + job.broadcast_j()
-        # Who could not end a round of its own within what is left is not chosen.
+        # Clients that could not finish a round within what is left are not chosen.
         fits = ((client_s <= job.delay_budget_s - ledger.delay_s) & (client_j <= job.energy_budget_j - ledger.energy_j))
         if not fits.any():
             self.ended = "the budgets are spent"
@@ -92,7 +92,7 @@ class RuledSteering(DecidedRounds):
         return list(self.job.ratio[self._segment(number), self.decided[number]["clients"]].tolist())
 
     def target(self, number: int) -> Floats | None:
-        """The target's label distribution, where it drifts: it does not."""
+        """None: the target does not drift in a constant world."""
         return None
 
     def round_job(self, number: int) -> Job:

@@ -1,7 +1,7 @@
-"""Executing saved jobs in their run folders, and the finished run.
+"""Execute saved jobs in their run folders, and read finished runs.
 
-``python -m fedgap.running.run DIR...`` executes (or resumes) run folders on a box that has torch, numpy, safetensors,
-PyYAML and rich only; folders with one model on one data set are trained together, others one after the other.
+``python -m fedgap.running.run DIR...`` executes (or resumes) run folders on a machine with torch, numpy, safetensors,
+PyYAML and rich. Folders with the same model and data set are trained together, others one after the other.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
     from fedgap.running.steering import Steering
 
 DEPLOY_COMMAND = Path("deployment") / "command.txt"
-"""In a deployed run's folder."""
+"""File in a deployed run's folder with the command that resumes it."""
 
 
 @dataclass(frozen=True)
 class Run(Printable):
-    """A run's folder, read when asked for; ``print`` shows what came out.
+    """A run's folder, whose files are read when they are used; ``print`` shows the results.
 
     >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
     >>> made = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/read")
@@ -69,7 +69,7 @@ class Run(Printable):
 
     @cached_property
     def job(self) -> Job:
-        """What was to be done."""
+        """The job: everything that the run was asked to do."""
         return Job.load(self.folder / "job")
 
     @cached_property
@@ -89,7 +89,7 @@ class Run(Printable):
         return Plan.load(self.folder / "plan.json")
 
     def parts(self) -> list[RenderableType]:
-        """What came out, and what to know before believing it."""
+        """Table of the results, and remarks."""
         if not self.finished:
             return [f"{self.folder}: has not finished; continue with `fedgap resume {self.folder}`"]
         return run_report(self.folder, self.summary, self.job, self.history)
@@ -101,12 +101,12 @@ class Run(Printable):
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end."""
+        """Whether the run has finished."""
         return (self.folder / "summary.json").is_file()
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What came out, in a few numbers."""
+        """The results, as in ``summary.json``."""
         if not self.finished:
             raise InputError(f"{self.folder}: has not finished; continue with `fedgap resume {self.folder}`")
         try:
@@ -118,12 +118,12 @@ class Run(Printable):
 
     @property
     def failure(self) -> str:
-        """Why the run ended without a model worth having; "" where it has one."""
+        """Why the run failed; "" if it did not."""
         return str(self.summary["ended"]) if self.summary.get("failed") else ""
 
     @cached_property
     def trained(self) -> TrainedModel:
-        """The trained model and what its user must know of its inputs."""
+        """The trained model with the format of its inputs."""
         if not has_run(self.folder):
             raise InputError(f"{self.folder}: holds no run; start one with `fedgap train`")
         return TrainedModel.load(self.folder, self.job)
@@ -135,8 +135,8 @@ class Run(Printable):
         return self.trained.module
 
     def predict(self, samples: ArrayLike | Tensor) -> Predictions:
-        """The trained model's answers for ``samples`` as they were before any standardisation: images (n, h, w) or
-        (n, c, h, w), or vectors (n, features)."""
+        """Predict classes for raw ``samples``, which must not be standardised: images (n, h, w) or (n, c, h, w), or
+        vectors (n, features)."""
         return self.trained.predict(samples)
 
 
@@ -228,7 +228,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
     again: list[int] = []  # runs that were taken back; they continue alone, because they are at another round
 
     def take_back(row: int) -> None:
-        """Return a run whose loss is not finite to its last good round, and let it train on at half the rate."""
+        """Return a run whose loss is not finite to its last good round, and continue at half the rate."""
         account, i = rounds.accounts[row], positions[row]
         assert account.good is not None
         tensors, before = account.good
@@ -272,7 +272,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
 
 
 def _steering(run: Run) -> Steering | RuledSteering | None:
-    """Who decides the run's rounds; None where the plan does."""
+    """The steering of a run with a policy; None if the plan is followed."""
     if not run.job.policy:
         return None
     if "rule" in run.job.policy:
@@ -325,7 +325,7 @@ def _policy_summary(job: Job, history: Sequence[Event]) -> dict[str, Any]:
 
 
 def write_versions(folders: list[Path], rounds: Rounds) -> None:
-    """Note in each run's folder what it is trained with."""
+    """Record the versions in each run's folder."""
     device = rounds.engine.device
     versions = {"fedgap": _version(), "python": platform.python_version(), "torch": torch.__version__,
                 "numpy": np.__version__, "platform": platform.platform(), "threads": torch.get_num_threads(),

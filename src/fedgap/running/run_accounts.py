@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fedgap.running.steering import Steering
 
 TRAINING_SAMPLE = 2000
-"""Training samples on which the generalization gap's training loss is taken, at most."""
+"""Maximum number of training samples for the training loss in the generalization gap."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +59,13 @@ class RunAccounts:
         self.divergence = DivergenceRule(job.extra["classes"]) if job.stop.get("diverged") else None
         sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:TRAINING_SAMPLE]
         self.sample = torch.from_numpy(job.indices[np.sort(sample)]).to(device)
-        """The training samples on which the model is evaluated; none where the nodes of a deployment have them."""
+        """The training samples on which the model is evaluated; empty in a deployment, where the nodes have them."""
         self.uncounted: list[Event] = []
         """What was spent since the last counted round on rounds that did not count, and why; the next event has it."""
         self.good: tuple[dict[str, Tensor], dict[str, Any]] | None = None
         """The model's tensors, round and progress after the last evaluation with a finite loss."""
         self.recovery: dict[str, Any] = {}
-        """After a model that was not finite was taken back: why (``reason``), and what was changed."""
+        """If a model that was not finite was undone: why (``reason``), and what was changed."""
         self._take(job)
 
     def _take(self, job: Job) -> None:
@@ -118,7 +118,7 @@ class RunAccounts:
         return int(self._schedule[round_number])
 
     def prunes(self, round_number: int) -> bool:
-        """Whether any selected client prunes in this round; the pruned model is theirs, even if they vanish."""
+        """Whether any selected client prunes in this round, even if it drops out."""
         return self._prunes[self.segment(round_number)]
 
     def ratios(self, round_number: int) -> list[float]:
@@ -153,7 +153,7 @@ class RunAccounts:
                             round_event(self.job, segment, charge))
 
     def book(self, round_number: int, outline: RoundOutline) -> Event:
-        """Charge the ledger with a round; returns its event, complete but for what was learned."""
+        """Charge a round to the ledger and return its event, without losses and evaluations."""
         self.ledger.book(outline.charge)
         if self.faulty:
             self._outlines.pop(round_number, None)
@@ -167,13 +167,13 @@ class RunAccounts:
         return event
 
     def charge_uncounted(self, attendance: Attendance, bits: float, reason: str) -> None:
-        """Charge the ledger with a try of a round that does not count; one to which nobody came costs nothing."""
+        """Charge a failed try of a round to the ledger; it costs nothing if no client delivered."""
         charge = Charge.of(attendance, self.broadcast_j if attendance.arrived.any() else 0.0, bits)
         self.ledger.book(charge)
         self.uncounted.append({"reason": reason, "energy_j": charge.energy_j, "delay_s": charge.delay_s})
 
     def take_back(self, events: Sequence[Event], reason: str, changed: str) -> None:
-        """Note that booked rounds do not count after all; what they cost stays charged."""
+        """Record that charged rounds are undone; their cost stays charged."""
         self.uncounted.append({"reason": reason, "changed": changed, "rounds": [event["round"] for event in events],
                                "energy_j": sum(event["energy_j"] for event in events),
                                "delay_s": sum(event["delay_s"] for event in events)})
@@ -211,7 +211,7 @@ class RunAccounts:
             self.steering.load(state["steering"])
 
     def rate_place(self, round_number: int) -> int:
-        """Where the run stands in its rate schedule: at the round, or by the share of the budgets that is spent."""
+        """Position in the rate schedule: the round or, with a policy, the share of the budgets that is spent."""
         if self.steering is None:
             return round_number
         job, ledger = self.job, self.ledger
@@ -219,11 +219,11 @@ class RunAccounts:
         return min(RATE_STEPS - 1, int(share * RATE_STEPS))
 
     def whole_job(self, rounds: int) -> Job:
-        """The job with all its rounds, of which so many were trained."""
+        """The job with all its rounds; ``rounds`` of them were trained."""
         return self.job if self.steering is None else self.steering.whole_job(rounds)
 
     def judge(self, event: Event, all_rejected: bool) -> None:
-        """Let the rules for stopping see a round that was evaluated; ``all_rejected``: none of its updates counted."""
+        """Apply the stopping rules to an evaluated round; ``all_rejected``: none of its updates was accepted."""
         learner = self.job.learner
         rate, key = ((learner.server_rate, "scenario.learning.server.rate") if learner.server.adaptive else
                      (learner.rate, "scenario.learning.rate"))

@@ -1,4 +1,4 @@
-"""Which folders hold runs. Whoever only looks at runs needs no torch for it."""
+"""Find folders with runs, without importing torch."""
 
 from pathlib import Path
 

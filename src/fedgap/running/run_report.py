@@ -1,4 +1,4 @@
-"""A run as people read it: what came out, and what to know before believing it."""
+"""The printed report of a run: its results and remarks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedgap.running.job import Job
 
 _CHANGES = 4
-"""Changes of the plan that are told; of the others there is a number."""
+"""Number of changes of the plan that are described; the others are only counted."""
 
 
 def run_report(folder: Path, summary: dict[str, Any], job: Job, history: Sequence[Event]) -> list[RenderableType]:
@@ -63,7 +63,7 @@ def _times(count: int) -> str:
 
 
 def _remarks(summary: dict[str, Any], job: Job) -> list[str]:
-    """A loss that is not finite where the training did not end for it, and costs of another model."""
+    """Remarks about a loss that is not finite, and about costs of another model."""
     from fedgap.running.prepare import NEARLY
 
     remarks = []

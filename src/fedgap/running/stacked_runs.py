@@ -1,4 +1,4 @@
-"""Many runs of one model shape trained together by the engine's runs dimension: seeds × schemes × budgets at once."""
+"""Train many runs of one model together, along the engine's runs dimension: seeds × schemes × budgets at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
 def train_together(folders: Sequence[Path], *, at_once: int = 64, on_events: OnEvents | None = None) -> Iterator[Run]:
     """Train prepared runs (or resume them), up to ``at_once`` of one kind in one computation.
 
-    Each run's results equal, up to the floating-point sums of the stacked kernels, those of the run on its own.
+    The results of each run equal those of training it alone, up to floating-point rounding.
     """
     for group in by_kind(folders):
         for start in range(0, len(group), at_once):

@@ -118,7 +118,7 @@ class Steering(DecidedRounds):
                 self._take(decision, decision.segment, view, probe)
 
     def decide_again(self, number: int) -> None:
-        """Take back the decision of round ``number``, which was not trained; the rows of the world stay passed."""
+        """Undo the decision of round ``number``, which was not trained. The world does not go back to earlier rows."""
         if len(self.decided) > number:
             self.decided.pop()
             self._set_policy(self._before["policy"])

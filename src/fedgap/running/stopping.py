@@ -1,6 +1,6 @@
-"""When to end a training before its rounds are done: the target is reached, nothing improves, or it diverges.
+"""Rules for ending a training early: the target is reached, nothing improves, or it diverges.
 
-The rules are pure: they see what was measured so far and carry no state, so that a resumed run decides alike. The
+The rules have no state and depend only on what was measured so far, so that a resumed run decides in the same way. The
 accuracies are those of the validation split, never of the test set.
 """
 
@@ -21,7 +21,7 @@ class StoppingRule:
     accuracy: float | None = None
     """The validation accuracy to stop at; None to ignore."""
     target_evaluations: int = 1
-    """So many evaluations in a row must reach the target."""
+    """Number of consecutive evaluations that must reach the target."""
     patience: int | None = None
     """Evaluations without a new best accuracy after which to stop; None to ignore."""
 
@@ -53,9 +53,10 @@ class DivergenceRule:
 
     classes: int
     factor: float = 3.0
-    """Far above: so many times the first loss. Momentum and large rates overshoot for a while by less than this."""
+    """The loss is far above the first one if it is this many times larger; momentum and large rates overshoot by
+    less."""
     evaluations: int = 3
-    """In a row."""
+    """Number of consecutive evaluations with such a loss."""
 
     def reason(self, first_loss: float, losses: Sequence[float | None], rate: float,
                key: str = "scenario.learning.rate") -> str:
@@ -87,7 +88,7 @@ class Progress:
     """A run's evaluations, as far as the rules need them, and their verdict; a checkpoint holds it."""
 
     first_loss: float | None = None
-    """Of the initial weights, where anybody looked."""
+    """Loss of the initial weights, if it was evaluated."""
     accuracies: list[float] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)
     ended: str = ""

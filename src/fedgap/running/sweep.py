@@ -1,4 +1,4 @@
-"""Many runs of one experiment: a grid of overrides, trained side by side, resumable, summarised at the end."""
+"""Sweeps: train one experiment with all combinations of overrides, resume interrupted sweeps, and summarise."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _refuse_repeated(grid: Mapping[str, Sequence[str]]) -> None:
-    """Two copies of one seed would count as two independent runs."""
+    """Refuse repeated values, because two copies of one seed would count as two independent runs."""
     for key, values in grid.items():
         if twice := next((value for value, times in Counter(values).items() if times > 1), None):
             raise InputError(f"{key}: has the value {twice} twice; list each value once")
@@ -136,12 +136,13 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
     The picture shows the accuracies with their intervals.
 
     Finished runs are kept and interrupted ones resumed, so that the same call resumes a sweep; a larger grid extends
-    it. A run that failed because of its input (a missing file) is tried again; one without a feasible plan is not.
+    it. A run that failed because of its input, such as a missing file, is tried again; one without a feasible plan is
+    not.
 
     :param grid: values by key, for example ``{"seed": [0, 1, 2], "scheme": ["proposed", "all_clients"]}``.
-    :param workers: local processes at a time. :param ray: the address of a Ray cluster to train on instead.
-    :param stacked: train runs of one model and data set together in this process, which pays on a GPU.
-    :param report: called with each run as it ends, and with its outcome.
+    :param workers: number of local processes. :param ray: the address of a Ray cluster to train on instead.
+    :param stacked: train runs of one model and data set together in this process, which is faster on a GPU.
+    :param report: called with each run when it ends, and with its outcome.
     """
     values = _texts(grid)
     _refuse_repeated(values)
@@ -172,7 +173,7 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
 
 
 def _refuse_copies(todo: Sequence[SweepRun], base: Experiment) -> None:
-    """Values that are written differently may mean the same (0 and 00), and one run must not count twice."""
+    """Refuse values that are written differently but mean the same (0 and 00), because one run must not count twice."""
     seen: dict[str, SweepRun] = {}
     for run in todo:
         first = seen.setdefault(run.experiment(base).hash(), run)
@@ -254,7 +255,7 @@ def pack(folder: Path) -> bytes:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """The folder again; nothing is written outside it."""
+    """Unpack a folder from its archive; nothing is written outside it."""
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(folder, filter="data")
@@ -272,7 +273,7 @@ def _claim(experiment: Experiment, out: Path) -> None:
             return
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{out}: cannot be made ({error.strerror}); choose another folder") from None
+        raise InputError(f"{out}: cannot be created ({error.strerror}); choose another folder") from None
     except (ValueError, AttributeError):
         raise InputError(f"{mark}: is not the mark of a sweep; choose another folder") from None
     experiment.save(out / "config.yaml")
@@ -280,7 +281,7 @@ def _claim(experiment: Experiment, out: Path) -> None:
 
 
 def outcome(run: SweepRun) -> Outcome | None:
-    """What came of a run, or None where it has not ended."""
+    """The outcome of a run, or None if it has not ended."""
     failed = run.folder / "failed.json"
     if failed.is_file():
         result: Outcome = json.loads(failed.read_bytes())

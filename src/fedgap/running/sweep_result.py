@@ -1,4 +1,4 @@
-"""What came out of a sweep: means over seeds, and differences between schemes or policies seed by seed."""
+"""The results of a sweep: means over seeds, and differences between schemes or policies seed by seed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MEASURES = {"test_accuracy": "test_accuracy", "test_loss": "test_loss", "train_loss": "train_loss",
             "generalization_gap": "generalization_gap", "rounds_trained": "rounds", "energy_j": "energy_j",
             "delay_s": "delay_s", "theta": "theta"}
-"""The numbers that a sweep averages over seeds: column → key of a run's summary. No column is a key of an experiment,
-so that one which is swept keeps its name beside them."""
+"""The numbers that a sweep averages over seeds: key of a run's summary by column. No column has the name of an
+experiment's key, because swept keys become columns as well."""
 SHOWN = {"test_accuracy": "accuracy", "test_loss": "test loss", "generalization_gap": "gap",
          "rounds_trained": "trained rounds", "energy_j": "energy J", "delay_s": "delay s"}
 """The measures of the printed table, and their headings."""
@@ -44,7 +44,7 @@ class SweepRow:
     runs: int
     """Finished runs, one per seed."""
     failed: str | None
-    """Why the first run that failed did, where one did."""
+    """Why the first failed run failed; "" if none did."""
     exit_code: int | None
     measures: Mapping[str, Interval | None]
     """The mean over seeds of each of :data:`MEASURES`; None where a run does not have it."""
@@ -76,7 +76,7 @@ class SchemeDifference:
 
 @dataclass(frozen=True, repr=False)
 class SweepResult(Printable):
-    """A sweep's rows, and its differences between schemes and policies. It prints itself, and ``plot`` draws it."""
+    """A sweep's rows, and its differences between schemes and policies. ``print`` shows tables, ``plot`` draws them."""
 
     folder: Path
     rows: tuple[SweepRow, ...]

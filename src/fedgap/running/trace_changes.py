@@ -10,9 +10,9 @@ from fedgap.arrays import Floats
 from fedgap.system.trace import Trace
 
 _CLOCK, _GAIN = 1.5, 10.0
-"""Factors by which a clock and a channel's gain must change to be worth a word."""
+"""Factors by which a clock and a channel's gain must change to be mentioned."""
 _NAMED = 3
-"""Clients that are named; of the others there is a number."""
+"""Maximum number of clients that are named; the others are only counted."""
 
 
 def clients_changes(trace: Trace, number: int, names: Sequence[str]) -> list[str]:

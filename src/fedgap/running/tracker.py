@@ -1,4 +1,4 @@
-"""Trackers: logs that a run writes beside its own ``rounds.jsonl``, for programs that draw or collect curves.
+"""Trackers: logs that a run writes in addition to ``rounds.jsonl``, for programs that draw or collect curves.
 
 An experiment names them (``trackers: tensorboard``). A tracker is made when a run begins or is resumed, in the
 simulator, in each run of a sweep, and on the server of a deployment.
@@ -27,11 +27,11 @@ class TrackedRun(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Where the run keeps its files, and where a tracker may put its own."""
+        """The run's folder, where a tracker may write its files."""
 
     @property
     def job(self) -> Job:
-        """All that the run was asked to do, as plain numbers."""
+        """Everything that the run was asked to do, as plain numbers."""
 
     @property
     def history(self) -> list[Event]:
@@ -41,9 +41,8 @@ class TrackedRun(Protocol):
 class Tracker(Protocol):
     """Follows one run.
 
-    It is made by a call with a :class:`TrackedRun`. ``run.history`` holds the rounds that were trained before, and a
-    resumed run will train some again that are not in it: once made, the tracker's log must have exactly the rounds of
-    the history.
+    It is created by a call with a :class:`TrackedRun`. ``run.history`` has the rounds so far. A resumed run may repeat
+    rounds that are not in the history, so after creation the tracker's log must have exactly the rounds of the history.
 
     >>> class Printer:
     ...     def __init__(self, run):
@@ -84,7 +83,7 @@ class RunTrackers:
         for name, tracker in list(self._trackers.items()):
             try:
                 act(tracker)
-            except Exception as error:  # whatever a user's tracker raises: hours of training are worth more than a log
+            except Exception as error:  # a failing tracker must not end the training
                 del self._trackers[name]
                 warnings.warn(f"trackers: {name} failed ({type(error).__name__}: {error}); the run continues without "
                               "it", stacklevel=3)

@@ -26,8 +26,8 @@ def train(experiment: Experiment, out: str | Path | None = None, *, plan: Plan |
     >>> run.summary["ended"], 0 <= run.summary["test_accuracy"] <= 1
     ('all rounds are done', True)
 
-    Without ``out`` the folder is ``runs/DATA-SCHEME-seedN``, numbered where that is taken. ``dataset`` replaces the
-    experiment's data by your own; a copy is kept in the run's folder, so that it can be resumed.
+    Without ``out`` the folder is ``runs/DATA-SCHEME-seedN``, with a number if that exists. ``dataset`` replaces the
+    experiment's data; a copy is kept in the run's folder, so that the run can be resumed.
     """
     folder = free_folder(out, experiment)
     check_device(experiment.engine.device)
@@ -51,15 +51,15 @@ def resume(folder: str | Path, *, on_events: OnEvents | None = None) -> Run:
 
 
 def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path:
-    """Write a run's folder up to the job, which any box with torch can execute (``python -m fedgap.running.run``)."""
+    """Write a run's folder with its job, which a machine with torch can execute (``python -m fedgap.running.run``)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be made ({error.strerror}); choose another folder") from None
+        raise InputError(f"{folder}: cannot be created ({error.strerror}); choose another folder") from None
     ready.experiment.save(folder / "config.yaml")
     ready.scenario.save(folder / "scenario.yaml")
     ready.plan.save(folder / "plan.json")
-    if ready.job.policy and not ready.job.extra.get("deployed"):  # a deployment records its world as it goes
+    if ready.job.policy and not ready.job.extra.get("deployed"):  # a deployment records its world round by round
         write_trace(folder / "trace.csv", ready.scenario.trace(ready.job.seed), ready.job.names)
     if copy_data:
         (folder / "job").mkdir(exist_ok=True)
@@ -73,7 +73,7 @@ _WRITTEN = ("config.yaml", "scenario.yaml", "plan.json", "trace.csv", "rounds.js
 
 
 def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
-    """The folder for a new run; one that holds a run already, or other files that a run would replace, is refused."""
+    """Return the folder for a new run; refuse one that has a run already, or files that a run would replace."""
     if out is not None:
         folder = Path(out)
         if folder == Path():

@@ -15,7 +15,7 @@ def uplink_rate(power_w: Floats, gain: Floats, bandwidth_hz: Floats, noise_psd_w
     :param bandwidth_hz: c_n, Hz.
     :param noise_psd_w_hz: U₀ at the server, W/Hz, broadcastable to (..., N).
     """
-    # log1p keeps the rate of a whispering client (p·h ≪ c·U₀) exact where log2(1 + x) would round it to zero.
+    # log1p keeps the rate exact for a very weak signal (p·h ≪ c·U₀), where log2(1 + x) would round it to zero.
     return np.asarray(bandwidth_hz * np.log1p(power_w * gain / (bandwidth_hz * noise_psd_w_hz)) / _LN2)
 
 

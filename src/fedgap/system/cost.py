@@ -1,4 +1,4 @@
-"""Delay and energy of a round (Section II-C): the only place where these formulas stand.
+"""Delay and energy of a round (Section II-C). These formulas are nowhere else.
 
 λ is ``ratio`` (fraction removed), f is ``frequency_hz``, p is ``power_w``, a is ``selected``; all (..., N). τ is the
 fleet's ``local_steps``, H⁺ its ``uplink_bits`` and s its cost curve; the paper's are τ = 1, H⁺ = H and s(λ) = 1 − λ.
@@ -27,7 +27,7 @@ def upload_delay(fleet: Fleet, ratio: Floats, power_w: Floats) -> Floats:
 
 
 def download_delay(fleet: Fleet) -> Floats:
-    """H_n/r̂_n, in s: the global gradient is sent whole, so no decision moves it."""
+    """H_n/r̂_n, in s: the global gradient is not pruned, so no decision changes this time."""
     rate = downlink_rate(
         fleet.server_power_w[..., None],
         fleet.downlink_gain,
@@ -38,7 +38,7 @@ def download_delay(fleet: Fleet) -> Floats:
 
 
 def fixed_delay(fleet: Fleet) -> Floats:
-    """H_n/r̂_n + ℓ_n, in s: what no decision moves, the download and the client's latency."""
+    """H_n/r̂_n + ℓ_n, in s: download and latency of the client, which no decision changes."""
     return download_delay(fleet) + fleet.latency_s
 
 
@@ -87,7 +87,7 @@ class RoundCost:
     compute_s: Floats
     upload_s: Floats
     download_s: Floats
-    """The client's latency included."""
+    """Download time including the client's latency."""
     compute_j: Floats
     upload_j: Floats
     broadcast_j: Floats
@@ -132,7 +132,7 @@ def round_cost(
     def where_selected(value: Floats) -> Floats:
         return np.where(selected, value, 0.0)
 
-    # An unselected client's entries may be anything, zero power included: give the formulas harmless numbers there.
+    # Entries of unselected clients may be anything, even zero power: replace them by harmless numbers.
     power_w = np.where(selected, power_w, fleet.max_power_w)
     frequency_hz = np.where(selected, frequency_hz, fleet.max_frequency_hz)
     upload_s, download_s = upload_delay(fleet, ratio, power_w), fixed_delay(fleet)
@@ -158,7 +158,7 @@ FORWARD_SHARE = 1.0 / 3.0
 def probe_cost(fleet: Fleet, asked: Bools) -> RoundCost:
     """What it costs to ask clients for the loss of the present model on one mini-batch of Z_n samples.
 
-    Everybody has the present model already. A client that is asked computes a forward pass, Z_n·e_n/3 operations, at
+    All clients have the present model already. A client that is asked computes a forward pass, Z_n·e_n/3 operations, at
     its highest clock and sends 32 bits at its highest power; the server waits for the slowest. Shapes (..., N).
     """
     cycles = FORWARD_SHARE * fleet.batch_size * fleet.flops_per_sample / fleet.flops_per_cycle

@@ -20,8 +20,8 @@ class CostCurve:
     def covering(cls, ratio: Floats, *shares: Floats) -> "CostCurve":
         """The least curve above several convex ones with knots at the same ratios.
 
-        Two curves may cross between knots: there their maximum has a further one. Where pruning more saves nothing the
-        curve ends.
+        Two curves may cross between knots; their maximum then has an additional knot. The curve ends where more pruning
+        saves nothing.
 
         :param ratio: (J,), rising from 0; :param shares: (J,) each, convex and falling from 1.
         """
@@ -38,7 +38,7 @@ class CostCurve:
         return cls(at[falls], highest[falls])
 
     def share_at(self, ratio: Floats) -> Floats:
-        """s(λ); beyond the last knot as at it."""
+        """s(λ); constant beyond the last knot."""
         return np.asarray(np.interp(ratio, self.ratio, self.share))
 
     def ratio_at(self, share: Floats) -> Floats:

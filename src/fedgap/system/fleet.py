@@ -11,7 +11,7 @@ from fedgap.upload_size import bits_per_value
 
 _SHARED = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz", "cost_curve")
 _LIMITS = {"min_frequency_hz": 0.0, "min_power_w": 0.0, "idle_power_w": 0.0, "battery_j": np.inf, "latency_s": 0.0}
-"""Physical limits with the value that limits nothing."""
+"""Physical limits, each with the value that means no limit."""
 
 
 def _left_out() -> Floats:
@@ -62,17 +62,17 @@ class Fleet:
     uplink_noise_psd_w_hz: Floats
     """U_0: noise power spectral density at the server's receiver."""
     min_frequency_hz: Floats = field(default_factory=_left_out)
-    """f_n^min: the lowest clock frequency of a client that computes; 0 where it is left out."""
+    """f_n^min: the lowest clock frequency of a client that computes; default 0."""
     min_power_w: Floats = field(default_factory=_left_out)
-    """p_n^min: the lowest transmit power of a client that sends; 0 where it is left out."""
+    """p_n^min: the lowest transmit power of a client that sends; default 0."""
     idle_power_w: Floats = field(default_factory=_left_out)
-    """P_n: what a selected client draws throughout a round, beside computing and sending; 0 where it is left out."""
+    """P_n: power that a selected client draws during a whole round, in addition to computing and sending; default 0."""
     battery_j: Floats = field(default_factory=_left_out)
-    """B_n: joules that the client has for all rounds together; infinite where it is left out."""
+    """B_n: joules that the client has for all rounds together; default infinite."""
     latency_s: Floats = field(default_factory=_left_out)
-    """Seconds of every round that no decision changes and the download does not take; 0 where it is left out."""
+    """Fixed seconds of every round in addition to the download; default 0."""
     cost_curve: CostCurve | None = None
-    """What a client that prunes λ still has to compute and to send, as a share; 1 − λ where it is left out."""
+    """Share of bits and operations that remains after pruning λ; default 1 − λ."""
 
     def __post_init__(self) -> None:
         for name, nothing in _LIMITS.items():
@@ -101,16 +101,16 @@ class Fleet:
         return cls(**stacked, cost_curve=fleets[0].cost_curve)
 
     def without_minima(self) -> Self:
-        """The fleet whose clocks and powers may be as low as they like."""
+        """Return the fleet without minimum clocks and powers."""
         nothing = np.zeros_like(self.uplink_gain)
         return replace(self, min_frequency_hz=nothing, min_power_w=nothing)
 
     def with_local_steps(self, steps: int) -> Self:
-        """The fleet whose clients take so many local steps a round."""
+        """Return the fleet with this number of local steps per round."""
         return replace(self, local_steps=np.full_like(self.local_steps, float(steps)))
 
     def with_upload_bits(self, bits: int) -> Self:
-        """The fleet whose uploaded values have so many bits."""
+        """Return the fleet with this number of bits per uploaded value."""
         return replace(self, uplink_bits=self.gradient_bits * bits_per_value(bits) / 32.0)
 
     def take(self, clients: Ints | Bools) -> Self:

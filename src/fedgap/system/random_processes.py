@@ -8,7 +8,7 @@ import numpy as np
 from fedgap.arrays import Bools, Floats
 
 _WAVES = 64
-"""Waves that arrive at a client; with so many their sum is Gaussian to within a few thousandths."""
+"""Number of waves that arrive at a client; their sum is then Gaussian to within a few thousandths."""
 DAY_S = 86_400.0
 
 
@@ -52,10 +52,10 @@ def on_and_off(
     rounds: int, clients: int, mean_on_s: float, mean_off_s: float, step_s: float, random: np.random.Generator,
     daily: float = 0.0,
 ) -> Bools:
-    """Clients that come and go: a Markov chain of two states with these mean stays, from its long-run shares on.
+    """Availability of clients: a stationary Markov chain with the states on and off and these mean durations.
 
-    :param daily: from 0 to below 1. Stays are 1 + daily·sin(2π·t/day) times as long when on, and as much shorter when
-        off, so that more clients are there in the first half of a day than in the second.
+    :param daily: from 0 to below 1. With x = 1 + daily·sin(2π·t/day), clients stay on x times as long and off 1/x
+        times as long, so that more clients are available in the first half of a day than in the second.
     """
     draws = random.random((rounds, clients))
     swing = 1.0 + daily * np.sin(2.0 * np.pi * step_s * np.arange(rounds) / DAY_S)

@@ -1,6 +1,6 @@
-"""A trace: what the world does to every client in every round, known beforehand or not.
+"""A trace: channel, availability and speed of every client in every round.
 
-Row t holds for the t-th round. A trace that is shorter than the training starts again from its first row.
+Row t is for the t-th round. A trace that is shorter than the training starts again from its first row.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ class Trace:
     """T rounds of N clients; arrays (T, N)."""
 
     gain: Floats
-    """The uplink's channel power gain, relative to the fleet's; the downlink's changes alike."""
+    """Channel power gain relative to the fleet's, for uplink and downlink."""
     available: Bools
     """Whether the client can take part."""
     speed: Floats
@@ -29,12 +29,12 @@ class Trace:
         return cls(ones, ones > 0.0, ones)
 
     def with_row(self, gain: Floats, available: Bools, speed: Floats) -> "Trace":
-        """The trace with one row more; arrays (N,)."""
+        """Return the trace with one more row; arrays (N,)."""
         return Trace(np.vstack([self.gain, gain]), np.vstack([self.available, available]),
                      np.vstack([self.speed, speed]))
 
     def first(self, rounds: int) -> "Trace":
-        """Its first rows."""
+        """Return the first rows."""
         return Trace(self.gain[:rounds], self.available[:rounds], self.speed[:rounds])
 
     @property
@@ -43,7 +43,7 @@ class Trace:
         return len(self.gain)
 
     def row(self, number: int) -> int:
-        """The row that holds for a round."""
+        """Return the index of the row for a round."""
         return number % self.rounds
 
     def fleet(self, nominal: Fleet, number: int) -> Fleet:

@@ -1,9 +1,9 @@
-"""Forecasts fitted to the runs of ``fedgap reproduce forecast``, by name: all plans of a task and a fleet, both σ.
+"""Forecasts by name. Each was fitted to all runs of ``fedgap reproduce forecast`` with one task and fleet, and two σ.
 
-A scenario names the one that is nearest to its task (``forecast: {like: resnet20-cifar10-city}``), and ``fedgap
-calibrate`` fits its own. The learner of all of them was that of the mode ``practical``: rate 0.03, server momentum 0.9,
-warm-up and cosine schedule, balanced batches. The paper's fleet has ten clients with 6,000 samples each (CIFAR-10:
-5,000), the city's forty with 1,500 (1,250).
+A scenario names the one that is closest to its task (``forecast: {like: resnet20-cifar10-city}``), or ``fedgap
+calibrate`` fits a forecast to it. The learner of all of them was that of the mode ``practical``: rate 0.03, server
+momentum 0.9, warm-up and cosine schedule, balanced batches. The paper's fleet has ten clients with 6,000 samples each
+(CIFAR-10: 5,000), the city's forty with 1,500 (1,250).
 """
 
 from collections.abc import Mapping
@@ -162,7 +162,7 @@ _FITTED: Mapping[str, Mapping[str, Any]] = {
 }
 FORECASTS = {name: FittedForecast.from_dict(section) for name, section in _FITTED.items()}
 BUILT_IN = FORECASTS["lenet5-mnist-any-fleet"]
-"""What is used where a scenario has no ``forecast``."""
+"""The forecast of scenarios without a section ``forecast``."""
 SAMPLES_OF_A_CLIENT = (1_000.0, 7_500.0)
-"""Mean training samples of a client for which they hold: those of the fitted fleets, with a fifth to spare for samples
-that are set aside."""
+"""Range of the mean number of training samples per client in which the forecasts hold: that of the fitted fleets, with
+a fifth less allowed, because samples may be held out."""

@@ -23,12 +23,12 @@ class BoundConstants:
 
 @dataclass(frozen=True)
 class Terms:
-    """θ by terms; each is a sum over rounds, so that θ is their plain sum."""
+    """The terms of θ. Each is already summed over rounds, so θ is their sum."""
 
     alpha: float
-    """How far there was to go: 2(L(ω⁰) − L(ω*))/(ηR)."""
+    """The part of the initial loss: 2(L(ω⁰) − L(ω*))/(ηR)."""
     clients: float
-    """The price of few clients: β·Σ_s 1/Σ_n a_n."""
+    """The part of few clients: β·Σ_s 1/Σ_n a_n."""
     generalization: float
     """γ₁·Σ_s Φ²/Σ_n a_n."""
     pruning: float
@@ -89,7 +89,7 @@ def round_terms(
     share = np.where(empty, np.inf, 1.0 / np.where(empty, 1.0, count))
     pruned = np.where(selected, ratio, 0.0).sum(axis=-1)
     clients = np.where(empty, np.inf, constants.beta * np.where(empty, 1.0, share))
-    # γ₁ = 0 asks for no statement, so that an infinite one does not count.
+    # With γ₁ = 0 the statement does not count, even if it is infinite.
     squared = np.where(empty, 0.0, phi) ** 2 if constants.gamma1 > 0.0 else np.zeros(count.shape)
     gap = np.where(empty, np.inf, constants.gamma1 * squared * np.where(empty, 1.0, share))
     pruning = constants.gamma2 * pruned * np.where(empty, 1.0, share)

@@ -8,8 +8,8 @@ KL(A) is the divergence KL(m‖t) from the target t, in nats.
 - ``target``: the selected clients choose q_n together so that KL(m‖t) is least, within the limits l_n ≤ q_n ≤ u_n that
   their data set (:mod:`fedgap.theory.label_matching`).
 
-Clients count equally, w_n = 1. With ``weighting: samples`` they count by their numbers of samples, but for ``target``
-batches, which are chosen for equal weights.
+Clients count equally, w_n = 1. With ``weighting: samples`` they count by their numbers of samples, except with
+``target`` batches, which are chosen for equal weights.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,7 @@ class DrawnLabels:
 
     @property
     def convex(self) -> bool:
-        """Whether KL(A) is convex in the relaxed selection for a given number of clients: they must count equally."""
+        """Whether KL(A) is convex in the relaxed selection for a given number of clients, which needs equal weights."""
         return self.batches == "target" or not self.by_samples
 
     def _least_drawn(self, vectors: Floats) -> Floats:
@@ -105,7 +105,8 @@ class DrawnLabels:
     def divergence_of(self, total: Floats, count: npt.ArrayLike) -> Floats:
         """KL(A) from the sum of a selection's rows of ``table``, (..., columns), and its number of clients, (...).
 
-        With ``target`` batches a lower bound: only each label's own limits are kept, not each client's sum of one.
+        With ``target`` batches it is a lower bound, which respects the limits of each label but not that the
+        probabilities of each client sum to one.
         """
         if self.batches != "target":
             return label_divergence(total, self.target)

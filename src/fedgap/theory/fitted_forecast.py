@@ -1,9 +1,9 @@
-"""A forecast with what is known about it: where its weights come from, how far it errs, and what its pilot has seen.
+"""A forecast with its origin, its uncertainty and the ranges of its pilot.
 
-ln(error) of one run is taken to be normal around the forecast's. Its variance has two parts: that of the fitted
-weights, by their covariance, and the spread of runs around the forecast, which is the noise between seeds and what the
-form misses. Runs that still learn scatter more: with the share s of the forecast error that training longer takes away,
-K·exp(d·λ̄ + c·KL), the spread's variance is spread² + (learning_spread·s)².
+ln(error) of a run is assumed to be normal around the forecast. Its variance has two parts: the uncertainty of the
+fitted weights, by their covariance, and the spread of runs around the forecast, which comes from the seeds and from the
+imperfect formula. Runs that would improve with more training have a larger spread: if s is the share of the forecast
+error that more training would remove, K·exp(d·λ̄ + c·KL), the variance is spread² + (learning_spread·s)².
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ from fedgap.theory.forecast import WEIGHTS, Forecast, PlanFeatures
 CONFIDENCE = 0.9
 """Probability with which a forecast interval is meant to contain the accuracy."""
 _JUST_OUTSIDE = 1e-9
-"""Relative excess of a range that is rounding."""
+"""A value that exceeds a range by less than this share counts as inside, because of rounding."""
 _STEP = 1e-4
-"""Step of ln(weight) by which slopes are taken."""
+"""Step of ln(weight) for numerical derivatives."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Prediction:
     confidence: float
 
     def to_dict(self) -> dict[str, float]:
-        """As in a plan's JSON, to four digits after the point."""
+        """The values as in a plan's JSON, rounded to four decimals."""
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
@@ -45,26 +45,26 @@ class FittedForecast:
     origin: str
     """Where the weights come from, in words."""
     spread: float | None = None
-    """Standard deviation of ln(error) around its forecast, for runs that have learnt all they can: a relative
-    deviation of the error."""
+    """Standard deviation of ln(error) around its forecast (a relative deviation of the error), for runs that more
+    training would not improve."""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Least and most of each feature (a field of :class:`PlanFeatures`) in the pilot's plans."""
+    """Least and largest value of each feature (a field of :class:`PlanFeatures`) in the pilot's plans."""
     confidence: float = CONFIDENCE
     runs: int = 0
     """How many runs the weights were fitted to."""
     learning_spread: float = 0.0
-    """How much more runs scatter that still learn."""
+    """Additional spread of runs that more training would improve."""
     seed_spread: float = 0.0
-    """The part of the spread that lies between seeds of one plan; the rest is what the form misses."""
+    """The part of the spread between seeds of one plan; the rest comes from the imperfect formula."""
     covariance: tuple[tuple[float, ...], ...] = ()
     """Of the logarithms of the weights, in the order of :data:`fedgap.theory.forecast.WEIGHTS`; empty if unknown."""
     unlike: tuple[str, ...] = ()
-    """What of the scenario differs from the pilot's, whatever the plan: ``learner``, ``samples``."""
+    """Respects in which the scenario differs from the pilot's, whatever the plan: ``learner``, ``samples``."""
 
     def interval(self, error: float) -> tuple[float, float] | None:
-        """The least and the largest error at the confidence, error·exp(∓z·spread); None where the spread is unknown.
+        """Least and largest error of the interval, error·exp(∓z·spread); None if the spread is unknown.
 
-        Where the plan is known, :meth:`predict` knows its interval better.
+        If the plan is known, :meth:`predict` gives a more precise interval.
         """
         return None if self.spread is None else self._around(error, self.spread)
 
@@ -82,7 +82,7 @@ class FittedForecast:
         return float(np.sqrt(max(0.0, around) + max(0.0, slope @ np.array(self.covariance) @ slope)))
 
     def _learning_share(self, plan: PlanFeatures) -> float:
-        """The share of the forecast error that training longer takes away."""
+        """The share of the forecast error that more training would remove."""
         fixed = self.forecast.at(plan.rounds, plan.local_steps, plan.upload_bits)
         lasting = replace(fixed, scale=0.0).error(plan.few_clients, plan.pruning, plan.divergence)
         return 1.0 - lasting / fixed.error(plan.few_clients, plan.pruning, plan.divergence)
@@ -102,7 +102,7 @@ class FittedForecast:
         return Prediction(1.0 - error, 1.0 - most, 1.0 - least, self.confidence)
 
     def surely(self, plan: PlanFeatures, confidence: float) -> float:
-        """The accuracy that one run of the plan reaches with this probability: 1 − error·exp(z·deviation).
+        """The accuracy that a run of the plan reaches with this probability: 1 − error·exp(z·deviation).
 
         It is the lower end of the one-sided prediction interval.
         """
@@ -110,11 +110,11 @@ class FittedForecast:
         return 1.0 - self.forecast.error(plan) * float(np.exp(NormalDist().inv_cdf(confidence) * deviation))
 
     def outside(self, plan: PlanFeatures) -> tuple[str, ...]:
-        """The features of a plan that lie outside of what the pilot has seen, and what of its scenario does."""
+        """The features of a plan, and the respects of its scenario, that lie outside the pilot's ranges."""
         return (*(name for name in self.ranges if not self._inside(name, getattr(plan, name))), *self.unlike)
 
     def seen(self, name: str, choices: Sequence[int]) -> tuple[int, ...]:
-        """Those of several values of a feature that the pilot has seen; all of them where it has seen none."""
+        """Return the choices inside the pilot's range of a feature, or all choices if none is inside."""
         return tuple(choice for choice in choices if self._inside(name, choice)) or tuple(choices)
 
     def _inside(self, name: str, value: float) -> bool:
@@ -122,7 +122,7 @@ class FittedForecast:
         return bool(least * (1.0 - _JUST_OUTSIDE) <= value <= most * (1.0 + _JUST_OUTSIDE))
 
     def to_dict(self) -> dict[str, Any]:
-        """The section ``forecast`` of a scenario, with numbers of few digits; what is unknown is left out."""
+        """Return the section ``forecast`` of a scenario, with rounded numbers and without unknown values."""
         section: dict[str, Any] = {name: _short(getattr(self.forecast, name)) for name in WEIGHTS}
         section |= {"origin": self.origin, "spread": None if self.spread is None else _short(self.spread),
                     "learning_spread": _short(self.learning_spread), "seed_spread": _short(self.seed_spread),
@@ -133,7 +133,7 @@ class FittedForecast:
 
     @classmethod
     def from_dict(cls, section: Mapping[str, Any]) -> "FittedForecast":
-        """Read what :meth:`to_dict` gave. A person's scenario is read, and checked, by ``fedgap.config``."""
+        """Read the result of :meth:`to_dict`. Scenarios of users are read and checked by ``fedgap.config``."""
         ranges = {name: (ends[0], ends[1]) for name, ends in section.get("ranges", {}).items()}
         return cls(Forecast(**{name: section[name] for name in WEIGHTS}), section.get("origin", ""),
                    section.get("spread"), ranges, runs=section.get("runs", 0),
@@ -142,7 +142,7 @@ class FittedForecast:
 
 
 def _short(value: float, towards: int = 0) -> float:
-    """The value with four digits: the nearest, or the next one above (``towards`` 1) or below (−1)."""
+    """Round to four digits: to the nearest value, upwards (``towards`` 1) or downwards (−1)."""
     short = float(f"{value:.4g}") + 0.0  # no −0
     while towards * (short - value) < 0.0:
         short = float(f"{short + towards * 10.0 ** (np.floor(np.log10(abs(value))) - 3):.4g}")

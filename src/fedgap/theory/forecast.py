@@ -1,11 +1,11 @@
-"""How good the model of a plan will be: its error on the test set, forecast from what the plan decides.
+"""The forecast of a plan's test error, from what the plan decides.
 
     error ≈ K(R, τ, bits)·exp(d·λ̄ + c·KL) + B·(1/k) + C·KL + floor
     K = C₀·(R·exp(−r₀/R)·τ^b)^(−a)·exp(e·ρ(bits))
 
-with R rounds, of which the first count for little (r₀: momentum and rate have to build up), τ local steps, k clients in
-a round, λ̄ the mean pruning ratio, KL the divergence of the mean of the selected clients' label distributions from the
-target, and ρ(bits) = 2^(1 − bits), the step of a rounded upload. Errors
+with R rounds, of which the first have little effect (r₀: momentum and rate have to build up), τ local steps, k clients
+in a round, λ̄ the mean pruning ratio, KL the divergence of the mean of the selected clients' label distributions from
+the target, and ρ(bits) = 2^(1 − bits), the step of a rounded upload. Errors
 are shares of one (0.02 for an accuracy of 98 %). All weights are at least 0.
 
 Where rounds differ, 1/k, λ̄ and KL are means over the rounds. For given R, τ and bits the error is then convex in these
@@ -20,7 +20,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class PlanFeatures:
-    """What the forecast knows about a plan."""
+    """The features of a plan from which its error is forecast."""
 
     rounds: float
     """R."""
@@ -40,7 +40,7 @@ class FixedRounds:
     """The forecast for given rounds, local steps and bits: K·exp(d·λ̄ + c·KL) + B·(1/k) + C·KL + floor."""
 
     scale: float
-    """K: what training longer takes away."""
+    """K: the part of the error that more training removes."""
     slowed_by_pruning: float
     """d."""
     slowed_by_divergence: float
@@ -63,7 +63,7 @@ class Forecast:
     """The fitted weights; see the module docstring."""
 
     start: float
-    """C₀: the error after one round of one step, above what remains for ever."""
+    """C₀: the part of the error after one round of one step that training can remove."""
     rounds_power: float
     """a."""
     steps_power: float
@@ -80,7 +80,7 @@ class Forecast:
     """e."""
     floor: float
     slow_start: float = 0.0
-    """r₀: below about so many rounds, rounds are worth less."""
+    """r₀: with fewer rounds than about this number, each round has less effect."""
 
     def at(self, rounds: float, local_steps: float, upload_bits: int = 32) -> FixedRounds:
         """The forecast for given rounds, local steps and upload bits."""
@@ -104,4 +104,4 @@ class Forecast:
 WEIGHTS = tuple(weight.name for weight in fields(Forecast))
 """The names of the weights."""
 FEATURES = tuple(feature.name for feature in fields(PlanFeatures))
-"""The names of what the forecast knows about a plan."""
+"""The names of the features of a plan."""

@@ -1,4 +1,4 @@
-"""The forecast's weights from trained runs: a robust fit to the logarithm of the error, with its uncertainty."""
+"""Fit the forecast's weights to trained runs: a robust fit to the logarithm of the error, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -15,33 +15,34 @@ from fedgap.theory.forecast import FEATURES, WEIGHTS, Forecast, PlanFeatures
 
 PRIOR = Forecast(start=3.0, rounds_power=0.8, steps_power=0.65, slowed_by_pruning=0.6, slowed_by_divergence=1.0,
                  few_clients=0.1, divergence=0.1, coarse_uploads=1.0, floor=0.03, slow_start=8.0)
-"""Weights of a usual size, where the runs say nothing."""
+"""Weights of a usual size, used where the runs give no information."""
 PRIOR_SPREAD: Mapping[str, float] = {
     "start": 1.2, "rounds_power": 0.4, "steps_power": 0.3, "slowed_by_pruning": 0.7, "slowed_by_divergence": 0.8,
     "few_clients": 1.5, "divergence": 1.5, "coarse_uploads": 0.8, "floor": 2.0, "slow_start": 0.8}
-"""Standard deviation of ln(weight) around the prior's. Powers hardly differ between tasks, lasting errors do."""
+"""Standard deviation of ln(weight) around the prior. Exponents hardly differ between tasks, lasting errors do."""
 LEAST_ERROR = 1e-4
-"""Errors below are taken as this: a run that makes no mistake on few samples must not decide the fit."""
+"""Smaller errors are replaced by this: a run without a mistake on few samples must not decide the fit."""
 LEAST_WEIGHT = 1e-3
-"""A weight that the prior has as 0 is taken as this, so that it has a logarithm."""
+"""Replaces a prior weight of 0, which has no logarithm."""
 FEWEST_RUNS = 8
 """With fewer runs, the prior alone would decide."""
 FEWEST_FOR_TWO_SPREADS = 100
-"""With fewer runs, the scatter of runs that still learn cannot be told from that of the others: one spread for all."""
+"""With fewer runs one spread is fitted for all runs, because the additional spread of short runs cannot be
+estimated."""
 STARTS = 4
 """Starting points of the search: the prior's weights, and random multiples of them."""
 ROBUST_AT = 1.5
 """Residuals beyond this multiple of the spread count linearly rather than by their square (soft-L1)."""
 _FIRST_SPREAD, _LEAST_SPREAD = 0.1, 0.01
 _TURNS = 3
-"""Fits in a row, each with the spread of the last one's residuals."""
+"""Number of fits; each uses the spread of the residuals of the one before."""
 _SPREADS = np.geomspace(0.01, 0.6, 25)
 _LEARNING_SPREADS = np.concatenate([[0.0], np.geomspace(0.02, 1.0, 20)])
 """Values among which the two spreads are chosen."""
 _HARMLESS = ("pruning", "divergence")
-"""Features of which less than the runs had is no reason for a warning."""
+"""Features for which values below the fitted range are no reason for a warning."""
 _HEAVY = 4.0
-"""Degrees of freedom of Student's distribution by which they are chosen: a few wild runs must not decide."""
+"""Degrees of freedom of Student's distribution by which they are chosen, so that a few outliers do not decide."""
 
 
 def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecast = PRIOR, origin: str = "",
@@ -53,8 +54,7 @@ def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecas
     about, such as the price of coarse uploads where all uploads are wide.
 
     :param runs: one entry per run; :param errors: 1 − accuracy of each, on samples that no client trained on;
-    :param plans: which plan each run belongs to, so that the noise between seeds of one plan can be told from what the
-        form misses.
+    :param plans: the plan of each run, so that noise between seeds can be separated from errors of the formula.
     """
     from scipy.optimize import least_squares
 
@@ -92,7 +92,7 @@ def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecas
 
 
 def _logarithm_of_error(runs: Sequence[PlanFeatures]) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """The function from ln(weights) to ln(error) of every run, and the share of it that training longer takes away.
+    """Return the function from ln(weights) to ln(error) of every run, and the share that more training would remove.
 
     The same form as :class:`Forecast`, for all runs at once.
     """

@@ -31,7 +31,7 @@ _HELD_MEAN = 1e-9
 _TOLERANCE = 1e-10
 """Largest error of m that ends an iteration; far below the 1e-6 that is promised."""
 _SLOPE_LEFT = 0.1
-"""A line search ends where the slope has fallen to this share of the first one; with much more Newton may cycle."""
+"""A line search ends where the slope has fallen to this share of the first; with a larger share Newton may cycle."""
 _STEPS = 100
 """Most steps of any iteration; usually fewer than 20 are taken."""
 _LARGEST_EXPONENT = 300.0
@@ -47,7 +47,7 @@ class LabelMatch:
     divergence: float
     """KL(m‖t) with these probabilities."""
     natural_divergence: float
-    """KL(m‖t) where every client draws its samples alike."""
+    """KL(m‖t) if every client draws each of its samples equally often."""
 
 
 def label_divergence(labels: npt.ArrayLike, target: npt.ArrayLike) -> Array:
@@ -58,7 +58,7 @@ def label_divergence(labels: npt.ArrayLike, target: npt.ArrayLike) -> Array:
     p, t = (values / values.sum(axis=-1, keepdims=True) for values in
             (np.asarray(labels, dtype=np.float64), np.asarray(target, dtype=np.float64)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        terms = np.where(p > 0.0, p * np.log(p / t) - p + t, t)  # at least zero each; −p + t sums to nothing
+        terms = np.where(p > 0.0, p * np.log(p / t) - p + t, t)  # no negative terms; −p + t sums to zero
     return np.asarray(np.maximum(terms, 0.0).sum(axis=-1))
 
 
@@ -73,7 +73,8 @@ def largest_probabilities(label_counts: npt.ArrayLike, max_repeat: float, draws:
     counts = np.asarray(label_counts, dtype=np.float64)
     size = counts.sum(axis=-1)
     if not (size.size and (counts >= 0.0).all() and (size > 0.0).all() and np.isfinite(size).all()):
-        raise InputError("label_counts: must be numbers of at least zero; each client, at least one, needs a sample")
+        raise InputError("label_counts: must be numbers of at least 0 for at least one client; each client needs a "
+                         "sample")
     if not max_repeat >= 1.0:
         raise InputError(f"max_repeat: must be at least 1; got {max_repeat}")
     if draws is not None:

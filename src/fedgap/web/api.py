@@ -52,8 +52,8 @@ def create_app(runs: Path, opened: Opened, *, token: str, hosts: Iterable[str]) 
     """The application.
 
     :param runs: the one folder in which run folders are read and written;
-    :param opened: what the command line named, and the only files of this machine that the page gets;
-    :param token: what calls that change something must carry; :param hosts: the allowed Host headers.
+    :param opened: what the command line named; the page can get no other files of this machine;
+    :param token: needed by all requests that change something; :param hosts: the allowed Host headers.
     """
     solvers, store, closing = Solvers(), Runs(runs), asyncio.Event()
 
@@ -138,7 +138,7 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
 
     @app.get("/api/names")
     def names() -> dict[str, list[str]]:
-        """The known schemes, objectives and so on by their names, those of installed packages included."""
+        """The names of all known schemes, objectives and so on, also those of installed packages."""
         return {registry.kind: registry.names() for registry in
                 (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, POLICIES, DATA, MODELS)}
 
@@ -268,7 +268,7 @@ def _add_training(app: FastAPI, store: Runs, opened: Opened) -> None:
 
     @app.post("/api/runs/{name}/stop")
     def stop(name: str) -> RunName:
-        """Ask a run to end after its current round."""
+        """Stop a run after its current round."""
         store.stop(name)
         return RunName(name=name)
 

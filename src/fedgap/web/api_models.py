@@ -1,4 +1,4 @@
-"""What the page sends and gets, as the OpenAPI description has it."""
+"""Requests and responses of the page, as in the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Override = Annotated[str, Field(max_length=10_000, examples=["budget.delay_s=120
 
 
 def _known(registry: Registry) -> AfterValidator:
-    """Take registered names only: a page must not choose files or ``package.module:NAME`` of this machine."""
+    """Accept only registered names: a page must not choose files or ``package.module:NAME`` of this machine."""
     def check(name: str) -> str:
         if name not in registry.names():
             raise ValueError(f"must be one of {', '.join(registry.names())}")
@@ -62,7 +62,7 @@ class PlanRequest(ScenarioSource):
 
 
 class BudgetRequest(ScenarioSource):
-    """A target accuracy, whose least budgets are asked for."""
+    """A request for the least budgets of a target accuracy."""
 
     accuracy: Annotated[float, Field(gt=0, lt=1)] = 0.95
     """On the test set, a share of one."""

@@ -1,6 +1,6 @@
 """What ``fedgap studio NAME`` opens: a preset, a scenario's or an experiment's file, or a folder of runs.
 
-The page cannot choose files of this machine. What the command line named is offered to it, and nothing else.
+The page cannot choose files of this machine; it gets only what the command line named.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedgap.web.documents import open_scenario
 from fedgap.web.runs import Runs, is_run
 
 _TEMPLATE = ("experiment.yaml", "scenario.yaml")
-"""Files of a folder that ``fedgap init`` wrote; the first one that is there is opened."""
+"""Files of a folder that ``fedgap init`` wrote; the first existing one is opened."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Opened:
     name: str = ""
     """A preset's name or a path, as it was typed."""
     document: dict[str, Any] | None = None
-    """The scenario, its clients listed where they come from a CSV file; None for presets and runs."""
+    """The scenario, with the clients of its CSV file, if it has one; None for presets and runs."""
     experiment: Experiment | None = None
     runs: Path | None = None
     """The folder of runs, where one was named."""
@@ -44,8 +44,8 @@ class Opened:
     def trained(self, scenario: Scenario, choices: dict[str, Any]) -> Experiment:
         """The opened experiment with the page's scenario and choices: data, model, partition and engine stay.
 
-        The scenario on the page has the experiment's rounds, budgets, readings and learner in it, and perhaps other
-        ones by now, so that they replace the experiment's.
+        The scenario on the page contains the experiment's rounds, budgets, readings and learner, possibly changed by
+        the user, so they replace those of the experiment.
         """
         if self.experiment is None:
             raise InputError("opened: no experiment was opened; start `fedgap studio EXPERIMENT.yaml`")
@@ -119,7 +119,7 @@ def _planned_with(experiment: Experiment) -> Scenario:
 
 
 def _training(experiment: Experiment) -> dict[str, Any]:
-    """The run form's defaults. Data and models that only the experiment can name are offered as its own."""
+    """The defaults of the run form. Data and models that only the experiment can name are shown as its own."""
     chosen: dict[str, Any] = {"seed": experiment.seed, "evaluate_every": experiment.evaluate_every,
                               "concentration": experiment.partition.concentration,
                               "data_name": experiment.data.name, "model_name": experiment.model.name}
@@ -128,5 +128,5 @@ def _training(experiment: Experiment) -> dict[str, Any]:
         ("aggregator", experiment.learning.aggregator, AGGREGATORS), ("scheme", experiment.scheme, SCHEMES),
         ("objective", experiment.objective, OBJECTIVES), ("selection", experiment.selection, SELECTION),
         ("policy", experiment.policy, POLICIES))
-    # A page plans by registered names; what a file names beside them is left to the experiment itself.
+    # A page uses only registered names; other names in the file stay with the experiment.
     return chosen | {key: name if name in registry.names() else None for key, name, registry in named}

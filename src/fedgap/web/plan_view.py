@@ -1,4 +1,4 @@
-"""A plan as the page draws it: the contract's object, with what each client's rounds cost."""
+"""A plan for the page: its JSON object, with the costs of each client's rounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BY_CLIENT = ("compute_s", "upload_s", "download_s", "compute_j", "upload_j")
 
 
 def drawn(plan: Plan, problem: Problem) -> dict[str, Any]:
-    """The contract's plan with its forecast, each segment with its costs by client and cause and its stragglers."""
+    """The plan's JSON object with its forecast; each segment has its costs by client and cause and its stragglers."""
     forecast, reason = applicable_forecast(plan, problem)
     answer, report = plan.to_dict(), CostReport.from_problem(problem, plan)
     answer["forecast"] = None if forecast is None else forecast.to_dict() | {
@@ -29,7 +29,7 @@ def drawn(plan: Plan, problem: Problem) -> dict[str, Any]:
 
 
 def brief(plan: Plan) -> dict[str, Any]:
-    """What a row of the comparison shows."""
+    """The values of a row in the comparison."""
     answer = plan.to_dict()
     answer["selected"] = [int(segment.selected.sum()) for segment in plan.segments]
     answer["mean_pruning_ratio"] = mean_pruning_ratio(plan)

@@ -1,4 +1,4 @@
-"""A run's rounds as server-sent events: what is there, then what is added, until the run has ended."""
+"""A run's rounds as server-sent events: first the existing ones, then new ones until the run has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs side by side: grouped over seeds, under short names, with curves, outcomes and paired differences."""
+"""Compare runs: grouped over seeds, with short names, curves, outcomes and paired differences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUTCOMES = ("test_accuracy", "test_loss", "energy_j", "delay_s")
 """What a group's table shows: a mean over seeds with its interval."""
 CURVES = ("test_accuracy", "test_loss")
 ACROSS = ("delay_total_s", "energy_total_j")
-"""What a curve may be drawn against, beside the rounds."""
+"""Quantities other than rounds against which a curve may be drawn."""
 DIFFERENCES = ("test_accuracy", "test_loss")
 _FIRST = ("scheme", "objective", "selection", "policy", "data.name", "model.name")
 """The keys that tell groups apart best; the others follow in alphabetical order."""
@@ -26,7 +26,7 @@ Overview = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Group:
-    """Runs that differ in their seed only: finished ones, one for each seed; or a single run that goes on."""
+    """Runs that differ only in their seed: finished runs, one per seed, or a single unfinished run."""
 
     config: Mapping[str, str]
     """The experiment's keys without the seed, each value as JSON text."""
@@ -57,7 +57,8 @@ def comparison(runs: Runs, names: Sequence[str], reference: str | None = None) -
 
 
 def _groups(runs: Runs, names: Sequence[str]) -> list[_Group]:
-    """Only finished runs are averaged, because others are not comparable; of several with one seed the first counts."""
+    """Group the runs. Only finished runs are averaged, because others are not comparable; for each seed the first
+    counts."""
     finished: dict[str, tuple[dict[str, str], dict[int | None, str]]] = {}
     alone = []
     for name in names:

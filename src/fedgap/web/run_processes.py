@@ -1,4 +1,4 @@
-"""Which process works on a run folder, whoever started it."""
+"""Find the process that works on a run folder, whether or not the studio started it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _FRESH_S = 1.0
-"""How long one look at all processes serves."""
+"""How many seconds a scan of all processes stays valid."""
 _RECENT_S = 60.0
 
 
@@ -32,7 +32,7 @@ class Writers:
         self._when = -_FRESH_S
 
     def process_of(self, log: Path) -> int | None:
-        """The process that writes this log; 0 where there is one that cannot be told (no /proc, but fresh lines)."""
+        """The process that writes this log; 0 if there is one but it cannot be identified (no /proc, but new lines)."""
         if not (_PROC / "self").is_dir():
             try:
                 return 0 if time.time() - log.stat().st_mtime < _RECENT_S else None

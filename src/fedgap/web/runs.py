@@ -1,7 +1,7 @@
-"""Run folders: those there are, and processes that work on them.
+"""Run folders and the processes that work on them.
 
-Every run is a separate process in a separate session, and its folder says all there is to know: the server may end
-and come back while it trains. Nothing outside the one folder of runs is read or written.
+Every run is a separate process in a separate session, and its folder contains all information: the server may end and
+be restarted during the training. Nothing outside the folder of runs is read or written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Event = dict[str, Any]
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")
 _SEPARATOR = "~"
-"""Stands for the folder separator in a run's name, because a sweep's runs are one folder deeper."""
+"""Replaces the folder separator in a run's name, because a sweep's runs are one folder deeper."""
 _DEEPEST = 3
 _SWEPT = "runs"
 """The folder inside a sweep's folder that holds its runs."""
@@ -40,7 +40,7 @@ _LOG = "studio.log"
 KEPT = ("round", "clients", "energy_total_j", "delay_total_s", "train_loss", "test_loss", "test_accuracy",
         "validation_accuracy", "forecast", "available", "gain", "speed", "energy_left_j", "delay_left_s", "idle_s",
         "planned_again", "forecast_accuracy", "policy", "dropped", "late", "rejected")
-"""What the page draws of a round."""
+"""The keys of a round that the page draws."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Runs:
     def __post_init__(self) -> None:
         self.root = self.root.resolve()
 
-    # --- what is there ----------------------------------------------------------------------------------------------
+    # --- reading runs -----------------------------------------------------------------------------------------------
 
     def folder(self, name: str) -> Path:
         """The folder of a run that exists; a name that leads anywhere else is refused."""
@@ -82,7 +82,7 @@ class Runs:
                 yield from self._walk(entry, depth + 1)
 
     def state(self, name: str) -> tuple[State, str]:
-        """How a run stands, and a sentence where something is to be said."""
+        """The state of a run, with an explanation if needed."""
         folder = self.folder(name)
         if (folder / "summary.json").is_file():
             return "finished", str(_json(folder / "summary.json").get("ended") or "")
@@ -98,7 +98,7 @@ class Runs:
         return ("stopped", "stopped before it began") if mark.get("stopping") else ("failed", _last_words(folder))
 
     def overview(self, name: str) -> dict[str, Any]:
-        """A run in one row: state, what was trained, how far it is."""
+        """One row about a run: its state, what it trains, its progress."""
         folder = self.folder(name)
         state, message = self.state(name)
         rounds, config, scenario = self.rounds(name), _document(folder / "config.yaml"), _document(
@@ -145,7 +145,7 @@ class Runs:
         except InputError:
             return []  # half-way through a resume that cuts the log
 
-    # --- what is done -----------------------------------------------------------------------------------------------
+    # --- starting and stopping runs ---------------------------------------------------------------------------------
 
     def start(self, experiment: Experiment, wish: str | None) -> str:
         """Start a run in a new folder and return its name."""
@@ -159,7 +159,7 @@ class Runs:
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
-            raise InputError(f"name: {name} is there already; choose another") from None
+            raise InputError(f"name: {name} exists already; choose another name") from None
         except OSError as error:
             raise FedgapError(f"{self.root}: cannot be written ({error.strerror})") from None
         write_document(experiment.to_dict(), folder / "experiment.yaml")
@@ -177,7 +177,7 @@ class Runs:
         elif (folder / "experiment.yaml").is_file():
             self._launch(folder, "train", str(folder / "experiment.yaml"), "--out", str(folder), "--json")
         else:
-            raise InputError("run: holds nothing to continue")
+            raise InputError("run: has nothing to continue")
 
     def stop(self, name: str) -> None:
         """Ask a run to end after its current round; everything so far stays on disk."""
@@ -208,7 +208,8 @@ class Runs:
         write_json(folder / _MARK, {"pid": process.pid, "started": time.time()})
 
     def _alive(self, folder: Path, mark: dict[str, Any]) -> bool:
-        """Whether the process that was started on this folder still works on it, and not another by its number."""
+        """Whether the process that was started on this folder still works on it (another process may have its number by
+        now)."""
         pid = mark.get("pid")
         if not isinstance(pid, int) or isinstance(pid, bool) or pid < 2:
             return False
@@ -232,7 +233,7 @@ def is_run(folder: Path) -> bool:
 
 
 def _last_words(folder: Path) -> str:
-    """The last line of what the process said, without the command's name."""
+    """The last line of the process's output, without the command's name."""
     try:
         lines = (folder / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What every request passes: who asks (Host, Origin, token), how much they send, and the headers of the reply."""
+"""Checks of every request (Host, Origin, token, size), and the security headers of every reply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BYTES = 8_000_000
-"""The largest body: a fleet of a thousand clients takes less than one."""
+"""The largest request body; a fleet of a thousand clients takes less than one megabyte."""
 TOKEN_HEADER = "x-fedgap-token"
 
 # Plotly writes styles into the page, so these may be inline; a script never is, and nothing comes from another host.
@@ -31,9 +31,8 @@ HEADERS = {
 class Guard:
     """ASGI middleware.
 
-    The Host check keeps other sites' names from resolving to this server (DNS rebinding); the Origin check keeps their
-    pages from posting to it; the token, which only the person at the terminal has seen, is asked for by everything
-    that starts or stops a process or writes a file.
+    The Host check prevents DNS rebinding by other sites. The Origin check prevents their pages from posting to this
+    server. All requests that start or stop a process or write a file need the token, which is shown in the terminal.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], token: str, guarded: str) -> None:
@@ -101,7 +100,7 @@ async def _read(receive: Receive, headers: dict[str, str]) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Give the body, and then whatever else arrives: the disconnection."""
+    """Return the stored body first, then the further messages of the connection."""
     waiting = [body]
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""The server's side of its solver processes: jobs in, events out, and what is no longer wanted is stopped."""
+"""The server's side of its solver processes: send jobs, receive events, cancel jobs that are no longer needed."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class SolverProcess:
 
 
 class Solvers:
-    """Two processes: one for the plan being looked at, one for what fills in around it."""
+    """Two processes: one for the present plan, one for the other schemes and the frontier."""
 
     def __init__(self) -> None:
         self.quick, self.slow = SolverProcess(), SolverProcess(nice=5)
@@ -131,7 +131,7 @@ class Solvers:
         yield {"stage": "done"}
 
     async def alone(self, kind: str, job: Event) -> AsyncIterator[Event]:
-        """A job that nobody waits for while a slider moves."""
+        """Run a job in the background."""
         stages = _stages(self.slow, {"kind": kind, **job})
         try:
             async for event in stages:

@@ -41,7 +41,7 @@ Event = dict[str, Any]
 
 
 class Cancelled(BaseException):
-    """The job is no longer wanted. Not an Exception, so that no solver takes it for a numerical failure."""
+    """The job was cancelled. This is not an Exception, so that no solver mistakes it for a numerical failure."""
 
 
 @lru_cache(maxsize=512)  # some nine times the plans that a page asks for
@@ -154,7 +154,7 @@ class SolverWorker:
             ending["cancelled"] = f"no answer within {LIMIT_S:g} s"
         except FedgapError as error:
             ending["error"] = str(error)
-        except Exception as error:  # whatever a solver meets, the next job deserves a live process
+        except Exception as error:  # the process must survive any error of a solver, for the next job
             ending["error"] = f"the solver failed ({type(error).__name__}: {error})"
         finally:
             self.solving = False

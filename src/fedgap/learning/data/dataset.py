@@ -1,4 +1,4 @@
-"""What training needs of a data set: samples and labels as tensors, the classes' names, and the preprocessing."""
+"""A data set for training: samples and labels as tensors, the names of the classes, and the preprocessing."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ class Dataset:
 
     ``train_x`` (n, c, h, w) or (n, features) float32 are the inputs of the model, after the preprocessing;
     ``train_y`` (n,) int64 are the classes, in 0..classes-1; ``test_x`` and ``test_y`` likewise, preprocessed with the
-    statistics of the *training* samples. ``class_names[z]`` is what people call class z (by default its number).
-    ``preprocessing`` turns new samples into inputs; it is None where nobody knows it (data saved by fedgap 0.1).
-    ``validation_x`` and ``validation_y`` are the samples that :meth:`with_validation` set aside, else None.
+    statistics of the *training* samples. ``class_names[z]`` is the name of class z (by default its number).
+    ``preprocessing`` turns new samples into inputs; it is None if it is unknown (data saved by fedgap 0.1).
+    ``validation_x`` and ``validation_y`` are the samples that :meth:`with_validation` held out, otherwise None.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Dataset:
                 np.bincount(self.test_y.numpy(), minlength=self.classes))
 
     def thinned(self, train_samples: int | None, test_samples: int | None) -> Dataset:
-        """The data set with only so many samples, evenly spaced over the original order; None keeps all."""
+        """The data set with only this many samples, evenly spaced in the original order; None keeps all."""
         def pick(x: Tensor, y: Tensor, wanted: int | None, key: str) -> tuple[Tensor, Tensor]:
             if wanted is None:
                 return x, y
@@ -123,11 +123,11 @@ class Dataset:
         return replace(self, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
 
     def with_validation(self, wanted: float, seed: int) -> Dataset:
-        """The data set with some training samples set aside to choose by: rates, when to stop, which model.
+        """The data set with some training samples held out for validation, to choose rates and when to stop.
 
-        ``wanted`` is a share of the training samples (below 1) or their number; 0 leaves the data set as it is. Every
-        class gives its share, and keeps at least one training sample. Which samples are taken depends on the labels
-        and the ``seed`` only. The preprocessing stays that of all training samples.
+        ``wanted`` is a share of the training samples (below 1) or their number; 0 leaves the data set as it is. Each
+        class contributes its share and keeps at least one training sample. The choice depends only on the labels and
+        the ``seed``. The preprocessing stays that of all training samples.
         """
         if not wanted:
             return self

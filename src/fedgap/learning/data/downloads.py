@@ -1,4 +1,4 @@
-"""Where a known data set's files are looked for, what they must hash to, and how they are fetched."""
+"""Find, verify and download the files of known data sets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def read(source: Source, folder: Path | None, cache: Path | None, download: bool
          progress: Progress | None) -> dict[str, tuple[bytes, Path]]:
     """Every file's unzipped, checked bytes and where it lay.
 
-    A given ``folder`` is the only place looked in, and nothing is fetched then: a mistyped one costs no download.
+    If ``folder`` is given, only this folder is searched and nothing is downloaded, so that a mistyped path causes no
+    download.
     """
     store = (cache or cache_folder()) / source.name
     roots = [folder] if folder is not None else [*source.folders, store]
@@ -111,7 +112,7 @@ def _fetch(source: Source, names: list[str], store: Path, progress: Progress | N
     """Downloads into ``store``; a file whose unzipped bytes are wrong is removed again and named."""
     import pooch  # only a download needs it
 
-    pooch.get_logger().setLevel("WARNING")  # the progress says it all
+    pooch.get_logger().setLevel("WARNING")  # the progress bar is enough
     for file in [source.archive] if source.archive else [f"{name}.gz" for name in names]:
         try:
             pooch.retrieve(source.url + file, known_hash=None, fname=file, path=store,

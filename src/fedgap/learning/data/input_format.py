@@ -1,4 +1,4 @@
-"""What a trained model's user must know of its inputs and outputs: shape, preprocessing, names of the classes."""
+"""The format of a trained model's inputs and outputs: shape, preprocessing, names of the classes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fedgap.learning.data.dataset import Dataset, Preprocessing, model_inputs
 
 @dataclass(frozen=True)
 class InputFormat:
-    """How samples as a person has them become the inputs of a model, and what its outputs are called.
+    """How raw samples become the inputs of a model, and the names of its outputs.
 
-    ``shape`` is that of one sample. Where ``preprocessing`` is None nobody knows it, and samples are taken to be
+    ``shape`` is that of one sample. If ``preprocessing`` is None, it is unknown, and samples are assumed to be
     preprocessed already.
     """
 

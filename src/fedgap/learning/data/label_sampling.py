@@ -1,8 +1,8 @@
-"""With what probability a client draws each of its samples, so that its batches have the labels that are wanted.
+"""The probability with which a client draws each of its samples, so that its batches have the wanted labels.
 
-A client draws a label c with probability q(c) and then one of its samples of that label, all alike. ``balanced``
-batches have the same q(c) for all labels that the client can show; for ``target`` batches q is computed for all
-selected clients together. :mod:`fedgap.theory.drawn_labels` has both.
+A client draws a label c with probability q(c), and then one of its samples of that label with equal probability.
+``balanced`` batches have the same q(c) for all labels of the client; for ``target`` batches q is computed for all
+selected clients together. Both are in :mod:`fedgap.theory.drawn_labels`.
 """
 
 from __future__ import annotations

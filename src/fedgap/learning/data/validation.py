@@ -1,4 +1,4 @@
-"""Which training samples are set aside for validation, so that nothing is ever chosen by the test set."""
+"""Choose the training samples that are held out for validation, so that the test set decides nothing."""
 
 from __future__ import annotations
 

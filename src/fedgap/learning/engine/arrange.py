@@ -96,8 +96,8 @@ def _view(block: Tensor, models: int, shape: torch.Size) -> Tensor:
 class Leaves(dict[str, Tensor]):
     """Parameters in arranged memory by name, each (G, *shape), to be differentiated by.
 
-    Their gradients may be written to ``homes``, which lie as the parameters do. Only by who uses a parameter once: a
-    second gradient would replace the first. Who does not ask for them spares their memory.
+    Their gradients may be written to ``homes``, which have the memory layout of the parameters, but only if a parameter
+    is used once, because a second gradient would replace the first. The memory is allocated when it is first used.
     """
 
     def __init__(self, arrangement: Arrangement, matrices: Tensor, vectors: Tensor, models: int) -> None:
@@ -126,5 +126,5 @@ class Leaves(dict[str, Tensor]):
 
 
 def home(parameters: Mapping[str, Tensor], name: str) -> Tensor | None:
-    """Where the gradient of that parameter may be written, if anybody cares."""
+    """Where the gradient of this parameter may be written, or None."""
     return parameters.homes[name] if isinstance(parameters, Leaves) else None

@@ -1,4 +1,4 @@
-"""The engine's front: one call a round, one call an evaluation."""
+"""The engine's interface: one call per round, one call per evaluation."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -158,7 +158,7 @@ class Engine:
         weights, buffers = self._here(round_input.weights).contiguous(), self._here(round_input.buffers)
         ranks = round_input.ranks.to(self.device).contiguous()  # kernels read rows
         plan = self._plan(round_input, per_client, local)
-        if len(plan) == 1 and plan[0].shape.clients == 1:  # whoever is not finite has a row of its own: no second look
+        if len(plan) == 1 and plan[0].shape.clients == 1:  # one row per client: who is not finite is known
             out = self._pass(compute_round, plan[0], round_input, weights, ranks, buffers, rates)
             back = plan[0].back
             losses, finite = out.losses[:, 0], out.finite
@@ -183,7 +183,7 @@ class Engine:
 
     def _divided(self, plan: list[_Planned], round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
                  rates: Tensor, per_client: bool) -> RoundOutput:
-        """A round of several passes, or of passes that clients share."""
+        """Compute a round in several passes, or in passes that several clients share."""
         jobs, runs = len(round_input.run), len(weights)
         losses = torch.zeros(jobs, dtype=self.dtype, device=self.device)
         finite = torch.zeros(jobs, dtype=torch.bool, device=self.device)
@@ -198,7 +198,7 @@ class Engine:
             clients = planned.shape.clients
             out = self._pass(compute, planned, round_input, weights, ranks, buffers, rates)
             if clients > 1 and not bool(out.finite.all()):
-                # Who was it?
+                # Find the clients whose values are not finite.
                 pending += [self._planned(Chunk(((job,),)), round_input, False, None) for job in planned.chunk.jobs]
                 continue
             total = total._replace(gradient=total.gradient + out.gradient, buffers=total.buffers + out.buffers,
@@ -378,7 +378,7 @@ def _default_memory(device: torch.device) -> int:
 
 
 def _wake_autograd(device: torch.device) -> None:
-    """Gives autograd's own thread its CUDA context by an ordinary operation; cuBLAS as its first one would warn."""
+    """Give autograd's thread its CUDA context by an ordinary operation; otherwise cuBLAS would print a warning."""
     with torch.enable_grad():  # whatever the caller is doing
         x = torch.zeros(1, device=device, requires_grad=True)
         torch.autograd.grad(x * x, x)

@@ -1,4 +1,4 @@
-"""Whether this computer's processor can compute in a precision.
+"""Check whether this computer's processor can compute in a precision.
 
 Some processors, and some virtual machines, announce instructions that they cannot run: bfloat16 products then end the
 process with an illegal instruction, which no Python code can catch. So the kernels of a precision are tried in a child

@@ -1,4 +1,4 @@
-"""CUDA graphs: a pass recorded once and replayed, which spares a round its thousand kernel launches."""
+"""CUDA graphs: a pass is recorded once and replayed, which saves a round about a thousand kernel launches."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable

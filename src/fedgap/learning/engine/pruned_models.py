@@ -14,9 +14,9 @@ from fedgap.learning.contract import LocalTraining
 
 @dataclass(frozen=True)
 class Shape:
-    """What a pass's kernels depend on besides its tensors: each model's run, ascending (a run's models are found by
-    counting those of the runs before), the clients a model, whether each model's gradient is asked for, and the local
-    steps, if any; then a model has one client."""
+    """What the kernels of a pass depend on besides its tensors: the run of each model in ascending order (the models of
+    a run are found by counting those of the runs before), the number of clients per model, whether each model's
+    gradient is needed, and the local steps, if any; with local steps a model has one client."""
 
     run: tuple[int, ...]
     clients: int
@@ -61,13 +61,13 @@ class Sums(NamedTuple):
 
 
 class PruningSteps(Protocol):
-    """The two ends of a pass."""
+    """The first and the last step of a pass."""
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
-        """The pruned models' parameters by name, to be differentiated by, and what :meth:`sums` needs of it."""
+        """The pruned models' parameters by name, which will be differentiated, and a second value for :meth:`sums`."""
 
     def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
-        """From the logits (G, n·Z, classes) that ``leaves`` gave; ``of`` is the other thing that :meth:`leaves` gave.
+        """Sums from the logits (G, n·Z, classes) of ``leaves``; ``of`` is the second return value of :meth:`leaves`.
 
         A model's gradient is the sum over its clients of the gradient of the client's mean loss.
         """
@@ -88,7 +88,7 @@ class PlainPruning:
         self.spread, self._collect = spread, collect
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[dict[str, Tensor], Tensor]:
-        """See :class:`Pruning`; the other thing are the masks (G, M)."""
+        """See :class:`Pruning`; the second return value are the masks (G, M)."""
         masks = masks_of(given, shape)
         return self.spread(rows_of(given.weights, given, shape) * masks), masks
 
@@ -128,7 +128,7 @@ def sums_of(gradients: Tensor, losses: Tensor, given: PassInput, shape: Shape) -
 
 def finite_rows(values: Tensor, finite: Tensor) -> Tensor:
     """``values`` (G, ·), with 0 in the rows of models that are not finite (G,)."""
-    if values.device.type == "cpu" and bool(finite.all()):  # a GPU is not asked: that would wait for it
+    if values.device.type == "cpu" and bool(finite.all()):  # not checked on a GPU, because that would wait for it
         return values
     return torch.where(finite[:, None], values, 0.0)
 

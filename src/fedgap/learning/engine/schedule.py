@@ -1,4 +1,4 @@
-"""Which clients go through the model together."""
+"""Decide which clients share a pass through the model."""
 
 from collections import defaultdict
 from collections.abc import Sequence

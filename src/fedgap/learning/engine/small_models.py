@@ -1,7 +1,7 @@
-"""A round of clients whose models are really smaller: an engine for each size, and their results put together.
+"""A round of clients whose models are really smaller: one engine per size, and their combined results.
 
-Taking the small models out of the whole one and putting their gradients back are dozens of small operations. On a GPU
-their launches would cost as much as the round, so all of a round is recorded in one graph.
+Extracting the small models from the whole one and putting their gradients back takes dozens of small operations. On a
+GPU their launches would cost as much as the round, so the whole round is recorded in one graph.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _OnDevice(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """How a device likes its small models.
+    """How small models are grouped on a device.
 
     ``aligned``: widths are rounded up to multiples of it; units that a job does not keep come along and are masked.
     ``least_jobs``: jobs of the next smaller size join a pass that has fewer.

@@ -73,7 +73,7 @@ def linear(x: Tensor, parameters: Tensors, name: str) -> Tensor:
 
 
 def _of_layer(parameters: Tensors, name: str) -> tuple[Tensor | None, ...]:
-    """A layer's weight and bias, and their gradients' homes."""
+    """A layer's weight and bias, and where their gradients may be written."""
     names = f"{name}.weight", f"{name}.bias"
     return *(parameters[one] for one in names), *(home(parameters, one) for one in names)
 

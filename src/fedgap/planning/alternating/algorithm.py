@@ -20,28 +20,29 @@ from fedgap.planning.settings import Progress
 
 @dataclass(frozen=True)
 class AlternatingOptions:
-    """What the paper leaves open; the defaults are what it prints, or the plainest reading of it."""
+    """Choices that the paper leaves open; the defaults follow its text, or its simplest reading."""
 
     iterations: int = 50
-    """O: outer iterations at most."""
+    """O: maximum number of outer iterations."""
     threshold: float = 1e-5
-    """Outer iterations end early when θ falls by less than this share of γ₂R, as if the mean λ had moved by so much.
-
-    A share of θ itself would stop at once where γ₁Φ² dwarfs the pruning term.
+    """Outer iterations end early when θ falls by less than this share of γ₂R, which is a change of the mean λ by this
+    much. A share of θ would stop at once where γ₁Φ² is far larger than the pruning term.
     """
     tie_break: Literal["centre", "slack"] = "centre"
-    """Which solution of P2.1: the interior-point solver's central point, or one of most common slack in budgets."""
+    """Which of several solutions of P2.1: the interior-point solver's central one, or one with most slack in both
+    budgets."""
     inner_stop: Literal["printed", "moves"] = "printed"
-    """When P2.1 is solved for good: no decrease of the objective (one step), or powers that move less than 10⁻⁶."""
+    """When to stop solving P2.1: if the objective does not fall (after one step), or if powers change by less than
+    10⁻⁶."""
     start: Literal["printed", "feasible"] = "printed"
     """a = 1, or the largest selection that fits the budgets at λ^max, dropping the slowest and hungriest clients."""
     selection: Variant = "printed"
-    """P5: a and μ by turns; P4 relaxed and rounded; P4 exactly."""
+    """How to solve P5: a and μ in turn (as printed), P4 relaxed and rounded, or P4 exactly."""
 
 
 @dataclass(frozen=True, eq=False)
 class AlternatingResult:
-    """What Algorithm 1 found. Without a feasible start there are no segments and ``message`` says why."""
+    """The result of Algorithm 1. Without a feasible start there are no segments, and ``message`` says why."""
 
     segments: tuple[Segment, ...]
     trace: tuple[float, ...]
@@ -85,7 +86,7 @@ def solve(
             if new is None and not started:
                 return AlternatingResult((), (), why_infeasible(repeated, point), False, 0)
             if new is None:
-                # The budgets are so tight at this λ that P2.1 has no inner point; the powers that led here still serve.
+                # The budgets are so tight at this λ that P2.1 has no inner point: keep the powers.
                 new = point
             new = selection(pruning_step(repeated, new))
             value = repeated.theta(new)
@@ -112,11 +113,12 @@ def solve(
 
 
 def _refuse_limits(problem: Problem) -> None:
-    """The paper's subproblems have no least clock or power, no idle power, no battery, and the cost 1 − λ."""
+    """Refuse minimum clocks and powers, idle power, batteries and cost curves, which the paper's subproblems do not
+    have."""
     fleet = problem.fleet
     given = {"clients.min_frequency_hz": fleet.min_frequency_hz.any(), "clients.min_power_w": fleet.min_power_w.any(),
              "clients.idle_power_w": fleet.idle_power_w.any(), "clients.battery_j": np.isfinite(fleet.battery_j).any(),
              "model.cost_curve": fleet.cost_curve is not None}
     for key, holds in given.items():
         if holds:
-            raise InputError(f"solver: alternating does not know {key}; use exact")
+            raise InputError(f"solver: alternating does not support {key}; use exact")

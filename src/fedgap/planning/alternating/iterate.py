@@ -16,7 +16,8 @@ from fedgap.planning.schemes import Scheme
 from fedgap.system import computation_delay, computation_energy, fixed_delay, upload_delay, upload_energy
 
 TOLERANCE = 1e-7
-"""Relative excess of a budget that still counts as kept: what the subproblems' solvers leave."""
+"""Relative excess at which a budget still counts as kept, because the subproblems are solved to about this
+tolerance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class Repeated:
 
     @property
     def dense_rounds(self) -> int:
-        """1 where round 0 differs from the others by being unpruned, else 0."""
+        """1 if round 0 must be unpruned, otherwise 0."""
         return int(self.problem.dense_first and self.scheme.prune)
 
     @property
@@ -59,7 +60,7 @@ class Repeated:
 
     @property
     def energy_j(self) -> float:
-        """E₀ without the R broadcasts, which no decision moves."""
+        """E₀ minus the R broadcasts, which no decision changes."""
         return self.problem.energy_j - self.problem.rounds * self.problem.broadcast_j
 
     @property

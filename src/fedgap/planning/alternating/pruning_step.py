@@ -12,8 +12,8 @@ def pruning_step(repeated: Repeated, point: Iterate) -> Iterate:
     """min Σ λ_n over the selected clients s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, at fixed a, p and f (HiGHS).
 
     With a fixed, θ is γ₂·Σλ/k and constants. T ≤ T₀ is a lower bound on each λ_n: 1 − (t − download_n)/delay_n, with t
-    a pruned round's time, T₀/R, or (T₀ − the unpruned round's)/(R − 1). Where the LP has no solution the point is
-    returned as it came: its λ is the best known.
+    a pruned round's time, T₀/R, or (T₀ − the unpruned round's)/(R − 1). If the LP has no solution, the point is
+    returned unchanged.
     """
     if not repeated.scheme.prune or repeated.pruned_rounds == 0:
         return point

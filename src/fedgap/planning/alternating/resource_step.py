@@ -94,7 +94,7 @@ class ResourceStep:
             return None
         fleet = self._repeated.problem.fleet
         power, frequency = point.power_w.copy(), point.frequency_hz.copy()
-        # The solver stops a hair outside [0, 1]; a power or frequency of exactly 0 would never finish.
+        # The solver may end slightly outside [0, 1]; a power or frequency of exactly 0 would never finish.
         if self._repeated.scheme.power:
             power[point.selected] = np.clip(self._x.value, 1e-15, 1.0) * fleet.max_power_w[point.selected]
         if self._repeated.scheme.frequency:
@@ -141,7 +141,7 @@ def successive_approximation(
     """Lines 4–7: solve P2.1 at its own solution until the stopping rule; None where P2.1 has no solution at all.
 
     ``printed`` stops when the objective's decrease is below a threshold, that is after one step: θ has neither p nor f.
-    ``moves`` goes on until no power moves by 10⁻⁶ of its maximum.
+    ``moves`` continues until no power changes by 10⁻⁶ of its maximum.
     """
     current = step(point)
     if current is None or stop == "printed" or not repeated.scheme.power:

@@ -1,4 +1,4 @@
-"""Line 1: where Algorithm 1 starts, and why it cannot."""
+"""Line 1 of Algorithm 1: its starting point, and the reason if it is infeasible."""
 
 from dataclasses import replace
 
@@ -56,7 +56,8 @@ def why_infeasible(repeated: Repeated, point: Iterate) -> str:
     if total <= problem.energy_j:
         return (
             f"{the_start}: energy_budget: the tangent at full power overstates the upload's energy and leaves P2.1 "
-            f"without a solution, though {total:.6g} J of {problem.energy_j:.6g} J would do; use the feasible start"
+            f"without a solution, though {total:.6g} J of {problem.energy_j:.6g} J would suffice; use the feasible "
+            "start"
         )
     need = f"at least {total:.6g} J" if np.isfinite(total) else "more energy"
     return f"{the_start}: energy_budget: it needs {need} within the delay, the budget is {problem.energy_j:.6g} J"

@@ -25,7 +25,7 @@ from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import FixedRounds, PlanFeatures
 
 _MANY_SAMPLES = 1e6
-"""Label distributions become histograms of so many samples for the local search: its smoothing does not show."""
+"""For the local search, label distributions become histograms of this many samples, so that smoothing has no effect."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,8 @@ class ForecastTangent:
 
     @property
     def least_error(self) -> float:
-        """No plan of so many rounds, local steps and bits has a smaller forecast error: everybody, unpruned, KL = 0."""
+        """Lower bound on the forecast error of all plans with these rounds, local steps and bits: everybody, unpruned,
+        KL = 0."""
         return self.fixed.error(1.0 / self.problem.size, 0.0, 0.0)
 
     @property

@@ -1,13 +1,13 @@
-"""The measured guide: what ranked random plans by the accuracy that they reached.
+"""The measured guide: a score that ranked random plans well by the accuracy that they reached.
 
-θ does not rank plans well. Of what can be computed beforehand, this did better (``experiments/guide``):
+θ does not rank plans well. This score, which can be computed before training, does better (``experiments/guide``):
 
     (1 + 10·KL(A) + 1/k + λ̄/5)/R        the smaller the better,
 
 with KL(A) the divergence of the selected clients' pooled labels from the target's (both add-one smoothed), k their
-number, λ̄ the mean pruning ratio and R the number of rounds, which is decided too. The weight of λ̄ is too small to have
-been measured: it spends what is left of the budgets on keeping more of the model. Where no labels are known, another
-1/k stands for 10·KL(A), which falls with k in much the same way.
+number, λ̄ the mean pruning ratio and R the number of rounds, which is chosen as well. The weight of λ̄ is not measured;
+it is small and only makes plans use the rest of the budgets to prune less. If no labels are known, 10·KL(A) is replaced
+by another 1/k, which falls with k in a similar way.
 """
 
 from dataclasses import dataclass, replace

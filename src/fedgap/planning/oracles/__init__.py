@@ -1,1 +1,1 @@
-"""Oracles: given the prices of a joule and a second, which rounds are worth having?"""
+"""Oracles: find the cheapest rounds at given prices of a joule and a second."""

@@ -25,15 +25,15 @@ from fedgap.planning.tolerances import NO_GAIN
 _CHUNK = 2_000_000
 """Elements of a batch of boxes × clients, to bound the memory."""
 _GRID = 160
-"""Deadlines that are looked at."""
+"""Number of deadlines on the grid."""
 _BOXES = 6_000
-"""Boxes that are bounded at one price before the search settles for a weaker bound."""
+"""Maximum number of boxes per price; after that a weaker bound is returned."""
 _STARTS = 14
 """Counts and deadlines of the coarsest search for a good round."""
 _FINER = 16
 """Parts into which a cell of the grid is divided where its bound is too weak."""
 _LARGE = 200
-"""Above so many clients a looser bound is proven, and only the most promising swaps are tried: time, not memory."""
+"""With more clients than this, a weaker bound is proven and only the most promising swaps are tried, to save time."""
 _SWAPPED = 30
 """Clients on either side of such swaps."""
 
@@ -68,14 +68,14 @@ class BoundedSearch:
         """There is no list of selections."""
 
     def learn(self, selections: Bools) -> None:
-        """Nothing to learn: every pricing searches anew."""
+        """Nothing to do: every pricing starts a new search."""
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
-        """What pricing proves."""
+        """Return the bound of :meth:`price`."""
         return self.price(mu, nu, allowed).lower_bound
 
     def search_harder(self, mu: float, nu: float) -> None:
-        """The bound says how little there is left to find."""
+        """Nothing: the bound shows how little there is to gain."""
 
     def price(self, mu: float, nu: float, allowed: float) -> Priced:
         """The best rounds found, and the bound that no round can beat, ``allowed`` below them or closer."""

@@ -60,18 +60,18 @@ class Enumeration:
 
     @property
     def enumeration(self) -> "Enumeration":
-        """Itself: every selection is listed."""
+        """This object, because it lists every selection."""
         return self
 
     def learn(self, selections: Bools) -> None:
-        """Nothing to learn: every selection is listed."""
+        """Nothing to do: every selection is listed already."""
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
-        """What pricing proves."""
+        """Return the bound of :meth:`price`."""
         return self.price(mu, nu).lower_bound
 
     def search_harder(self, mu: float, nu: float) -> None:
-        """Pricing is exact already."""
+        """Nothing: :meth:`price` is exact already."""
 
     def price(self, mu: float, nu: float, allowed: float = 0.0) -> Priced:
         """Bound every selection on a grid of deadlines by tangents, then refine the best ones exactly."""

@@ -31,7 +31,7 @@ from fedgap.planning.task import Task
 _CHUNK = 2_000_000
 """Elements of a batch of boxes × clients, to bound the memory."""
 _BOXES = 20_000
-"""Boxes that are bounded at one price before the search settles for a weaker bound."""
+"""Maximum number of boxes per price; after that a weaker bound is returned."""
 _STEPS = 40
 """Steps towards the best g of a box."""
 _LINE = 10
@@ -41,7 +41,7 @@ _FINER = 8
 _REFINEMENTS = 2
 """How often cells are divided."""
 _RARE = 1e-9
-"""The least share of a label: where nobody draws it, ln(m/t) must stay finite."""
+"""Least share of a label, so that ln(m/t) stays finite if nobody draws it."""
 
 
 class LabelBound:
@@ -52,7 +52,7 @@ class LabelBound:
         self.size = task.problem.size
 
     def at(self, mu: float, nu: float, goal: float) -> float:
-        """No round costs less than this at prices (μ, ν): ``goal``, or what can be had below it."""
+        """A lower bound on the cost of any round at prices (μ, ν): ``goal``, or less if that cannot be proven."""
         worths, last = self.worths, len(self.worths.grid) - 1
         edges = np.unique(np.geomspace(1, self.size + 1, 20).round().astype(np.intp))
         marks = np.unique(np.linspace(0, last, 9).round().astype(np.intp))

@@ -33,13 +33,13 @@ from fedgap.streams import stream
 from fedgap.theory import divergence, smoothed
 
 _GRID = 160
-"""Deadlines that are looked at."""
+"""Number of deadlines on the grid."""
 _COARSE = 48
-"""Of those, so many rank the known selections."""
+"""Number of deadlines of the grid that are used to rank the known selections."""
 _CLIMBS = 3
-"""Of the selections known, so many start a climb at every pricing."""
+"""Number of known selections that start a climb at every pricing."""
 _KICKS = 24
-"""Climbs from good selections with a few clients changed, where asked to search harder."""
+"""Number of additional climbs, from good selections with a few clients changed, in a harder search."""
 _KICKED = (1, 5)
 """How many of those inside and of those outside are changed at random before such a climb: from 1 to 4."""
 _COLUMNS = 6
@@ -49,7 +49,7 @@ _KNOWN = 240
 _CHAIN = 24
 """Numbers of clients at which a chain of additions becomes a start."""
 _BETTER = 1e-10
-"""Relative gain from which on a move is taken: below, rounding could make a climb run in circles."""
+"""Least relative gain of a move: with less, rounding could make a climb run in circles."""
 
 
 class LocalSearch:
@@ -59,7 +59,7 @@ class LocalSearch:
     tolerance = 1e-6
 
     def __init__(self, task: Task, curves: ClientCurves, longest_s: float, *, thorough: bool = True) -> None:
-        """:param thorough: whether these rounds are enough of all to be worth looking for the best."""
+        """:param thorough: whether there are enough of these rounds to justify a thorough search."""
         self.task, self.curves, self.longest_s, self.thorough = task, curves, longest_s, thorough
         self.labels = task.objective.pooled or _clients_as_labels(task)
         self.known: dict[bytes, None] = {}
@@ -219,6 +219,6 @@ class LocalSearch:
 
 
 def _clients_as_labels(task: Task) -> PooledLabels:
-    """Any objective in the form that the search knows: every client is a label of its own."""
+    """Bring any objective into the form that the search needs: every client becomes a label."""
     cost = task.objective.selection_cost
     return PooledLabels(np.eye(task.problem.size), None, lambda histogram, _: cost(histogram > 0.5), None)

@@ -15,11 +15,11 @@ from fedgap.theory import smoothed
 _REACH = np.array([-64, -24, -9, -3, -1, 0, 1, 3, 9, 24, 64])
 """Steps on the grid of deadlines that a move may take."""
 _SWAPPED = 120
-"""Of a large fleet, so many clients inside and outside of a selection are tried for swaps, drawn at random."""
+"""In a large fleet, number of clients inside and outside a selection that are tried for swaps, drawn at random."""
 _SOME, _MANY = 240, 1200
-"""Groups of up to three clients that may leave, and as many that may come: all pairs of them are estimated."""
+"""Numbers of groups of up to three clients that may leave or join; all pairs of groups are estimated."""
 _TRIED = 96
-"""Of those, so many are evaluated: the best by an estimate."""
+"""Number of exchanges that are evaluated: those with the best estimates."""
 
 
 class Move(NamedTuple):

@@ -1,4 +1,4 @@
-"""What every oracle can do, and which one a task gets."""
+"""The interface of oracles, and the choice of the oracle for a task."""
 
 from typing import Protocol
 
@@ -36,7 +36,7 @@ class Oracle(Protocol):
 
     @property
     def enumeration(self) -> Enumeration | None:
-        """Where its list has every selection allowed: the list, so that compositions can be enumerated with proof."""
+        """The list of all allowed selections, if it is complete, so that compositions can be enumerated with proof."""
 
     def price(self, mu: float, nu: float, allowed: float) -> Priced:
         """The best rounds where a joule costs μ and a second ν.
@@ -45,13 +45,13 @@ class Oracle(Protocol):
         """
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
-        """A lower bound on what any round costs at these prices, with effort where :meth:`price` gives none.
+        """A lower bound on the cost of any round at these prices, computed with more effort than in :meth:`price`.
 
-        −∞ where there is none. :param allowed: how far it may be below the best round known, absolutely.
+        −∞ if there is none. :param allowed: how far it may be below the best known round, absolutely.
         """
 
     def search_harder(self, mu: float, nu: float) -> Columns | None:
-        """Better rounds at these prices, if more effort may find them; None where :meth:`price` leaves none."""
+        """Search for better rounds at these prices with more effort; None if :meth:`price` is exact already."""
 
     def learn(self, selections: Bools) -> None:
         """Take selections found elsewhere, (S, N), as hints."""
@@ -66,7 +66,7 @@ def oracles_for(task: Task, *, bounded: bool = True) -> list[Oracle]:
     least = sum(kind.rounds * seconds for kind, seconds in zip(task.kinds, shortest, strict=True))
     oracles: list[Oracle] = []
     for kind, seconds in zip(task.kinds, shortest, strict=True):
-        longest = task.problem.delay_s - (least - seconds)  # what is left when all other rounds are as short as can be
+        longest = task.problem.delay_s - (least - seconds)  # if all other rounds are as short as possible
         if task.selected is not None:
             oracles.append(Enumeration(task, kind.curves, task.selected[None], longest))
         elif task.problem.size <= ENUMERATED_CLIENTS:

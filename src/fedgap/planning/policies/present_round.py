@@ -1,4 +1,4 @@
-"""The problem of the clients that are there now, and the way back to the whole fleet."""
+"""The planning problem of the clients that are available now, and the conversion of its result to the whole fleet."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

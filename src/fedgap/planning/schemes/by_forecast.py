@@ -1,4 +1,4 @@
-"""Forecast: the plan whose model will be most accurate by the forecast (:mod:`fedgap.theory.forecast`)."""
+"""Forecast: the plan with the least forecast test error (:mod:`fedgap.theory.forecast`)."""
 
 from fedgap.planning.schemes.scheme import Scheme
 

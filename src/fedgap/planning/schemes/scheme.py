@@ -1,4 +1,4 @@
-"""What a scheme may decide: each scheme is one :class:`Scheme`, in a file of its own."""
+"""The class of schemes, which say what the planner may decide. Each scheme is in its own file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from fedgap.errors import InputError
 from fedgap.planning.objective import ObjectiveFactory
 
 SelectionRule = Callable[[Scenario], Bools | Ints | Sequence[bool] | Sequence[int] | Sequence[str]]
-"""Who takes part in every round: a truth value per client, or the selected clients' indices or names."""
+"""A function that returns the clients of every round: truth values, indices or names."""
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,12 @@ class Tile(NamedTuple):
 Tiles = dict[tuple[int, int], Tile]
 FORWARD: Tiles = {(1, 4): Tile(2, 64, 16, 4), (1, 2): Tile(2, 64, 16, 4), (6, 4): Tile(1, 64, 32, 4),
                   (6, 2): Tile(1, 64, 32, 4)}
-"""By the input's channels and a number's bytes, as they were fastest on an H200 with six runs stacked; others as
-:data:`OTHERS`."""
+"""Tiles of the forward pass by the input's channels and the bytes of a number: the fastest ones on an H200 with six
+runs stacked. Other sizes use :data:`OTHERS`."""
 KERNELS: Tiles = {(1, 4): Tile(2, 32, 64, 4), (1, 2): Tile(2, 32, 64, 4)}
-"""Likewise, for the kernels' gradient."""
+"""The same for the gradient of the convolution kernels."""
 INPUTS: Tiles = {(6, 2): Tile(2, 64, 64, 4)}
-"""And for the input's."""
+"""The same for the gradient of the input."""
 OTHERS = Tile(1, 64, 64, 4)
 PROGRAMS = 512
 """Of a gradient, about: with many models a program goes through several blocks of windows."""
