@@ -643,7 +643,7 @@ def test_the_chosen_run_is_on_top_and_a_sweep_is_folded(page: Page) -> None:
     expect(group).to_have_count(1)
     expect(group.locator("summary")).to_have_text("schemes 12 runs, all finished")
     names = group.locator("[data-run]").all_inner_texts()
-    assert names[:2] == ["all clients, seed 0", "all clients, seed 1"]  # what was swept, in order
+    assert names[:2] == ["all_clients, seed 0", "all_clients, seed 1"]  # what was swept, in order
     assert len(names) == 12
     page.click("[data-run='schemes~runs~scheme=proposed,seed=1']")
     expect(page.locator("#watch-title")).to_have_text("proposed, seed 1")
@@ -843,7 +843,7 @@ def test_a_sweep_of_twelve_is_compared_by_scheme(page: Page, tmp_path: Path) -> 
     page.check("[data-sweep=schemes]")
     legend = page.locator("#compare-legend li")
     expect(legend).to_have_count(3)  # groups, not runs
-    assert sorted(legend.all_inner_texts()) == ["all clients 4 seeds", "no pruning 4 seeds", "proposed 4 seeds"]
+    assert sorted(legend.all_inner_texts()) == ["all_clients 4 seeds", "no_pruning 4 seeds", "proposed 4 seeds"]
     means = {trace["name"]: trace for trace in page.evaluate(
         "document.getElementById('compare-accuracy').data.filter((t) => t.meta === 'mean')")}
     assert means["proposed (4 seeds)"]["y"] == pytest.approx([20.75, 41.5, 62.25, 83.0])
@@ -855,8 +855,8 @@ def test_a_sweep_of_twelve_is_compared_by_scheme(page: Page, tmp_path: Path) -> 
     assert first is not None
     page.select_option("#compare-reference", label="proposed")
     expect(page.locator("#differences-title")).to_contain_text("Difference from proposed")
-    expect(page.locator("#differences tr:has(td:text-is('all clients'))")).to_contain_text("+1.5 ± 0.92")
-    expect(page.locator("#differences tr:has(td:text-is('no pruning'))")).to_contain_text("−5")
+    expect(page.locator("#differences tr:has(td:text-is('all_clients'))")).to_contain_text("+1.5 ± 0.92")
+    expect(page.locator("#differences tr:has(td:text-is('no_pruning'))")).to_contain_text("−5")
     page.check("[name=against][value=energy_total_j]")
     for look in looks(page, "compare"):
         key, chart = (page.locator(part).bounding_box() for part in ("#compare-legend", "#compare-accuracy"))

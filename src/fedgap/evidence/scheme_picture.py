@@ -156,7 +156,7 @@ def _scale_losses(axes: Sequence[Axes]) -> None:
     low, high = float(means.min()), float(means.max())
     axes[0].set_yscale("log")
     close = high < 4.0 * low
-    ticks = (1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0) if close else (1.0, 2.0, 3.0, 5.0)
+    ticks = (1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0) if close else (1.0, 2.0, 3.0, 5.0)
     axes[0].yaxis.set_major_locator(LogLocator(subs=ticks))
     axes[0].yaxis.set_major_formatter("{x:g}")
     axes[0].yaxis.set_minor_formatter(NullFormatter())

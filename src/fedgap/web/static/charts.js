@@ -53,14 +53,18 @@ function later(element, parts) {
   if (!waiting.size) {
     const script = document.createElement("script");
     script.src = "plotly.min.js";
-    script.addEventListener("load", () => {
-      const charts = [...waiting];
-      waiting.clear();
-      for (const [place, given] of charts) draw(place, ...given);
-    });
+    script.addEventListener("load", drawWaiting);
     setTimeout(() => document.head.append(script));  // after the frame that shows the numbers
   }
   waiting.set(element, parts);
+}
+
+// From the top of the page down, and each chart appears as soon as it is drawn.
+function drawWaiting() {
+  const [next] = waiting;
+  if (!next) return;
+  draw(next[0], ...next[1]);
+  setTimeout(drawWaiting);
 }
 
 export function draw(element, traces, layout, summary) {
@@ -68,6 +72,7 @@ export function draw(element, traces, layout, summary) {
     later(element, [traces, layout, summary]);
     return;
   }
+  waiting.delete(element);  // this is newer
   element.classList.toggle("nothing", isEmpty(traces));
   if (isEmpty(traces)) {
     if (element.data) Plotly.purge(element);

@@ -2,7 +2,6 @@
 import { $, badge, facts, number, percent } from "./dom.js";
 import { Refused, get, post } from "./server.js";
 import { axis, clientAxis, colours, draw, tone } from "./charts.js";
-import { SCHEMES } from "./scenario.js";
 import { notice } from "./plan.js";
 import { drawTimeline } from "./timeline.js";
 import * as newRun from "./new_run.js";
@@ -147,7 +146,7 @@ function drawAll() {
     ["energy", last ? `${number(last.energy_total_j)} J` : "–", info.energy_budget_j ? `of ${number(info.energy_budget_j)}` : "", info.energy_budget_j && last ? last.energy_total_j / info.energy_budget_j : undefined],
     ["delay", last ? `${number(last.delay_total_s)} s` : "–", info.delay_budget_s ? `of ${number(info.delay_budget_s)}` : "", info.delay_budget_s && last ? last.delay_total_s / info.delay_budget_s : undefined],
     ["mini-batch loss", number(last?.train_loss)], ["test loss", number(newest?.test_loss)], ["accuracy (one seed)", percent(newest?.test_accuracy)],
-    ["scheme", SCHEMES[info.scheme] ?? info.scheme ?? "–", info.data ? `on ${info.data}` : ""],
+    ["scheme", info.scheme ?? "–", info.data ? `on ${info.data}` : ""],
     ...(info.policy ? [["policy", info.policy, `planned again in ${rounds.filter((one) => one.planned_again).length} rounds`]] : []),
     ["server optimiser", info.learner?.optimiser ?? "–", info.learner ? learnerText(info.learner) : ""],
   ]);
