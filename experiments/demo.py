@@ -133,8 +133,8 @@ def report(folder: Path, comparison: Comparison, results: dict[str, Any], planne
         "plan": html.escape(text_of(planned, width=100)), "schemes": html.escape(text_of(comparison, width=100)),
         "trained_rows": trained_rows(results), "folder": html.escape(str(folder)),
     } | {f"{name}_picture": embedded(folder / path) for name, path in (
-        ("joules", "learners-joules.png"), ("seconds", "learners-seconds.png"), ("plan", "plan.png"), ("schemes", "schemes.png"),
-        ("loss", f"{FIGURE}/{FIGURE}.png"))}
+        ("joules", "learners-joules.png"), ("seconds", "learners-seconds.png"), ("plan", "plan.png"),
+        ("schemes", "schemes.png"), ("loss", f"{FIGURE}/{FIGURE}.png"))}
     page = PAGE.read_text(encoding="utf-8")
     for name, text in filled.items():
         page = page.replace(f"{{{name}}}", text)

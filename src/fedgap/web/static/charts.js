@@ -47,16 +47,16 @@ const SETTINGS = { displaylogo: false, responsive: true, modeBarButtons: BUTTONS
 // Without a single point there is nothing to draw: a sentence says so, and no axes are invented.
 const isEmpty = (traces) => traces.every((trace) => !(trace.z ?? trace.y ?? []).flat().some((value) => value !== null && value !== undefined));
 
-// Plotly is large: it is executed for the first chart, so that the numbers of the first plan need not wait for it.
+// Plotly is large. The page asks for it while the server makes the first plan, and no chart waits for what it does not need.
 const waiting = new Map();
-function later(element, parts) {
-  if (!waiting.size) {
-    const script = document.createElement("script");
-    script.src = "plotly.min.js";
-    script.addEventListener("load", drawWaiting);
-    setTimeout(() => document.head.append(script));  // after the frame that shows the numbers
-  }
-  waiting.set(element, parts);
+let asked = false;
+export function loadCharts() {
+  if (asked) return;
+  asked = true;
+  const script = document.createElement("script");
+  script.src = "plotly.min.js";
+  script.addEventListener("load", drawWaiting);
+  document.head.append(script);
 }
 
 // From the top of the page down, and each chart appears as soon as it is drawn.
@@ -69,7 +69,8 @@ function drawWaiting() {
 
 export function draw(element, traces, layout, summary) {
   if (!window.Plotly) {
-    later(element, [traces, layout, summary]);
+    waiting.set(element, [traces, layout, summary]);
+    loadCharts();
     return;
   }
   waiting.delete(element);  // this is newer

@@ -2,6 +2,7 @@
 import { $, el, fill, flag } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
 import { NAMES, OPENED, PRESETS, address, asCommand, asPython, ask, change, question, restore, scheme, setUsual, source, state, toDownload, useOpened, usePreset } from "./scenario.js";
+import { loadCharts } from "./charts.js";
 import * as board from "./board.js";
 import * as budget from "./budget.js";
 import * as fleet from "./fleet.js";
@@ -152,7 +153,8 @@ async function load(trouble = "") {
   $("scheme").value = scheme();
   for (const key of ["objective", "selection"]) $(key).value = state[key] ?? "";
   FIELDS.forEach(show);
-  solve(true);
+  if (!state.overrides.size) fleet.take(base);
+  solve(state.overrides.size > 0);
 }
 
 // The newest change wins, but a draft on its way is let through, so that the charts follow a slider that keeps moving.
@@ -178,7 +180,7 @@ async function begin() {
     if (waiting) begin();
   };
   try {
-    await stream("/api/plan", { ...source(), ...question() }, own.signal, (event) => {
+    const answers = stream("/api/plan", { ...source(), ...question() }, own.signal, (event) => {
       if (current !== own && event.stage !== "draft") return;
       problem(null);
       board.take(event);
@@ -187,6 +189,8 @@ async function begin() {
         drafted();
       }
     });
+    loadCharts();
+    await answers;
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;
