@@ -129,7 +129,8 @@ def report(folder: Path, comparison: Comparison, results: dict[str, Any], planne
         "practical": accuracy_text(learners, "practical"), "repaired": accuracy_text(learners, "repaired"),
         "takes_part": str(takes_part), "clients": str(len(planned.cost.names)),
         "planned_rounds": str(planned.plan.rounds), "local_steps": str(planned.plan.local_steps),
-        "forecast": "" if forecast is None else f" Its forecast accuracy is {100 * forecast.accuracy:.1f} %.",
+        "forecast": "" if forecast is None else f" Its forecast accuracy is {100 * forecast.accuracy:.1f} %, by "
+                    "weights that were fitted to trainings on all of MNIST, not on these 5,000 digits.",
         "plan": html.escape(text_of(planned, width=100)), "schemes": html.escape(text_of(comparison, width=100)),
         "trained_rows": trained_rows(results), "folder": html.escape(str(folder)),
     } | {f"{name}_picture": embedded(folder / path) for name, path in (
