@@ -47,16 +47,17 @@ const SETTINGS = { displaylogo: false, responsive: true, modeBarButtons: BUTTONS
 // Without a single point there is nothing to draw: a sentence says so, and no axes are invented.
 const isEmpty = (traces) => traces.every((trace) => !(trace.z ?? trace.y ?? []).flat().some((value) => value !== null && value !== undefined));
 
-// Plotly is large. The page asks for it while the server makes the first plan, and no chart waits for what it does not need.
+// Plotly is large: it is executed for the first chart, so that the numbers of the first plan need not wait for it.
 const waiting = new Map();
+const afterFrame = (next) => requestAnimationFrame(() => setTimeout(next));
 let asked = false;
-export function loadCharts() {
+function loadPlotly() {
   if (asked) return;
   asked = true;
   const script = document.createElement("script");
   script.src = "plotly.min.js";
   script.addEventListener("load", drawWaiting);
-  document.head.append(script);
+  afterFrame(() => document.head.append(script));  // which shows the numbers
 }
 
 // From the top of the page down, and each chart appears as soon as it is drawn.
@@ -64,13 +65,13 @@ function drawWaiting() {
   const [next] = waiting;
   if (!next) return;
   draw(next[0], ...next[1]);
-  setTimeout(drawWaiting);
+  afterFrame(drawWaiting);
 }
 
 export function draw(element, traces, layout, summary) {
   if (!window.Plotly) {
     waiting.set(element, [traces, layout, summary]);
-    loadCharts();
+    loadPlotly();
     return;
   }
   waiting.delete(element);  // this is newer

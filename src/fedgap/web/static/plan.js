@@ -2,7 +2,6 @@
 import { $, el, fill, flag } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
 import { NAMES, OPENED, PRESETS, address, asCommand, asPython, ask, change, question, restore, scheme, setUsual, source, state, toDownload, useOpened, usePreset } from "./scenario.js";
-import { loadCharts } from "./charts.js";
 import * as board from "./board.js";
 import * as budget from "./budget.js";
 import * as fleet from "./fleet.js";
@@ -189,7 +188,6 @@ async function begin() {
         drafted();
       }
     });
-    loadCharts();
     await answers;
   } catch (error) {
     if (error.name === "AbortError") return;
