@@ -150,7 +150,7 @@ function drawAll() {
     ...(info.policy ? [["policy", info.policy, `planned again in ${rounds.filter((one) => one.planned_again).length} rounds`]] : []),
     ["server optimiser", info.learner?.optimiser ?? "–", info.learner ? learnerText(info.learner) : ""],
   ]);
-  const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, ...more });
+  const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, cliponaxis: false, ...more });
   const across = axis("round", info.rounds_planned ? { range: [0, info.rounds_planned] } : {}), margin = { l: 54, r: 8, t: 24, b: 38 };
   draw($("chart-loss"), [line(x, rounds.map((one) => one.train_loss), "mini-batch", blue, { line: { color: blue, width: 1.2 } }), line(xt, tested.map((one) => one.test_loss), "test", orange, { mode: "lines+markers" })],
     { xaxis: across, yaxis: axis("loss", { rangemode: "tozero" }), showlegend: true, margin }, `Mini-batch loss ${number(last?.train_loss)} and test loss ${number(newest?.test_loss)} after ${rounds.length} rounds.`);
