@@ -5,7 +5,7 @@ import pytest
 
 from fedgap.evidence import learner_picture, scheme_picture
 from fedgap.evidence.figure_pictures import draw_figure
-from fedgap.evidence.scheme_picture import Cell, arranged, error_ticks
+from fedgap.evidence.scheme_picture import SchemeCell, arranged, error_ticks
 
 
 def panel(title, experiment, values, modes=("repaired",), schemes=("proposed", "no_pruning")):
@@ -16,7 +16,7 @@ def panel(title, experiment, values, modes=("repaired",), schemes=("proposed", "
 
 
 def cells(*panels):
-    return [Cell(panel, mode, loss=False) for panel in panels
+    return [SchemeCell(panel, mode, loss=False) for panel in panels
             for mode in dict.fromkeys(row["mode"] for row in panel["rows"])]
 
 

@@ -38,7 +38,7 @@ TOUCH = 0.02
 
 
 @dataclass(frozen=True)
-class Cell:
+class SchemeCell:
     """One panel in one mode."""
 
     panel: Mapping[str, Any]
@@ -78,7 +78,7 @@ def draw_schemes(results: Mapping[str, Any], path: Path) -> None:
     """
     loss = results["kind"] == "loss"
     panels = [panel for panel in results["panels"] if panel.get("rows")]
-    rows = arranged([Cell(panel, mode, loss) for panel in panels
+    rows = arranged([SchemeCell(panel, mode, loss) for panel in panels
                      for mode in dict.fromkeys(row["mode"] for row in panel["rows"])])
     whole = max(sum(cell.width for cell in row) for row in rows)
     free = [whole - sum(cell.width for cell in row) for row in rows]
@@ -115,9 +115,9 @@ def draw_schemes(results: Mapping[str, Any], path: Path) -> None:
     save_figure(figure, path)
 
 
-def arranged(cells: Sequence[Cell]) -> list[list[Cell]]:
+def arranged(cells: Sequence[SchemeCell]) -> list[list[SchemeCell]]:
     """The cells in rows. A row holds one data set, and panels of which one does not fit begin a row of their own."""
-    rows: list[list[Cell]] = []
+    rows: list[list[SchemeCell]] = []
     for cell in cells:
         fits = (rows and rows[-1][0].panel["experiment"] == cell.panel["experiment"]
                 and sum(other.width for other in rows[-1]) + cell.width <= WHOLE_ROW)
@@ -134,7 +134,7 @@ def _present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return [name for name in SCHEMES.built_in if name in present]
 
 
-def _draw_losses(ax: Axes, cell: Cell) -> None:
+def _draw_losses(ax: Axes, cell: SchemeCell) -> None:
     curves = [curve for curve in cell.panel["curves"] if curve["mode"] == cell.mode]
     shaded: list[Any] = []  # schemes that trained the same models share one band
     for position, curve in enumerate(curves):
@@ -163,7 +163,7 @@ def _scale_losses(axes: Sequence[Axes]) -> None:
     axes[0].set_ylim(0.9 * low, 1.15 * high)
 
 
-def _draw_accuracies(ax: Axes, cell: Cell) -> None:
+def _draw_accuracies(ax: Axes, cell: SchemeCell) -> None:
     """The schemes' means at each value, on its tick, or around it where they would cover each other."""
     names, values = _present(cell.rows), cell.values
     means = {(name, value): interval(accuracies) for name in names for value in values if (accuracies := [
