@@ -340,6 +340,10 @@ def test_forty_named_clients_and_only_a_real_straggler(browser: Browser, tmp_pat
 def test_in_a_good_plan_nobody_is_a_straggler(page: Page) -> None:
     planned(page)
     expect(page.locator("#time-note")).to_contain_text("No straggler")
+    expect(page.locator("#theta-meaning")).to_contain_text("θ is the paper’s bound on the mean squared gradient")
+    assert "no_generalization" in page.locator("#scheme option").all_inner_texts()  # as in files and tables
+    asked = page.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
+    assert sum(name.endswith("/api/scenario") for name in asked) == 1  # the first load asks for nothing twice
     assert page.evaluate("document.getElementById('chart-time').data[3].x") == []
 
 

@@ -301,6 +301,6 @@ def _add_pages(app: FastAPI) -> None:
     def plotly() -> Response:
         # Five megabytes: on the way within one machine, compressing them takes longer than sending them.
         headers = {"cache-control": "max-age=86400", "content-encoding": "identity"}
-        return Response(COMPILE_ALL + bundle.read_bytes(), media_type="text/javascript", headers=headers)
+        return Response(b"".join((COMPILE_ALL, bundle.read_bytes())), media_type="text/javascript", headers=headers)
 
     app.mount("/", StaticFiles(directory=static, html=True))
