@@ -174,7 +174,8 @@ class _Rounds:
 
     def seconds(self, deadline_s: Floats) -> Floats:
         """What they take with deadlines D, (J,)."""
-        return np.sum([(part.rounds * part.times_s(deadline_s)).sum(axis=-1) for part in self.parts], axis=0)
+        each = [(part.rounds * part.times_s(deadline_s)).sum(axis=-1) for part in self.parts]
+        return np.asarray(np.sum(each, axis=0))
 
     def timed(self, deadline_s: Floats) -> list[_Timed]:
         """The clients of each part with deadlines D, (J, L, N)."""
@@ -190,8 +191,9 @@ class _Rounds:
 
     def idle_j(self, deadline_s: Floats) -> Floats:
         """What the clients use by being awake, (J,)."""
-        return np.sum([((part.times_s(deadline_s)[..., None] * part.often).sum(axis=-2) @ part.curves.idle)
-                       for part in self.parts], axis=0)
+        each = [(part.times_s(deadline_s)[..., None] * part.often).sum(axis=-2) @ part.curves.idle
+                for part in self.parts]
+        return np.asarray(np.sum(each, axis=0))
 
     def pruning(self, timed: list[_Timed], joule: Floats) -> Floats:
         """The mean pruning ratio, over the clients of a round and then over the rounds, (J,)."""
