@@ -93,6 +93,7 @@ def _draw_partition(ax: Axes, partition: PicturedPartition, classes: int) -> Non
 def _draw_statements(axes: Sequence[Axes], partitions: Sequence[PicturedPartition], columns: int) -> None:
     """φ as lines over the bars, all on the same scale: logarithmic where the values span a decade."""
     from matplotlib.patheffects import Normal, Stroke
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     known = {n: partition.phi for n, partition in enumerate(partitions) if partition.phi is not None}
     if not known:
@@ -104,7 +105,9 @@ def _draw_statements(axes: Sequence[Axes], partitions: Sequence[PicturedPartitio
                   path_effects=[Stroke(linewidth=3.5, foreground="white"), Normal()])
         if low > 0.0 and high > 10.0 * low:
             line.set(yscale="log", ylim=(low / 1.5, high * 1.5))
+            line.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             line.yaxis.set_major_formatter("{x:g}")
+            line.yaxis.set_minor_formatter(NullFormatter())
         else:
             line.set_ylim(0, 1.15 * high)
         last = n % columns == columns - 1 or n + 1 not in known
