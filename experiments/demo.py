@@ -17,20 +17,24 @@ from typing import Any
 
 import fedgap
 from fedgap.analysis import Comparison, plan_report
+from fedgap.analysis.plan_report import PlanReport
 from fedgap.cli.terminal import show, steps
 from fedgap.evidence.definition import load_figure
 from fedgap.evidence.reproduce import Workshop, reproduce
 from fedgap.evidence.result_tables import result_tables
 from fedgap.evidence.results import by_seed
-from fedgap.report.figures import new_figure, save_figure
+from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes, save_figure
 from fedgap.report.printable import text_of
 from fedgap.running.prepare import divide
 from fedgap.running.sweep import SweepResult, sweep
 from fedgap.statistics import interval
 
 FIGURE = "fig5"
-LEARNERS = {"repaired": ("the paper's FedSGD", "#0072B2"), "practical": ("local steps, server momentum", "#D55E00")}
-"""Mode → its learner in words, and its colour."""
+LEARNERS = {"practical": ("practical, scheme forecast", "#D55E00", "o"),
+            "repaired": ("the paper's FedSGD, scheme proposed", "#0072B2", "s")}
+"""Mode → its learner in words, its colour and its mark."""
+PAGE = Path(__file__).with_name("demo_report.html")
+"""The report, with ``{names}`` for what this program fills in."""
 
 
 def main(folder: Path) -> None:
@@ -38,11 +42,11 @@ def main(folder: Path) -> None:
     started = time.perf_counter()
     (panel,) = load_figure(FIGURE).panels["quick"]
     ((_, nominal),) = panel.points()
-    _, _, scenario = divide(fedgap.Experiment.load(panel.experiment, [*panel.overrides, *nominal]))
+    experiment = fedgap.Experiment.load(panel.experiment, [*panel.overrides, *nominal])
+    _, _, scenario = divide(experiment)
     say("1/4  planning the proposed scheme and five baselines")
     comparison = fedgap.compare(scenario)
     folder.mkdir(parents=True, exist_ok=True)
-    comparison["proposed"].save(folder / "plan.json")
     scenario.save(folder / "scenario.yaml")
     comparison.plot(folder / "schemes.png")
     show(comparison)
@@ -52,36 +56,39 @@ def main(folder: Path) -> None:
     results = reproduce([FIGURE], Workshop(folder, "quick", bar=steps))[FIGURE]
 
     say("3/4  training with the learner of the mode practical, within the same joules and seconds")
-    experiment = fedgap.Experiment.load(panel.experiment, [*panel.overrides, *nominal])
     learners = sweep(experiment, {"mode": list(LEARNERS), "seed": panel.seeds}, folder / "learners", workers=2)
-    draw_learners(learners, folder / "learners.png")
+    draw_learners(learners, folder)
     show(learners)
 
     say("4/4  writing the report")
-    shown = text_of(plan_report(scenario, comparison["proposed"]), width=100)
-    (folder / "report.html").write_text(report(folder, comparison, results, shown, learners), encoding="utf-8")
+    first = fedgap.Run(folder / "learners" / "runs" / f"mode=practical,seed={panel.seeds[0]}")
+    first.plan.save(folder / "plan.json")
+    planned = plan_report(fedgap.Scenario.load(first.folder / "scenario.yaml"), first.plan)
+    planned.plot(folder / "plan.png")
+    (folder / "report.html").write_text(report(folder, comparison, results, planned, learners), encoding="utf-8")
     show(*result_tables(results))
-    say(f"done in {time.perf_counter() - started:.0f} s: open {folder / 'report.html'}; the picture is "
-        f"{folder / FIGURE / FIGURE}.png")
+    say(f"done in {time.perf_counter() - started:.0f} s: open {folder / 'report.html'}")
 
 
-def draw_learners(learners: SweepResult, picture: Path) -> None:
-    """The test accuracy of every run over the joules and the seconds spent."""
-    figure = new_figure(10.0, 4.0)
-    panels = figure.subplots(1, 2, sharey=True)
-    for path in sorted((learners.folder / "runs").iterdir()):
-        run = fedgap.Run(path)
-        words, colour = LEARNERS[run.summary["mode"]]
-        tested = [event for event in run.history if "test_accuracy" in event]
-        for axes, key in zip(panels, ("energy_total_j", "delay_total_s"), strict=True):
+def draw_learners(learners: SweepResult, folder: Path) -> None:
+    """The test accuracy of both learners over the joules and over the seconds spent, one line per seed.
+
+    Two pictures, which stand side by side on a screen and below each other on a phone.
+    """
+    runs = [fedgap.Run(path) for path in sorted((learners.folder / "runs").iterdir())]
+    for name, key in (("joules", "energy_total_j"), ("seconds", "delay_total_s")):
+        figure = new_figure(PAGE_WIDTH / 2, 3.6)
+        axes = figure.subplots()
+        for run in runs:
+            words, colour, mark = LEARNERS[run.summary["mode"]]
+            tested = [event for event in run.history if "test_accuracy" in event]
             axes.plot([event[key] for event in tested], [100.0 * event["test_accuracy"] for event in tested],
-                      color=colour, marker=".", label=words if run.summary["seed"] == 0 else None)
-    for axes, label in zip(panels, ("joules spent", "seconds spent"), strict=True):
-        axes.set_xlabel(label)
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("test accuracy, %")
-    panels[0].legend(loc="lower right")
-    save_figure(figure, picture)
+                      color=colour, marker=mark, markersize=4, label=words if run.summary["seed"] == 0 else None)
+        axes.set(xlabel=f"{name} spent", ylabel="test accuracy, %", ylim=(0.0, 100.0))
+        axes.set_xlim(left=0.0)
+        plain_axes(axes, "both")
+        axes.legend(loc="lower right", frameon=False, fontsize=9)
+        save_figure(figure, folder / f"learners-{name}.png")
 
 
 def say(text: str) -> None:
@@ -90,63 +97,49 @@ def say(text: str) -> None:
 
 
 def trained_rows(results: dict[str, Any]) -> str:
-    """A row a mode and scheme, means over seeds with 95 % confidence intervals."""
+    """One row per mode and scheme, means over seeds with 95 % confidence intervals."""
     columns = (("accuracy", 100, ".1f"), ("training_loss", 1, ".3f"), ("rounds", 1, ".0f"), ("energy_j", 1, ".1f"),
                ("delay_s", 1, ".1f"))
     rows = [row for row in results["panels"][0]["rows"] if row["accuracy"] is not None]
     lines = []
     for mode, scheme in dict.fromkeys((row["mode"], row["scheme"]) for row in rows):
-        cells = [f"{scheme}, {mode.replace('_', ' ')}"]
+        cells = [scheme, mode]
         for measure, scale, form in columns:
-            values = by_seed(rows, measure, mode=mode, scheme=scheme).values()
-            found = interval([scale * value for value in values])
-            cells.append(f"{found.mean:{form}}" + (f" ± {found.half:{form}}" if found.half else ""))
+            mean = interval([scale * value for value in by_seed(rows, measure, mode=mode, scheme=scheme).values()])
+            cells.append(f"{mean.mean:{form}}" + (f" ± {mean.half:{form}}" if mean.half else ""))
         lines.append(f"<tr><td>{'</td><td>'.join(cells)}</td></tr>")
     return "\n".join(lines)
 
 
-def report(folder: Path, comparison: Comparison, results: dict[str, Any], plan: str, learners: SweepResult) -> str:
+def accuracy_text(learners: SweepResult, mode: str) -> str:
+    """A learner's accuracy with its interval."""
+    accuracy = next(row.measures["test_accuracy"] for row in learners.rows if row.values["mode"] == mode)
+    assert accuracy is not None
+    return f"{100 * accuracy.mean:.1f}" + (f" ± {100 * accuracy.half:.1f}" if accuracy.half else "") + " %"
+
+
+def report(folder: Path, comparison: Comparison, results: dict[str, Any], planned: PlanReport,
+           learners: SweepResult) -> str:
     """One HTML page with everything in it."""
-    return f"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>fedgap demo</title>
-<style>
- body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222; }}
- pre {{ font-size: 12px; line-height: 1.3; overflow-x: auto; background: #f6f6f4; padding: 1rem; border-radius: 6px; }}
- table {{ border-collapse: collapse; }}
- td, th {{ padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #ddd; }}
- td:first-child, th:first-child {{ text-align: left; }} img {{ max-width: 100%; }}
-</style>
-<h1>fedgap demo</h1>
-<p>Ten clients train LeNet-5 together within {comparison.energy_budget_j:g} J and {comparison.delay_budget_s:g} s,
-the paper's budgets scaled to {comparison.rounds} rounds. Joules and seconds come from the paper's system model,
-accuracies from training on 5,000 real MNIST digits (4,000 to train with, 1,000 to test with) that an installed package
-carries.
-fedgap {fedgap.__version__}.</p>
-<h2>Two learners</h2>
-<p>The same joules and seconds, spent by FedSGD (mode <code>repaired</code>, scheme <code>proposed</code>) and
-by the mode <code>practical</code>: local steps, server momentum, balanced batches, scheme <code>forecast</code>.
-One line per seed.</p>
-<img alt="accuracy of two learners over joules and seconds" src="{embedded(folder / 'learners.png')}">
-<pre>{html.escape(text_of(learners, width=100))}</pre>
-<h2>The plan (seed 0)</h2>
-<p>Who takes part, how much each prunes, at which power and clock, and what binds it.</p>
-<pre>{html.escape(plan)}</pre>
-<h2>Six schemes on paper</h2>
-<p>The bound θ by terms, for the proposed scheme and the paper's five baselines, each solved as well as its restriction
-allows.</p>
-<img alt="the bound by terms for six schemes" src="{embedded(folder / 'schemes.png')}">
-<pre>{html.escape(text_of(comparison, width=100))}</pre>
-<h2>Six schemes in training</h2>
-<p>Mean ± half of the 95 % confidence interval over three seeds; a seed draws the partition, the weights and the
-batches. Where intervals overlap this demo does not tell the schemes apart, and lines that coincide are ties. Every
-scheme once with the repairs and once as printed in the paper.</p>
-<table>
-<tr><th>scheme</th><th>test accuracy, %</th><th>training loss</th><th>rounds</th><th>energy, J</th><th>time, s</th></tr>
-{trained_rows(results)}</table>
-<img alt="training loss against simulated time" src="{embedded(folder / FIGURE / f'{FIGURE}.png')}">
-</html>
-"""
+    forecast = planned.plan.forecast
+    takes_part = int((planned.cost.rounds > 0).sum())
+    filled = {
+        "version": fedgap.__version__, "energy_j": f"{comparison.energy_budget_j:g}",
+        "delay_s": f"{comparison.delay_budget_s:g}", "rounds": str(comparison.rounds),
+        "practical": accuracy_text(learners, "practical"), "repaired": accuracy_text(learners, "repaired"),
+        "takes_part": str(takes_part), "clients": str(len(planned.cost.names)),
+        "planned_rounds": str(planned.plan.rounds), "local_steps": str(planned.plan.local_steps),
+        "forecast": "" if forecast is None else f" Its forecast accuracy is {100 * forecast.accuracy:.1f} %, by "
+                    "weights that were fitted to trainings on all of MNIST, not on these 5,000 digits.",
+        "plan": html.escape(text_of(planned, width=100)), "schemes": html.escape(text_of(comparison, width=100)),
+        "trained_rows": trained_rows(results), "folder": html.escape(str(folder)),
+    } | {f"{name}_picture": embedded(folder / path) for name, path in (
+        ("joules", "learners-joules.png"), ("seconds", "learners-seconds.png"), ("plan", "plan.png"),
+        ("schemes", "schemes.png"), ("loss", f"{FIGURE}/{FIGURE}.png"))}
+    page = PAGE.read_text(encoding="utf-8")
+    for name, text in filled.items():
+        page = page.replace(f"{{{name}}}", text)
+    return page
 
 
 def embedded(path: Path) -> str:
@@ -155,5 +148,4 @@ def embedded(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "demo")
-    main(target)
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))

@@ -73,10 +73,10 @@ def test_only_what_was_planned_is_coloured(scenario, solve, monkeypatch, tmp_pat
     result = fedgap.frontier(scenario, factors=[0.5, 1.0, 2.0])
     figure = result.plot(tmp_path / "front.svg")
     assert (tmp_path / "front.svg").read_text().startswith("<?xml")
-    cells = figure.axes[1].images[0].get_array()
+    cells = figure.axes[2].images[0].get_array()
     assert cells.shape == (3, 3)
     assert np.ma.getmaskarray(cells).tolist() == [[True] * 3, [True, False, False], [True, False, False]]
-    assert not figure.axes[1].collections  # no contours, which would colour what lies between two plans
+    assert not figure.axes[2].collections  # no contours, which would colour what lies between two plans
     lines = [line for line in figure.axes[0].lines if line.get_label().endswith(" J")]
     assert [line.get_label() for line in lines] == ["3.812 J", "7.625 J"]  # none for budgets that carry nothing
     assert {line.get_drawstyle() for line in lines} == {"steps-post"}

@@ -46,3 +46,18 @@ def test_the_report(scenario, plan):
     assert "not selected" in text
     assert "energy  3.8125 J  3.8125 J  100 %  a joule more lowers θ by 0.25" in text
     assert "delay       10 s      12 s   83 %  a second more would not lower θ" in text
+
+
+def test_the_picture_has_a_line_per_client_and_its_means_over_its_rounds(scenario, plan, tmp_path):
+    figure = plan_report(scenario, plan).plot(tmp_path / "plan.png")
+    take_part, pruned = figure.axes[:2]
+    assert [label.get_text() for label in take_part.get_yticklabels()] == scenario.names
+    # 3 rounds of both clients and 1 round of one: 100 % and 75 %, in the clients' order.
+    shares = [bar.get_width() for bar in take_part.patches]
+    rounds = sum(segment.rounds * segment.selected for segment in plan.segments)
+    assert shares == [100.0 * n / 4 for n in rounds]
+    first = plan.segments[0]
+    mean = sum(s.rounds * s.pruning_ratio[0] * s.selected[0] for s in plan.segments) / rounds[0]
+    assert first.selected[0]
+    assert abs(pruned.patches[0].get_width() - 100.0 * mean) < 1e-9
+    assert (tmp_path / "plan.png").stat().st_size > 1000

@@ -56,7 +56,7 @@ def test_every_scheme(scheme):
 
 def test_the_table(tmp_path):
     out = tmp_path / "new" / "plan.json"
-    answer = fedgap("plan", TIGHT, "--out", out)
+    answer = fedgap("plan", TIGHT, "--out", out, "--picture", tmp_path / "plan.svg")
     assert answer.code == 0
     plan = Plan.load(out)
     assert f"proposed: optimal, 180 rounds, θ = {plan.theta:.6g}" in answer.out
@@ -68,7 +68,9 @@ def test_the_table(tmp_path):
     assert "a joule more would not lower θ" in answer.out
     assert "a second more lowers θ by" in answer.out
     assert "Certified: no plan of 180 rounds has θ below 16.92" in answer.out
-    assert answer.out.endswith(f"The plan is in {out}.\n")
+    assert answer.out.endswith(f"The plan is in {out}.\n\nThe picture is in {tmp_path / 'plan.svg'}.\n")
+    assert (tmp_path / "plan.svg").stat().st_size > 1000
+    assert fedgap("plan", TIGHT, "--picture", "plan.txt").err.startswith("fedgap: --picture: must end in .png")
 
 
 def test_a_scheme_s_certificate_is_of_its_own_plans():

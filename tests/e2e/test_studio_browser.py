@@ -93,6 +93,12 @@ def shoot(page: Page, name: str) -> None:
 
 def planned(page: Page) -> None:
     expect(page.locator("#plan-stage")).to_have_text(re.compile("^(certified optimal|feasible)$"))
+    drawn(page, "chart-energy")
+
+
+def drawn(page: Page, chart: str) -> None:
+    """Waits for a chart: they appear one after another, once their library is there."""
+    expect(page.locator(f"#{chart} .main-svg").first).to_be_attached()
 
 
 def fact(page: Page, name: str) -> str:
@@ -334,6 +340,10 @@ def test_forty_named_clients_and_only_a_real_straggler(browser: Browser, tmp_pat
 def test_in_a_good_plan_nobody_is_a_straggler(page: Page) -> None:
     planned(page)
     expect(page.locator("#time-note")).to_contain_text("No straggler")
+    expect(page.locator("#theta-meaning")).to_contain_text("θ is the paper’s bound on the mean squared gradient")
+    assert "no_generalization" in page.locator("#scheme option").all_inner_texts()  # as in files and tables
+    asked = page.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
+    assert sum(name.endswith("/api/scenario") for name in asked) == 1  # the first load asks for nothing twice
     assert page.evaluate("document.getElementById('chart-time').data[3].x") == []
 
 
@@ -593,6 +603,7 @@ def test_a_target_accuracy_is_answered_with_budgets(page: Page) -> None:
     expect(page.locator("#budget-error")).to_be_empty()
     expect(page.locator("#budget-sentence")).to_contain_text("90 % with 90 % confidence takes")
     expect(page.locator("#budget-table tbody tr")).to_have_count(3)
+    drawn(page, "chart-budget")
     joules = bars(page, "chart-budget")[0]
     assert len(joules) >= 4
     assert joules[0] > joules[-1]  # more seconds, fewer joules
@@ -643,7 +654,7 @@ def test_the_chosen_run_is_on_top_and_a_sweep_is_folded(page: Page) -> None:
     expect(group).to_have_count(1)
     expect(group.locator("summary")).to_have_text("schemes 12 runs, all finished")
     names = group.locator("[data-run]").all_inner_texts()
-    assert names[:2] == ["all clients, seed 0", "all clients, seed 1"]  # what was swept, in order
+    assert names[:2] == ["all_clients, seed 0", "all_clients, seed 1"]  # what was swept, in order
     assert len(names) == 12
     page.click("[data-run='schemes~runs~scheme=proposed,seed=1']")
     expect(page.locator("#watch-title")).to_have_text("proposed, seed 1")
@@ -734,18 +745,19 @@ def test_the_timeline_of_a_run_with_a_policy_grows_with_it(page: Page, studio: S
     expect(page.locator("#chart-part")).to_have_attribute("aria-label", "Who took part in each of 3 rounds: shop 1, "
                                                                         "<b>van</b> 2.")
 
-    def drawn(chart: str) -> list[dict[str, list[object]]]:
+    def traces(chart: str) -> list[dict[str, list[object]]]:
+        drawn(page, chart)
         keep = "({ x, y, z, text }) => ({ x, y, z, text })"
         return page.evaluate(f"document.getElementById('{chart}').data.map({keep})")
 
-    cells, waited, again = drawn("chart-part")
+    cells, waited, again = traces("chart-part")
     assert cells["z"] == [[1, 1, 2], [2, 3, 0]]  # there, took part, no update came, away
     assert (waited["x"], again["x"]) == ([3], [3])
     assert again["text"] == ["round 3 was planned again:<br>the world differs; &lt;b>van&lt;/b> left"]
-    assert drawn("chart-channels")[0]["z"] == [[0, 0, -20], [0, 0, None]]
+    assert traces("chart-channels")[0]["z"] == [[0, 0, -20], [0, 0, None]]
     expect(page.locator("#chart-clocks")).to_be_hidden()
     expect(page.locator("#chart-queues")).to_be_hidden()
-    _, joules, seconds = drawn("chart-left")
+    _, joules, seconds = traces("chart-left")
     assert joules["y"] == pytest.approx([100, 80, 60, 40])
     assert seconds["y"] == pytest.approx([100, 90, 80, 70])
     expect(page.locator("#chart-forecast")).to_have_attribute("aria-label", re.compile("policy now expects 88.00 %"))
@@ -757,7 +769,7 @@ def test_the_timeline_of_a_run_with_a_policy_grows_with_it(page: Page, studio: S
     with open(folder / "rounds.jsonl", "a") as log:
         log.write(steered(3, policy={"energy_queue": 0.5, "delay_queue": 0.0}))
     expect(page.locator("#chart-queues")).to_be_visible()
-    assert drawn("chart-part")[0]["x"] == [1, 2, 3, 4]
+    assert traces("chart-part")[0]["x"] == [1, 2, 3, 4]
     page.click("#timeline-count")
     expect(page.locator("#timeline-list li")).to_have_text(["the world differs; <b>van</b> left"])
     page.set_viewport_size({"width": 380, "height": 800})
@@ -800,6 +812,7 @@ def test_a_run_is_started_watched_stopped_and_resumed(page: Page) -> None:
     page.click("#resume")
     expect(page.locator("#watch-state")).to_have_text("finished")
     assert grown(page, "chart-loss", LONG) == LONG
+    drawn(page, "chart-participation")
     assert sum(bars(page, "chart-participation")[0]) > 0
     start(page, 1, 12)
     expect(page.locator("#watch-state")).to_have_text("finished")
@@ -843,7 +856,8 @@ def test_a_sweep_of_twelve_is_compared_by_scheme(page: Page, tmp_path: Path) -> 
     page.check("[data-sweep=schemes]")
     legend = page.locator("#compare-legend li")
     expect(legend).to_have_count(3)  # groups, not runs
-    assert sorted(legend.all_inner_texts()) == ["all clients 4 seeds", "no pruning 4 seeds", "proposed 4 seeds"]
+    assert sorted(legend.all_inner_texts()) == ["all_clients 4 seeds", "no_pruning 4 seeds", "proposed 4 seeds"]
+    drawn(page, "compare-accuracy")
     means = {trace["name"]: trace for trace in page.evaluate(
         "document.getElementById('compare-accuracy').data.filter((t) => t.meta === 'mean')")}
     assert means["proposed (4 seeds)"]["y"] == pytest.approx([20.75, 41.5, 62.25, 83.0])
@@ -855,8 +869,8 @@ def test_a_sweep_of_twelve_is_compared_by_scheme(page: Page, tmp_path: Path) -> 
     assert first is not None
     page.select_option("#compare-reference", label="proposed")
     expect(page.locator("#differences-title")).to_contain_text("Difference from proposed")
-    expect(page.locator("#differences tr:has(td:text-is('all clients'))")).to_contain_text("+1.5 ± 0.92")
-    expect(page.locator("#differences tr:has(td:text-is('no pruning'))")).to_contain_text("−5")
+    expect(page.locator("#differences tr:has(td:text-is('all_clients'))")).to_contain_text("+1.5 ± 0.92")
+    expect(page.locator("#differences tr:has(td:text-is('no_pruning'))")).to_contain_text("−5")
     page.check("[name=against][value=energy_total_j]")
     for look in looks(page, "compare"):
         key, chart = (page.locator(part).bounding_box() for part in ("#compare-legend", "#compare-accuracy"))

@@ -10,7 +10,7 @@ import numpy as np
 from fedgap.errors import InputError
 from fedgap.planning import Plan
 from fedgap.report.bound_terms import TERMS
-from fedgap.report.figures import new_figure
+from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes
 from fedgap.report.number_format import number
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def draw_comparison(plans: Sequence[Plan], rounds: int, title: str) -> Figure:
     ax.set_xscale("log")
     ax.set_xlabel("bound on the mean squared gradient norm, by terms (logarithmic)")
     ax.set_title(title, fontsize=10)
-    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
-    ax.spines[["top", "right"]].set_visible(False)
+    plain_axes(ax, "x")
     figure.legend(loc="outside lower center", ncols=len(TERMS) + 1, fontsize=9, frameon=False)
     return figure
 
@@ -74,9 +73,7 @@ def draw_accuracies(plans: Sequence[Plan], title: str) -> Figure:
                     color="#0072B2", capsize=3)
     ax.set_yticks(range(len(known)), [f"{answer.scheme} ({answer.rounds} rounds)" for answer in known])
     ax.set(xlabel="forecast accuracy on the test set, %, with its interval", title=title)
-    ax.grid(axis="x", color="#dddddd", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
+    plain_axes(ax, "x")
     return figure
 
 
@@ -86,9 +83,9 @@ def draw_frontier(
 ) -> Figure:
     """How far θ is above the grid's lowest, in per cent and logarithmic, because it spans orders of magnitude.
 
-    Left: against the delay budget, one line per energy budget, as steps: between two budgets the smaller one's plan is
-    what is known to be possible. Middle: one cell per pair of budgets. Right: the forecast accuracy. Nothing is drawn
-    where there is no plan.
+    Above: the forecast accuracy and θ against the delay budget, one line per energy budget, as steps: between two
+    budgets the smaller one's plan is what is known to be possible. Below: θ in one cell per pair of budgets. Nothing is
+    drawn where there is no plan.
 
     :param theta: shape (energies, delays), NaN where there is no plan;
     :param energy_j: :param delay_s: the scenario's own budgets, which get a star where the grid has them;
@@ -102,17 +99,20 @@ def draw_frontier(
     above = np.where(above <= LEVEL, floor, above)  # a logarithmic axis has no zero: the lowest θ stands at its foot
     label = f"θ above the lowest, {best:.5g}, in %"
     star = (energies.index(energy_j), delays.index(delay_s)) if energy_j in energies and delay_s in delays else None
-    figure = new_figure(15.0, 4.4)
-    lines, cells, forecast = figure.subplots(1, 3)
+    figure = new_figure(PAGE_WIDTH, 7.6)
+    grid = figure.add_gridspec(2, 2)
+    forecast, lines, cells = (figure.add_subplot(place) for place in (grid[0, 0], grid[0, 1], grid[1, :]))
     _draw_lines(lines, energies, delays, above, star)
     _scale_above(lines, above, floor)
     lines.set_ylabel(label)
     _draw_lines(forecast, energies, delays, accuracy, star)
     forecast.set_ylabel("forecast accuracy, %")
+    forecast.legend(title="energy budget E₀", fontsize=8, title_fontsize=8)
     _draw_cells(figure, cells, energies, delays, theta, above, star, floor, label)
     for ax in (lines, cells, forecast):
         ax.set_xlabel("delay budget T₀, s")
-        ax.spines[["top", "right"]].set_visible(False)
+    for ax in (lines, forecast):
+        plain_axes(ax, "both")
     return figure
 
 
@@ -126,6 +126,8 @@ def draw_target_frontier(
 
     :param answers: further pairs by name; :param scenario: the scenario's own pair.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     figure = new_figure(7.0, 4.6)
     ax = figure.subplots()
     if pairs:
@@ -135,9 +137,12 @@ def draw_target_frontier(
         ax.plot(seconds, joules, mark, color="#009E73", markersize=8, label=name)
     ax.plot(scenario[1], scenario[0], **STAR)
     ax.set(xscale="log", yscale="log", xlabel="delay budget T₀, s", ylabel="energy budget E₀, J")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     ax.set_title(title, fontsize=10)
-    ax.grid(which="both", color="#dddddd", linewidth=0.6)
-    ax.spines[["top", "right"]].set_visible(False)
+    plain_axes(ax, "both")
     ax.legend(fontsize=8)
     return figure
 
@@ -157,14 +162,16 @@ def _draw_lines(
         ax.plot(delays[star[1]], values[star], **STAR)
     margin = 0.04 * (delays[-1] - delays[0]) or 1.0
     ax.set_xlim(delays[0] - margin, delays[-1] + margin)
-    ax.legend(title="energy budget E₀", fontsize=8, title_fontsize=8)
 
 
 def _scale_above(ax: Any, above: np.ndarray, floor: float) -> None:
     """A logarithmic axis whose foot is called 0."""
     ax.set_yscale("log")
-    decades = 10.0 ** np.arange(np.ceil(np.log10(1.5 * floor)), np.log10(np.nanmax(above)) + 1e-9)
-    ax.set_yticks([floor, *decades], ["0", *(f"{decade:g}" for decade in decades)])
+    least, most = 1.5 * floor, float(np.nanmax(above))
+    decades = 10.0 ** np.arange(np.floor(np.log10(least)), np.log10(most) + 1e-9)
+    ticks = np.outer(decades, (1.0,) if len(decades) > 3 else (1.0, 2.0, 5.0)).ravel()
+    ticks = ticks[(ticks >= least) & (ticks <= most)]
+    ax.set_yticks([floor, *ticks], ["0", *(f"{tick:g}" for tick in ticks)])
     ax.minorticks_off()
 
 
@@ -173,12 +180,13 @@ def _draw_cells(
     star: tuple[int, int] | None, floor: float, label: str,
 ) -> None:
     from matplotlib.colors import LogNorm
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     norm = LogNorm(floor, max(float(np.nanmax(above)), 10.0 * floor))
     drawn = ax.imshow(np.ma.masked_invalid(above), origin="lower", aspect="auto", cmap="cividis_r", norm=norm)
     names = FuncFormatter(lambda value, _: "0" if value <= 1.01 * floor else number(value, 2))
-    figure.colorbar(drawn, ax=ax, label=label, format=names).ax.yaxis.set_minor_formatter(NullFormatter())
+    scale = figure.colorbar(drawn, ax=ax, label=label, format=names, ticks=LogLocator(subs=(1.0, 2.0, 5.0)))
+    scale.ax.yaxis.set_minor_formatter(NullFormatter())
     ax.set_xticks(range(len(delays)), [f"{delay:.4g}" for delay in delays])
     ax.set_yticks(range(len(energies)), [f"{energy:.4g}" for energy in energies])
     if len(delays) > MOST_NUMBERED:

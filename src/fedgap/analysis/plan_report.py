@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 
@@ -48,6 +50,13 @@ class PlanReport(Printable):
         shown += theta_parts(self.plan.terms, self.plan.theta, self.plan.local_steps)
         shown += [self._budget_table(), self.plan.certificate]
         return [*shown, self.advice] if self.advice else shown
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw who takes part, what each client does and what that costs; saved where a path is given."""
+        from fedgap.analysis.plan_picture import draw_plan
+        from fedgap.report.figures import save_figure
+
+        return save_figure(draw_plan(self.plan, self.cost), path)
 
     def _segment_table(self, position: int) -> Sheet:
         """The clients of one segment: what each does in a round, what it costs, and what binds it."""

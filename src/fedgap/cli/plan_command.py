@@ -13,6 +13,7 @@ from fedgap.cli.arguments import (
     AsJson,
     ObjectiveOption,
     Overrides,
+    Picture,
     Quiet,
     ScenarioFile,
     SchemeOption,
@@ -47,6 +48,7 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the plan to this file, as JSON.", show_default=False)
     ] = None,
+    picture: Picture = None,
     quiet: Quiet = False,
     iterations: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of outer iterations (50).", rich_help_panel=_ALGORITHM)
@@ -75,7 +77,9 @@ def plan(
     """Decide for every round who takes part, how much each client prunes, and at which power and clock."""
     from fedgap.config import Scenario
     from fedgap.planning import plan as solve
+    from fedgap.report.figures import check_picture
 
+    check_picture(picture, "--picture")
     if scheme is not None:
         SCHEMES.check(scheme, "--scheme")
     if objective is not None:
@@ -97,12 +101,15 @@ def plan(
         warn(loaded, answer)
     if as_json:
         typer.echo(json.dumps(answer.to_dict()))
-    elif not quiet and answer.feasible:
+    if answer.feasible and (picture is not None or not (as_json or quiet)):
         from fedgap.analysis import plan_report
 
-        show(plan_report(loaded, answer))
-        if out is not None:
-            typer.echo(f"\nThe plan is in {out}.")
+        report = plan_report(loaded, answer)
+        if picture is not None:
+            report.plot(picture)
+        if not (as_json or quiet):
+            places = [f"The {what} is in {path}." for what, path in (("plan", out), ("picture", picture)) if path]
+            show(report, *places)
     if answer.status == "infeasible":
         raise InfeasibleError(answer.reason)
     if answer.reason.startswith("interrupted"):

@@ -4,52 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.report.figures import new_figure, save_figure
+from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STEPS_COLOURS = {1: "#000000", 2: "#E69F00", 4: "#56B4E9", 8: "#009E73", 16: "#0072B2", 32: "#D55E00"}
 """By local steps."""
-COLUMNS = 4
 
 
 def draw_forecast(results: Mapping[str, Any], path: Path) -> None:
-    """One point per run: the forecast fitted to the other folds' plans across, the measured error upwards."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    """One point per run: the forecast fitted to the other folds' plans across, the measured error upwards.
 
-    panels = [panel for panel in results["panels"] if panel.get("rows")]
-    columns = min(COLUMNS, len(panels))
-    lines = -(-len(panels) // columns)
-    figure = new_figure(3.3 * columns, 3.3 * lines + 0.5)
-    axes = figure.subplots(lines, columns, squeeze=False)
-    for ax in axes.flat[len(panels):]:
-        ax.set_visible(False)
-    for ax, panel in zip(axes.flat, panels, strict=False):
-        rows = panel["rows"]
-        forecast, measured = (100.0 * (1.0 - np.array([row[key] for row in rows])) for key in ("forecast", "accuracy"))
-        ends = [0.9 * min(forecast.min(), measured.min()), 1.1 * max(forecast.max(), measured.max())]
-        ax.plot(ends, ends, color="#999999", linewidth=0.8)
-        ax.scatter(forecast, measured, s=9, alpha=0.7, linewidths=0,
-                   color=[STEPS_COLOURS.get(row["local_steps"], "#CC79A7") for row in rows])
-        judged = panel["held_out"]
-        ax.set_title(f"{panel['title']}\nrank correlation {judged['rank']:.2f}, better half "
-                     f"{judged['rank_better_half']:.2f}", fontsize=9)
-        ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal")
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter(NullFormatter())
-        ax.grid(color="#dddddd", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("measured test error, %")
-    for ax in axes[-1]:
-        ax.set_xlabel("forecast test error, %")
-    handles = [axes[0][0].plot([], [], "o", color=colour, markersize=4, label=str(steps))[0]
+    One row per data set, with which the panels' titles begin; its cells share both axes.
+    """
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for panel in results["panels"]:
+        if panel.get("rows"):
+            rows.setdefault(panel["title"].partition(", ")[0], []).append(panel)
+    columns = max(map(len, rows.values()))
+    figure = new_figure(max(PAGE_WIDTH * columns / 4, 4.5), 2.2 * len(rows) + 0.7)
+    grid = figure.add_gridspec(len(rows), columns)
+    for number, (data, panels) in enumerate(rows.items()):
+        errors = [_errors(panel) for panel in panels]
+        ends = (0.85 * min(float(e.min()) for e in errors), 1.15 * min(100.0, max(float(e.max()) for e in errors)))
+        first: Axes | None = None
+        for column, (panel, (forecast, measured)) in enumerate(zip(panels, errors, strict=True)):
+            ax = figure.add_subplot(grid[number, column], sharex=first, sharey=first)
+            ax.plot(ends, ends, color="#999999", linewidth=0.8)
+            ax.scatter(forecast, measured, s=8, alpha=0.7, linewidths=0,
+                       color=[STEPS_COLOURS.get(row["local_steps"], "#CC79A7") for row in panel["rows"]])
+            ax.set_title(panel["title"].removeprefix(f"{data}, "), fontsize=9)
+            judged = panel["held_out"]
+            ax.text(0.97, 0.04, f"rank correlation {judged['rank']:.2f}\nbetter half {judged['rank_better_half']:.2f}",
+                    transform=ax.transAxes, ha="right", va="bottom", fontsize=7.5)
+            if first is None:
+                first = ax
+                _scale_errors(ax, ends)
+                ax.set_ylabel(f"{data}\nmeasured test error, %")
+            if number == len(rows) - 1:
+                ax.set_xlabel("forecast, %")
+            ax.tick_params(labelleft=column == 0)
+            plain_axes(ax, "both")
+    handles = [ax.plot([], [], "o", color=colour, markersize=4, label=str(steps))[0]
                for steps, colour in STEPS_COLOURS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=9,
                   title="local steps; each run is forecast by a fit to other plans", title_fontsize=9)
     save_figure(figure, path)
+
+
+def _errors(panel: Mapping[str, Any]) -> np.ndarray:
+    """The forecast and the measured errors in per cent, shape (2, runs)."""
+    return np.array([[100.0 * (1.0 - row[key]) for row in panel["rows"]] for key in ("forecast", "accuracy")])
+
+
+def _scale_errors(ax: Axes, ends: tuple[float, float]) -> None:
+    """Two equal logarithmic axes with ticks that a reader can name."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, box_aspect=1)
+    narrow = ends[1] < 6.0 * ends[0]
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if narrow else (1.0, 2.0, 5.0)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())

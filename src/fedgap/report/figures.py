@@ -1,16 +1,21 @@
-"""Pictures: an empty figure, and where it may be saved."""
+"""Pictures: an empty figure, its plain axes, points side by side, and where it may be saved."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedgap.errors import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".pdf", ".svg")
+PAGE_WIDTH = 9.0
+"""The widest figure, in inches. The documentation shows figures about 750 pixels wide, and there ten points of a figure
+of this width are eleven pixels high."""
 
 
 def check_picture(path: str | Path | None, key: str = "path") -> None:
@@ -27,6 +32,45 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def plain_axes(ax: Axes, grid: Literal["x", "y", "both"] = "x") -> None:
+    """A light grid behind the data, and a frame on two sides only."""
+    ax.grid(axis=grid, color="#dddddd", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def side_by_side(intervals: Sequence[tuple[float, float]]) -> list[float]:
+    """How far each interval must be shifted, in steps, so that none covers another: 0 for all that stand alone.
+
+    Intervals that overlap, directly or through others between them, form a group, which is centred.
+
+    >>> side_by_side([(0.0, 2.0), (1.0, 3.0), (8.0, 9.0)])
+    [-0.5, 0.5, 0.0]
+    """
+    shifts = [0.0] * len(intervals)
+    groups: list[list[int]] = []
+    reach = float("-inf")
+    for n in sorted(range(len(intervals)), key=lambda n: intervals[n]):
+        if intervals[n][0] > reach:
+            groups.append([])
+        groups[-1].append(n)
+        reach = max(reach, intervals[n][1])
+    for group in groups:
+        lanes: list[list[int]] = []
+        for n in sorted(group):  # in the given order, so that equal groups look equal
+            low, high = intervals[n]
+            free = (lane for lane in lanes if all(intervals[m][1] < low or high < intervals[m][0] for m in lane))
+            lane = next(free, None)
+            if lane is None:
+                lanes.append([n])
+            else:
+                lane.append(n)
+        for position, lane in enumerate(lanes):
+            for n in lane:
+                shifts[n] = position - (len(lanes) - 1) / 2
+    return shifts
 
 
 def save_figure(figure: Figure, path: str | Path | None) -> Figure:

@@ -15,7 +15,7 @@ from fedgap.learning.partition import Partition
 from fedgap.report.number_format import number
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
-from fedgap.running.partition_picture import draw_partitions
+from fedgap.running.partition_picture import PicturedPartition, draw_partitions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -64,7 +64,8 @@ class PartitionReport(Printable):
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """The paper's Fig. 3: label histograms as bars, φ as a line. Saved where a path is given."""
-        return draw_partitions([(panel.title, panel.partition.label_counts, panel.phi) for panel in self.panels], path)
+        return draw_partitions([PicturedPartition(panel.title, panel.partition.label_counts, panel.phi,
+                                                  panel.scenario.names) for panel in self.panels], path)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgap.report.figures import new_figure, save_figure
+from fedgap.report.figures import new_figure, plain_axes, save_figure
 from fedgap.report.printable import Printable
 from fedgap.report.uncut_table import Sheet
 from fedgap.statistics import Interval, PairedComparison, holm, interval, paired
@@ -152,9 +152,7 @@ class SweepResult(Printable):
         most = max(row.runs for row in self.rows)
         seeds = "one seed" if most <= 1 else f"mean and 95 % confidence interval over {most} seeds"
         ax.set_xlabel(f"test accuracy in % ({seeds})")
-        ax.grid(axis="x", color="#dddddd", linewidth=0.6)
-        ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
+        plain_axes(ax, "x")
         return save_figure(figure, path)
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
@@ -45,6 +46,8 @@ from fedgap.web.solver_pool import Solvers
 _ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": Refusal} for code in (401, 403, 404, 413, 421, 422)
 }
+COMPILE_ALL = b"//# allFunctionsCalledOnLoad\n"
+"""Before a script: asks Chromium to compile all of it while it arrives, beside the page's own work."""
 _KEY = re.compile(r"[A-Za-z_][\w.\[\]]*")
 
 
@@ -60,7 +63,9 @@ def create_app(runs: Path, opened: Opened, *, token: str, hosts: Iterable[str]) 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await solvers.start()
+        known = asyncio.create_task(asyncio.to_thread(_names))  # installed packages are searched before the page asks
         yield
+        await known
         await solvers.stop()
 
     app = FastAPI(title="fedgap studio", version="1", lifespan=lifespan, docs_url=None, redoc_url=None,
@@ -110,6 +115,13 @@ def _printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")[:500]
 
 
+@cache
+def _names() -> dict[str, list[str]]:
+    """The known names by kind. Searching the installed packages takes a while, and they stay as they are."""
+    return {registry.kind: registry.names() for registry in
+            (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, POLICIES, DATA, MODELS)}
+
+
 def _scenario(source: ScenarioSource) -> tuple[dict[str, Any], Scenario]:
     """The document, and the scenario it stands for."""
     if (source.preset is None) == (source.document is None):
@@ -139,8 +151,7 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
     @app.get("/api/names")
     def names() -> dict[str, list[str]]:
         """The names of all known schemes, objectives and so on, also those of installed packages."""
-        return {registry.kind: registry.names() for registry in
-                (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, POLICIES, DATA, MODELS)}
+        return _names()
 
     @app.post("/api/scenario")
     def scenario(source: ScenarioSource) -> ScenarioReply:
@@ -287,7 +298,9 @@ def _add_pages(app: FastAPI) -> None:
     bundle = Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
     @app.get("/plotly.min.js", include_in_schema=False)
-    def plotly() -> FileResponse:
-        return FileResponse(bundle, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+    def plotly() -> Response:
+        # Five megabytes: on the way within one machine, compressing them takes longer than sending them.
+        headers = {"cache-control": "max-age=86400", "content-encoding": "identity"}
+        return Response(b"".join((COMPILE_ALL, bundle.read_bytes())), media_type="text/javascript", headers=headers)
 
     app.mount("/", StaticFiles(directory=static, html=True))

@@ -101,7 +101,7 @@ def short_names(configs: Sequence[Mapping[str, str]]) -> list[str]:
 def _phrase(key: str, text: str) -> str:
     value = json.loads(text)
     if key in _FIRST:
-        return "usual" if value is None else str(value).replace("_", " ")
+        return "usual" if value is None else str(value)
     key = key.removeprefix("scenario.")
     if isinstance(value, list):
         return f"other {key}"

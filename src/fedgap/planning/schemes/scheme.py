@@ -24,7 +24,7 @@ class Scheme:
 
     name: str
     title: str
-    """Its name in the legends of figures; for the paper's schemes, the paper's."""
+    """What it is, in a few words for people; for the paper's schemes, what the paper calls it."""
     prune: bool = True
     """False: λ = 0 for every client and round."""
     select: bool = True

@@ -1,7 +1,7 @@
 // What the Plan view shows of an answer: numbers, charts, schemes, frontier, and advice where nothing fits.
 import { $, badge, el, facts, fill, number, percent, si, table } from "./dom.js";
 import { axis, clientAxis, colourScale, colours, dark, draw, tone } from "./charts.js";
-import { PAPER_SCHEMES, SCHEMES, address, scheme, state } from "./scenario.js";
+import { PAPER_SCHEMES, address, scheme, state } from "./scenario.js";
 import * as fleet from "./fleet.js";
 
 let asked = "", plan = null, segment = 0, schemes = new Map(), grid = null, points = new Map(), pick = null, certified = false;
@@ -158,7 +158,7 @@ function plain(value) {
 
 // What one more of each budget is worth, by the solver's prices.
 function prices(answer) {
-  const known = answer.prices, byForecast = answer.objective === "forecast", goal = answer.objective === "theta" ? "θ" : `the objective (${answer.objective.replaceAll("_", " ")})`;
+  const known = answer.prices, byForecast = answer.objective === "forecast", goal = answer.objective === "theta" ? "θ" : `the objective (${answer.objective})`;
   const worth = (price) => (!(price < 0) ? "nothing" : byForecast ? `${plain(-100 * price)} percentage points of forecast accuracy` : `${plain(-price)} less of ${goal}`);
   $("prices").hidden = !answer.segments.length;
   $("prices").textContent = !known ? (certified ? "What one more joule or second is worth is not known here." : "What one more joule or second is worth: pending.")
@@ -269,8 +269,8 @@ function drawTable() {
 function drawSchemes() {
   const thetas = [...schemes.values()].map((one) => one.theta).filter((value) => value !== null), best = Math.min(...thetas);
   const rows = PAPER_SCHEMES.map((key) => {
-    const one = schemes.get(key), name = SCHEMES[key];
-    const button = el("button", { type: "button", class: "link", onclick: () => pick(key), "aria-pressed": String(key === scheme()) }, name);
+    const one = schemes.get(key);
+    const button = el("button", { type: "button", class: "link", onclick: () => pick(key), "aria-pressed": String(key === scheme()) }, key);
     const cells = !one ? ["pending", "", "", "", ""] : [one.theta === null ? "∞" : number(one.theta, 5), one.theta === null ? "–" : one.theta <= best * (1 + 1e-9) ? "best" : one.theta < 10 * best ? `+${percent(one.theta / best - 1)}` : `× ${number(one.theta / best, 3)}`,
       one.rounds ? `${number(one.energy_j)} J` : "–", one.rounds ? `${number(one.delay_s)} s` : "–", one.rounds ? [...new Set(one.selected)].join(", ") : "–"];
     const row = [el("tr", key === scheme() ? { class: "chosen" } : {}, el("td", {}, button), ...cells.map((text) => el("td", {}, text)))];

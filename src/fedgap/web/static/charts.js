@@ -49,25 +49,32 @@ const isEmpty = (traces) => traces.every((trace) => !(trace.z ?? trace.y ?? []).
 
 // Plotly is large: it is executed for the first chart, so that the numbers of the first plan need not wait for it.
 const waiting = new Map();
-function later(element, parts) {
-  if (!waiting.size) {
-    const script = document.createElement("script");
-    script.src = "plotly.min.js";
-    script.addEventListener("load", () => {
-      const charts = [...waiting];
-      waiting.clear();
-      for (const [place, given] of charts) draw(place, ...given);
-    });
-    setTimeout(() => document.head.append(script));  // after the frame that shows the numbers
-  }
-  waiting.set(element, parts);
+const afterFrame = (next) => requestAnimationFrame(() => setTimeout(next));
+let asked = false;
+function loadPlotly() {
+  if (asked) return;
+  asked = true;
+  const script = document.createElement("script");
+  script.src = "plotly.min.js";
+  script.addEventListener("load", drawWaiting);
+  afterFrame(() => document.head.append(script));  // which shows the numbers
+}
+
+// From the top of the page down, and each chart appears as soon as it is drawn.
+function drawWaiting() {
+  const [next] = waiting;
+  if (!next) return;
+  draw(next[0], ...next[1]);
+  afterFrame(drawWaiting);
 }
 
 export function draw(element, traces, layout, summary) {
   if (!window.Plotly) {
-    later(element, [traces, layout, summary]);
+    waiting.set(element, [traces, layout, summary]);
+    loadPlotly();
     return;
   }
+  waiting.delete(element);  // this is newer
   element.classList.toggle("nothing", isEmpty(traces));
   if (isEmpty(traces)) {
     if (element.data) Plotly.purge(element);

@@ -2,7 +2,6 @@
 import { $, el, fill, number, percent, save, table } from "./dom.js";
 import { Refused, get } from "./server.js";
 import { axis, colours, draw } from "./charts.js";
-import { SCHEMES } from "./scenario.js";
 import { shortLabel, groups as sweeps } from "./run_list.js";
 import { notice } from "./plan.js";
 
@@ -143,7 +142,7 @@ function drawTables() {
       : el("tr", { class: "dim" }, el("td", {}, one.label), el("td", { colspan: "5", class: "words" }, "no seed in common")))), "Paired differences with 95 % confidence intervals");
   }
   const rows = answer.groups.flatMap((group) => group.runs.map((name, i) => [group, group.seeds[i], all.find((one) => one.name === name)]));
-  table($("outcomes"), ["run", "seed", "state", "scheme", "rounds", "test loss", "accuracy", "best accuracy", "energy", "delay", "θ"], rows.map(([group, seed, one]) => row(group.label, number(seed), one.state, SCHEMES[one.scheme] ?? one.scheme ?? "–",
+  table($("outcomes"), ["run", "seed", "state", "scheme", "rounds", "test loss", "accuracy", "best accuracy", "energy", "delay", "θ"], rows.map(([group, seed, one]) => row(group.label, number(seed), one.state, one.scheme ?? "–",
     String(one.rounds), number(one.test_loss), percent(one.test_accuracy, 2), percent(one.best_test_accuracy, 2), one.energy_j === null ? "–" : `${number(one.energy_j)} J`, one.delay_s === null ? "–" : `${number(one.delay_s)} s`, number(one.theta, 5))), "Outcomes of the single runs");
   const left = chosen.length - rows.length;
   $("repeated-note").textContent = left ? (left > 1 ? `${left} runs repeat seeds that are there already, and do not count.` : "One run repeats a seed that is there already, and does not count.") : "";

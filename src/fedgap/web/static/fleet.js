@@ -24,15 +24,20 @@ export function prepare(given) {
   }));
 }
 
+// What the server said about the scenario with these changes.
+export function take(answer, changes = new Map()) {
+  asked += 1;
+  known = answer;
+  accepted = changes;
+  render();
+  hooks.resolved();
+}
+
 export async function refresh(problem) {
   const own = ++asked, changes = new Map(state.overrides);
   try {
     const answer = await post("/api/scenario", source());
-    if (own !== asked) return;
-    known = answer;
-    accepted = changes;
-    render();
-    hooks.resolved();
+    if (own === asked) take(answer, changes);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (own === asked) problem(error);

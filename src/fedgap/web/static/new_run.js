@@ -1,7 +1,7 @@
 // The form that starts a run: on the Plan view's scenario, with data and model by name or of the opened experiment.
 import { $, el, fill, flag } from "./dom.js";
 import { Refused, post } from "./server.js";
-import { NAMES, OPENED, SCHEMES, question, quoted, scheme, source, state, title, toDownload } from "./scenario.js";
+import { NAMES, OPENED, question, quoted, scheme, source, state, title, toDownload } from "./scenario.js";
 import { scenario } from "./fleet.js";
 
 const USUAL = { data: "embedded", model: "lenet5", aggregator: "mean", concentration: 5, seed: 0, evaluate_every: 10 };
@@ -13,7 +13,7 @@ const own = () => Boolean(OPENED.training) && $("run-opened").checked;
 
 export function prepare(follow) {
   started = follow;
-  fill($("run-scheme"), ...Object.entries(SCHEMES).map(([name, text]) => el("option", { value: name }, text)));
+  fill($("run-scheme"), ...NAMES.schemes.map((name) => el("option", { value: name }, name)));
   for (const [id, names] of [["data", NAMES.data], ["model", NAMES.models], ["aggregator", NAMES.aggregators]]) {
     fill($(`run-${id}`), ...names.map((name) => el("option", { value: name }, name)));
   }

@@ -1,7 +1,7 @@
 // The Plan view: fields and sliders, and the stream of answers that follows every change.
 import { $, el, fill, flag } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
-import { NAMES, OPENED, PRESETS, SCHEMES, address, asCommand, asPython, ask, change, question, restore, scheme, setUsual, source, state, toDownload, useOpened, usePreset } from "./scenario.js";
+import { NAMES, OPENED, PRESETS, address, asCommand, asPython, ask, change, question, restore, scheme, setUsual, source, state, toDownload, useOpened, usePreset } from "./scenario.js";
 import * as board from "./board.js";
 import * as budget from "./budget.js";
 import * as fleet from "./fleet.js";
@@ -35,12 +35,12 @@ const written = (field) => at(base.document, field.key) ?? at(base.scenario, fie
 
 export async function prepare() {
   fill($("preset"), ...(OPENED.document ? [el("option", { value: FILE }, OPENED.name)] : []), ...PRESETS.map((name) => el("option", { value: name }, name)), el("option", { value: "", hidden: true }, "edited"));
-  fill($("scheme"), ...Object.entries(SCHEMES).map(([value, text]) => el("option", { value }, text)));
+  fill($("scheme"), ...NAMES.schemes.map((name) => el("option", { value: name }, name)));
   fill($("fields"), ...FIELDS.map(makeField));
   fill($("learner"), ...LEARNER.map(makeLearnerField));
   $("preset").addEventListener("change", (event) => { if (event.target.value === FILE) useOpened(); else usePreset(event.target.value); load(); });
   for (const [key, names] of [["objective", NAMES.objectives], ["selection", NAMES.selection]]) {
-    fill($(key), el("option", { value: "" }, "the scheme's"), ...names.map((name) => el("option", { value: name }, name.replaceAll("_", " "))));
+    fill($(key), el("option", { value: "" }, "the scheme's"), ...names.map((name) => el("option", { value: name }, name)));
   }
   for (const key of ["scheme", "objective", "selection"]) $(key).addEventListener("change", (event) => { ask({ [key]: event.target.value || null }); solve(); });
   $("mode").addEventListener("change", (event) => { change("mode", event.target.value || null); solve(true); });
@@ -147,12 +147,13 @@ async function load(trouble = "") {
   setUsual(base.usual_scheme);
   $("preset").value = state.opened ? FILE : state.document ? "" : state.preset;
   const mode = base.document.mode;
-  fill($("mode"), ...(mode ? [] : [el("option", { value: "" }, "as the file says")]), ...MODES.map((name) => el("option", { value: name }, name.replace("_", " "))));
+  fill($("mode"), ...(mode ? [] : [el("option", { value: "" }, "as the file says")]), ...MODES.map((name) => el("option", { value: name }, name)));
   $("mode").value = state.overrides.get("mode") ?? mode ?? "";
   $("scheme").value = scheme();
   for (const key of ["objective", "selection"]) $(key).value = state[key] ?? "";
   FIELDS.forEach(show);
-  solve(true);
+  if (!state.overrides.size) fleet.take(base);
+  solve(state.overrides.size > 0);
 }
 
 // The newest change wins, but a draft on its way is let through, so that the charts follow a slider that keeps moving.
@@ -178,7 +179,7 @@ async function begin() {
     if (waiting) begin();
   };
   try {
-    await stream("/api/plan", { ...source(), ...question() }, own.signal, (event) => {
+    const answers = stream("/api/plan", { ...source(), ...question() }, own.signal, (event) => {
       if (current !== own && event.stage !== "draft") return;
       problem(null);
       board.take(event);
@@ -187,6 +188,7 @@ async function begin() {
         drafted();
       }
     });
+    await answers;
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;

@@ -2,7 +2,6 @@
 import { $, badge, facts, number, percent } from "./dom.js";
 import { Refused, get, post } from "./server.js";
 import { axis, clientAxis, colours, draw, tone } from "./charts.js";
-import { SCHEMES } from "./scenario.js";
 import { notice } from "./plan.js";
 import { drawTimeline } from "./timeline.js";
 import * as newRun from "./new_run.js";
@@ -147,11 +146,11 @@ function drawAll() {
     ["energy", last ? `${number(last.energy_total_j)} J` : "–", info.energy_budget_j ? `of ${number(info.energy_budget_j)}` : "", info.energy_budget_j && last ? last.energy_total_j / info.energy_budget_j : undefined],
     ["delay", last ? `${number(last.delay_total_s)} s` : "–", info.delay_budget_s ? `of ${number(info.delay_budget_s)}` : "", info.delay_budget_s && last ? last.delay_total_s / info.delay_budget_s : undefined],
     ["mini-batch loss", number(last?.train_loss)], ["test loss", number(newest?.test_loss)], ["accuracy (one seed)", percent(newest?.test_accuracy)],
-    ["scheme", SCHEMES[info.scheme] ?? info.scheme ?? "–", info.data ? `on ${info.data}` : ""],
+    ["scheme", info.scheme ?? "–", info.data ? `on ${info.data}` : ""],
     ...(info.policy ? [["policy", info.policy, `planned again in ${rounds.filter((one) => one.planned_again).length} rounds`]] : []),
     ["server optimiser", info.learner?.optimiser ?? "–", info.learner ? learnerText(info.learner) : ""],
   ]);
-  const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, ...more });
+  const line = (xs, ys, name, colour, more = {}) => ({ type: "scatter", mode: "lines", x: xs, y: ys, name, line: { color: colour, width: 2 }, cliponaxis: false, ...more });
   const across = axis("round", info.rounds_planned ? { range: [0, info.rounds_planned] } : {}), margin = { l: 54, r: 8, t: 24, b: 38 };
   draw($("chart-loss"), [line(x, rounds.map((one) => one.train_loss), "mini-batch", blue, { line: { color: blue, width: 1.2 } }), line(xt, tested.map((one) => one.test_loss), "test", orange, { mode: "lines+markers" })],
     { xaxis: across, yaxis: axis("loss", { rangemode: "tozero" }), showlegend: true, margin }, `Mini-batch loss ${number(last?.train_loss)} and test loss ${number(newest?.test_loss)} after ${rounds.length} rounds.`);

@@ -12,8 +12,8 @@ export function groups(runs) {
   return [...found].sort(([a], [b]) => (a === "") - (b === ""));  // sweeps first, single runs after them
 }
 
-// A sweep names its runs by what was swept: "scheme=no_pruning,seed=1" reads "no pruning, seed 1".
-export const shortLabel = ({ group, label }) => (group && label.includes("=") ? label.split(",").map((part) => part.replace(/^(scheme|selection|objective|policy)=/, "").replace("=", " ").replaceAll("_", " ")).join(", ") : label);
+// A sweep names its runs by what was swept: "scheme=no_pruning,seed=1" reads "no_pruning, seed 1".
+export const shortLabel = ({ group, label }) => (group && label.includes("=") ? label.split(",").map((part) => part.replace(/^(scheme|selection|objective|policy)=/, "").replace("=", " ")).join(", ") : label);
 
 const HEADS = ["run", "state", "rounds", "accuracy", "energy", "delay"];
 

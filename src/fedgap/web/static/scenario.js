@@ -3,8 +3,7 @@ import { get, pack, unpack } from "./server.js";
 
 export const PRESETS = ["paper-mnist", "paper-cifar10", "city"];
 export const PAPER_SCHEMES = ["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency"];
-export const SCHEMES = {};  // name to title, filled by loadNames; installed packages may add schemes
-export const NAMES = {};    // kind to names: schemes, objectives, selection, aggregators, policies, data, models
+export const NAMES = {};    // kind to names, filled by loadNames: schemes, objectives, selection, aggregators, policies, data, models
 
 export const OPENED = {};   // what the command line named: kind, name, document, training, run
 
@@ -12,7 +11,6 @@ export async function loadNames() {
   const [names, opened] = await Promise.all([get("/api/names"), get("/api/opened")]);
   Object.assign(NAMES, names);
   Object.assign(OPENED, opened);
-  for (const name of NAMES.schemes) SCHEMES[name] = name === "measured" ? "measured guide" : name.replaceAll("_", " ");
 }
 
 // A scheme of null is the scenario's usual one, as `fedgap plan` chooses it.
@@ -43,7 +41,7 @@ export function address() {
 // Returns what is wrong with the address, or nothing.
 export async function restore(query) {
   const packed = query.get("doc"), file = query.get("file");
-  const known = { schemes: Object.keys(SCHEMES), objectives: NAMES.objectives, selection: NAMES.selection };
+  const known = { schemes: NAMES.schemes, objectives: NAMES.objectives, selection: NAMES.selection };
   const named = (key, kind) => (known[kind].includes(query.get(key)) ? query.get(key) : null);
   if (![...query.keys()].length) {
     useOpened();
