@@ -13,7 +13,7 @@ import argparse
 import json
 from pathlib import Path
 
-from fedgap import Scenario, plan, regret
+from fedgap import Plan, Scenario, plan, regret
 from fedgap.files import write_json
 from fedgap.statistics import interval
 
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "regret.json")
     chosen = parser.parse_args()
     found = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    plans: dict[str, Plan] = {}
     for clients in chosen.clients:
         energy, delay = BUDGETS[clients]
         base = ["rounds=60", f"budget.energy_j={energy}", f"budget.delay_s={delay}", "mode=practical",
@@ -42,7 +43,9 @@ def main() -> None:
                 case = found.setdefault(f"{world}, {clients} clients", {"seeds": {}})
                 if str(seed) not in case["seeds"]:
                     scenario = Scenario.load("city", [*base, *overrides])
-                    answer = regret(scenario, seed=seed, known_plan=plan(scenario, scheme="forecast"))
+                    if scenario.hash() not in plans:
+                        plans[scenario.hash()] = plan(scenario, scheme="forecast")
+                    answer = regret(scenario, seed=seed, known_plan=plans[scenario.hash()])
                     case["seeds"][str(seed)] = answer.to_dict()
                     by_policy = {name: [row["policies"][name]["regret"] for row in case["seeds"].values()]
                                  for name in answer.reached}

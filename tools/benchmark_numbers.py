@@ -120,6 +120,23 @@ def hostile() -> str:
                    listed(rows, "named", "d", ABSENT)] for (attack, aggregator), rows in cases.items()])
 
 
+def regret_table() -> str:
+    """The table of each policy's regret in %, mean and 95 % interval over seeds, by world and number of clients."""
+    results = data("benchmarks/results/regret.json")
+    if results is None:
+        return ABSENT
+    policies = ("static", "replan", "lyapunov", "random")
+
+    def cell(case: dict[str, Any], policy: str) -> str:
+        mean = f"{100.0 * case['mean regret'][policy]:.1f} %"
+        ends = case["interval"].get(policy)
+        return mean if ends is None else f"{mean} ({100.0 * ends[0]:.1f} to {100.0 * ends[1]:.1f})"
+
+    return table(["world", "seeds", *(f"`{policy}`" for policy in policies)],
+                 [[world, str(len(case["seeds"])), *(cell(case, policy) for policy in policies)]
+                  for world, case in results.items()])
+
+
 def secant(ratio: str) -> str:
     """The measured γ₂·R at a pruning ratio along the pilots on MNIST, from the least to the most."""
     sensitivity = data("benchmarks/results/calibration.json")["mnist"]["sensitivities"][ratio]
@@ -152,4 +169,4 @@ def planned_seconds() -> str:
 
 
 WRITERS: tuple[Callable[..., str], ...] = (value, planning, pruning, noise, readings, overheads, latencies, hostile,
-                                        planned_seconds, secant)
+                                        planned_seconds, regret_table, secant)

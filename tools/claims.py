@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedgap.evidence.store import Store
 from fedgap.planning import PAPER_SCHEMES
-from tools import EXPERIMENTS, ROOT, repairs, savings, where_it_loses
+from tools import EXPERIMENTS, ROOT, planning_worth, repairs, savings, where_it_loses
 from tools import claim_verdicts as verdicts
 from tools.claim_verdicts import NOT_YET, Results
 from tools.scheme_claims import faster_at_first, panel_of, saturates, versus
@@ -110,7 +110,8 @@ def page(folder: Path = EXPERIMENTS) -> str:
     results_of = {name: load(name, folder) for name in dict.fromkeys(claim.figure for claim in CLAIMS)}
     runs = {run["key"]: run for run in Store(folder / "runs.jsonl")}
     judged = {claim: _answers(claim, results_of[claim.figure], runs) for claim in CLAIMS}
-    lines = [HEAD.format(runs=_runs(runs)), *counted(judged), "", DETAILS]
+    lines = [HEAD.format(runs=_runs(runs)), *counted(judged), "", *planning_worth.tables(load("panel", folder)),
+             DETAILS]
     for claim, answers in judged.items():
         cells = [f"**{verdict}**: {text}" if text != "–" else verdict for verdict, text in answers]
         lines.append(f"| {claim.where} | {claim.text} | {cells[0]} | {cells[1]} |")

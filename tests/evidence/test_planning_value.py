@@ -5,6 +5,7 @@ import math
 import pytest
 
 from fedgap.evidence.definition import load_figure
+from fedgap.evidence.equal_accuracy import spent
 from fedgap.evidence.planning_value import judged
 from fedgap.statistics import lower_bound
 
@@ -67,6 +68,27 @@ def test_equal_accuracy_counts_joules_and_seconds(answer):
     """All runs learn alike, so the same share of the rounds: half the joules, equal seconds."""
     entry = next(entry for entry in answer["pooled"] if entry["rival"] == "oort")
     assert (entry["seconds"], entry["joules"]) == pytest.approx((1.0, 0.5))
+
+
+def test_equal_accuracy_goes_by_what_was_really_spent_where_that_is_known():
+    """The first five of ten rounds took 15 of 20 s: 90 % is reached at 0.8 of the way from round 5 to round 10."""
+    run = {"round": [5, 10], "test_accuracy": [0.5, 1.0], "delay_total_s": [15.0, 20.0]}
+    ours = row("A", 0.125, "forecast", 0, 0.9)
+    assert spent(ours, run, 0.9, "seconds") == pytest.approx(19.0)
+    assert spent(ours, run, 0.9, "joules") == pytest.approx(0.9 * 10.0)
+    assert spent(ours, run, 1.1, "seconds") is None
+
+
+def test_seeds_that_are_not_trained_yet_favour_nobody():
+    """Without seed 0 of oort in B only A is pooled, with all seeds; B's regret is over the seeds that both have."""
+    rows = [entry for entry in ROWS if (entry["cell"], entry["scheme"], entry["seed"]) != ("B", "oort", 0)
+            and (entry["cell"], entry["scheme"]) != ("B", "random_k")]
+    answer = judged(rows, RUNS)
+    oort = next(entry for entry in answer["pooled"] if entry["rival"] == "oort")
+    assert (oort["cells"], oort["seeds"], oort["difference"]) == (1, 3, pytest.approx(0.02))
+    lucky = [*rows, row("B", 0.25, "luo", 2, 0.83)]  # above forecast's mean, below it in seed 2
+    cell = next(cell for cell in judged(lucky, RUNS | {"luo2": RUNS["oort0"]})["cells"] if cell["cell"] == "B")
+    assert (cell["best"], cell["regret"]) == ("forecast", 0.0)
 
 
 def test_the_papers_modes_are_rivals_of_their_own_name():

@@ -16,10 +16,15 @@ from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.oracles.planes import PlaneBound
 from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.policy import PolicyStart
+from fedgap.planning.policies.present_round import PresentRound
+from fedgap.planning.policies.row_program import dearest_taken
 from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
+from fedgap.planning.round_lagrangian import RoundCurve
 from fedgap.planning.solve import scheme_of
 from fedgap.registry import POLICIES
 from fedgap.system.trace import Trace
+from fedgap.theory.generalization import smoothed
+from fedgap.theory.label_matching import label_divergence
 
 WORLDS = 200 if os.environ.get("FEDGAP_FULL") == "1" else 6
 NAMES = tuple(POLICIES.built_in)
@@ -208,3 +213,72 @@ def test_regret_prints_itself(start):
     assert answer["static"] == pytest.approx(answer.to_dict()["policies"]["static"]["regret"])
     assert "Certified: no policy can reach" in str(answer)
     assert "regret" in str(answer)
+
+
+@pytest.mark.parametrize("batches", ["balanced", "target"])
+def test_replan_is_not_worse_than_static_where_only_labels_change(batches):
+    start = start_of("world.drift.kind=sudden", f"learning.batches={batches}")
+    world = ChangingWorld.of(start, Trace.constant(1, start.problem.size))
+    static, replan = (simulate_policy(world, POLICIES.load(name)(start)) for name in ("static", "replan"))
+    assert static.rounds == start.plan.rounds
+    assert replan.error <= static.error * (1.0 + 1e-6)
+    for reached in (static, replan):
+        assert max(reached.energy_j / start.problem.energy_j, reached.delay_s / start.problem.delay_s) > 0.97
+
+
+@pytest.mark.parametrize("gain", [0.02, 50.0])
+def test_replan_spends_a_budget_after_a_sudden_change(start, gain):
+    """Prices of before must not make it stop, nor train so many rounds at once that little is left."""
+    still = Trace.constant(14, start.problem.size)
+    trace = replace(still, gain=np.where(np.arange(14)[:, None] < 5, 1.0, gain) * still.gain)
+    reached = simulate_policy(ChangingWorld(start, trace), POLICIES.load("replan")(start))
+    assert reached.rounds == start.problem.rounds or max(
+        reached.energy_j / start.problem.energy_j, reached.delay_s / start.problem.delay_s) > 0.9
+
+
+def test_what_was_drawn_is_judged_by_the_present_target():
+    """After the target has changed, ending at once must not look better than training for the new one."""
+    start = start_of("world.drift.kind=sudden")
+    world = ChangingWorld.of(start, Trace.constant(1, start.problem.size))
+    policy = POLICIES.load("replan")(start)
+    done, left = (), (start.problem.energy_j, start.problem.delay_s)
+    divergence = []
+    for number in range(start.plan.rounds // 2 + 1):
+        decision = policy.decide(world.view(number, left, done))
+        cost = world.present(number, left, first=not done).cost(decision.segment)
+        left, done = (left[0] - float(cost.energy_j), left[1] - float(cost.delay_s)), (*done, decision.segment)
+        divergence.append(policy.state["done"]["divergence"] / len(done))
+    drawn = np.mean([world.present(0, left, first=False).drawn(segment.selected, start.plan.rounds)[0]
+                     for segment in done[:-1]], axis=0)
+    _, target = world.labels(start.plan.rounds - 1)
+    new = world.present(start.plan.rounds - 1, left, first=False).divergence(done[-1].selected, start.plan.rounds)
+    before = float(label_divergence(drawn, smoothed(target)))
+    assert divergence[-1] == pytest.approx((len(done[:-1]) * before + new) / len(done), rel=1e-6)
+    assert divergence[-1] > 2.0 * divergence[-2]
+
+
+def test_the_dearest_round_that_is_taken():
+    """By hand: values 1 and 3, equally often, and 0.5 for a row that is passed: 2 = 0.5 + (1 + 2)/2."""
+    assert dearest_taken(np.array([3.0, 1.0]), np.array([0.5, 0.5]), 0.5) == pytest.approx(2.0)
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        values, shares = random.exponential(1.0, 8), random.dirichlet(np.ones(8))
+        waiting = random.exponential(0.3)
+        limit = dearest_taken(values, shares, waiting)
+        assert limit == pytest.approx(waiting + shares @ np.minimum(values, limit))
+
+
+def test_rounds_at_several_energy_prices_are_those_at_each(start):
+    task = PresentRound.row(start, start.problem.fleet, np.ones(5, dtype=bool),
+                            (start.problem.label_counts, start.problem.target_counts), budgets=(60.0, 20.0),
+                            first=False).task(14, 0.1)
+    curves, prices = task.kinds[-1].curves, np.array([1e-3, 1e-2, 1e-1])
+    sets = np.ones((3, 5), dtype=bool)
+    base, floor = task.objective.selection_cost(sets), 1e-6 * curves.full_price
+    deadline = 1.5 * curves.shortest(sets)
+    value, slope, columns = RoundCurve(task, curves, sets, base, prices, 0.02, floor).at(deadline)
+    for i, mu in enumerate(prices.tolist()):
+        alone = RoundCurve(task, curves, sets[:1], base[:1], mu, 0.02, floor).at(deadline[:1])
+        assert value[i] == pytest.approx(alone[0][0], rel=1e-12)
+        assert slope[i] == pytest.approx(alone[1][0], rel=1e-9)
+        assert columns.energy[i] == pytest.approx(alone[2].energy[0], rel=1e-12)

@@ -130,6 +130,16 @@ def test_fed_ent_opt_lets_clients_wait():
     assert len(rule.state["buffer"]) == 3
 
 
+def test_fed_ent_opt_lets_the_oldest_out_of_its_buffer_during_a_round():
+    """Two places, 0 and 1 in them: the first that joins, 2 or 3, drives out 0, which then balances it best."""
+    rule = FedEntOpt(facts(2, [[0, 10], [5, 5], [10, 0], [9, 1]]))
+    rule.state["buffer"] = [0, 1]
+    chosen = rule.choose(before(0, [1.0] * 4))
+    assert chosen[0]
+    assert not chosen[1]
+    assert rule.state["buffer"] == [int(np.flatnonzero(chosen[2:])[0]) + 2, 0]
+
+
 # --- Luo et al. -----------------------------------------------------------------------------------------------------
 
 def test_luos_constants_come_back_from_two_pilots():

@@ -9,7 +9,7 @@ import pytest
 from fedgap.evidence.definition import figure_names, load_figure
 from fedgap.evidence.results import MEASURES, compare
 from fedgap.evidence.store import Store
-from tools import EXPERIMENTS, claims, savings, scheme_claims, where_it_loses
+from tools import EXPERIMENTS, claims, planning_worth, savings, scheme_claims, where_it_loses
 
 RESULTS = sorted(EXPERIMENTS.glob("fig[4-8]/results.json")) + sorted(EXPERIMENTS.glob("heterogeneity/results.json"))
 
@@ -189,3 +189,19 @@ def test_verdicts_are_counted_by_part_of_the_paper_and_mode() -> None:
                           "| beyond the paper's settings | as printed | 1 | 0 | 0 | 0 | 0 | 1 |",
                           "| _all of the paper_ | repaired | 2 | 2 | 0 | 0 | 0 | 0 |",
                           "| _all of the paper_ | as printed | 2 | 0 | 1 | 0 | 1 | 0 |"]
+
+
+def test_what_planning_is_worth() -> None:
+    """Two cells, two seeds. Forecast is 3 and 1 points above everybody in the first cell's seeds and 1 and 1 in the
+    second's: 2 and 1 by seed, so 1.5 ± 12.706·0.5 by hand. Of the rules luo is the best, 0.5 points above it."""
+    accuracies = {("forecast", "σ = 1"): (0.93, 0.91), ("all_clients", "σ = 1"): (0.90, 0.90),
+                  ("luo", "σ = 1"): (0.935, 0.915), ("oort", "σ = 1"): (0.5, 0.5),
+                  ("forecast", "σ = 5"): (0.91, 0.91), ("all_clients", "σ = 5"): (0.90, 0.90),
+                  ("luo", "σ = 5"): (0.915, 0.915), ("oort", "σ = 5"): (0.5, 0.5)}
+    rows = [row(scheme, seed, accuracy, value=0.125) | {"cell": f"MNIST, city, {sigma}", "mode": "practical", "run": ""}
+            for (scheme, sigma), both in accuracies.items() for seed, accuracy in enumerate(both)]
+    judged = {"cells": [], "pooled": [], "regret": {"all": {"mean": 0.004, "cells": 2}}}
+    text = "\n".join(planning_worth.tables({"panels": [{"rows": rows}], "judged": judged}))
+    assert ("| MNIST, city | an eighth | 2 | 91.50 ± 6.35 | +1.50 ± 6.35 | – | `luo` | -0.50 ± 0.00 |") in text
+    assert "0.40 points over 2 cells" in text
+    assert planning_worth.tables({"panels": [{"rows": []}], "judged": judged}) == []

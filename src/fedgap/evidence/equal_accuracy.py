@@ -12,17 +12,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fedgap.statistics import Interval, interval
 
 AXES = {"seconds": "delay_s", "joules": "energy_j"}
+TOTALS = {"seconds": "delay_total_s", "joules": "energy_total_j"}
+"""What a run had spent at each of its evaluations."""
 Runs = Mapping[str, Mapping[str, Any]]
 
 
 def spent_at(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float) -> float | None:
-    """The share of its total that a run had spent when it first reached an accuracy; None if it never did.
-
-    Rounds of one plan cost nearly the same, so that spending is taken to be proportional to rounds.
-    """
+    """The share of its rounds that a run had done when it first reached an accuracy; None if it never did."""
     before, reached = 0.0, 0.0
     for number, value in zip(run["round"], run["test_accuracy"], strict=True):
         if value >= accuracy:
@@ -30,6 +31,18 @@ def spent_at(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float) ->
             return float((before + part * (number - before)) / row["rounds"])
         before, reached = number, value
     return None
+
+
+def spent(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float, axis: str) -> float | None:
+    """What a run had spent when it first reached an accuracy; None if it never did.
+
+    It is read off what the run had spent at its evaluations, where that is known. Otherwise all rounds are taken to
+    cost the same, as those of one plan nearly do.
+    """
+    share = spent_at(row, run, accuracy)
+    if share is None or TOTALS[axis] not in run:
+        return None if share is None else share * float(row[AXES[axis]])
+    return float(np.interp(share * row["rounds"], [0.0, *run["round"]], [0.0, *run[TOTALS[axis]]]))
 
 
 def ratios(rows: Sequence[Mapping[str, Any]], runs: Runs, baseline: str,
@@ -41,8 +54,8 @@ def ratios(rows: Sequence[Mapping[str, Any]], runs: Runs, baseline: str,
     for seed in sorted(schemes[scheme].keys() & schemes[baseline].keys()):
         both = [schemes[scheme][seed], schemes[baseline][seed]]
         accuracy = min(row["accuracy"] for row in both)
-        shares = [spent_at(row, runs[row["run"]], accuracy) for row in both]
-        for axis, key in AXES.items():
-            ours, theirs = (share * row[key] for share, row in zip(shares, both, strict=True) if share is not None)
-            logarithms[axis].append(math.log(ours / theirs))
+        for axis in AXES:
+            ours, theirs = (spent(row, runs[row["run"]], accuracy, axis) for row in both)
+            if ours is not None and theirs is not None:
+                logarithms[axis].append(math.log(ours / theirs))
     return {axis: interval(values) for axis, values in logarithms.items() if values}

@@ -3,10 +3,11 @@
 A cell is one task, fleet, σ and share of the budgets; a rival is a scheme or rule in a mode. All comparisons are paired
 over seeds, in accuracy, and forecast minus rival.
 
-- **Not inferior** in a cell: the one-sided 95 % bound of the mean difference is above −0.3 points.
+- **Not inferior** in a cell: the one-sided 95 % bound of the mean difference is at least −0.3 points.
 - **Better** over the tight cells (shares of at most a quarter): each seed's mean difference over the cells that have
-  both, two-sided paired t-test, Holm's correction over the rivals.
-- **Regret** in a cell: the best mean accuracy of all minus that of ``forecast``.
+  both, two-sided paired t-test, Holm's correction over the rivals. Cells in which seeds are missing that other cells
+  have are left out.
+- **Regret** in a cell: the best mean accuracy of all minus that of ``forecast``, over the seeds that both have.
 - **Equal accuracy**: what ``forecast`` spends over what the rival spends until both reach the lower of their final
   accuracies, as a geometric mean over the tight cells' runs.
 """
@@ -66,10 +67,9 @@ def _cell(cell: str, share: float, of_cell: Mapping[str, Mapping[int, Row]]) -> 
             entry |= {"difference": _digits(difference.mean), "bound": None if bound is None else _digits(bound),
                       "not_inferior": None if bound is None else bound >= -MARGIN}
         compared.append(entry)
-    best = max(compared, key=lambda entry: entry["accuracy"])
-    mine = next(entry["accuracy"] for entry in compared if entry["rival"] == OURS)
-    return {"cell": cell, "share": share, "best": best["rival"], "regret": _digits(best["accuracy"] - mine),
-            "rivals": compared}
+    best = min(compared, key=lambda entry: entry.get("difference", 0.0))
+    return {"cell": cell, "share": share, "best": best["rival"] if best.get("difference", 0.0) < 0.0 else OURS,
+            "regret": max(0.0, -best.get("difference", 0.0)), "rivals": compared}
 
 
 def _pooled(cells: Mapping[tuple[str, float], Mapping[str, Mapping[int, Row]]], runs: Runs) -> list[dict[str, Any]]:
@@ -79,7 +79,8 @@ def _pooled(cells: Mapping[tuple[str, float], Mapping[str, Mapping[int, Row]]], 
     places, family = [], []
     for rival in rivals:
         both = [of_cell for of_cell in tight.values() if rival in of_cell]
-        seeds = set.intersection(*(of_cell[OURS].keys() & of_cell[rival].keys() for of_cell in both))
+        seeds = max((of_cell[OURS].keys() & of_cell[rival].keys() for of_cell in both), key=len)
+        both = [of_cell for of_cell in both if seeds <= of_cell[OURS].keys() & of_cell[rival].keys()]
         if not seeds:
             continue
         means = [{seed: math.fsum(of_cell[name][seed]["accuracy"] for of_cell in both) / len(both) for seed in seeds}

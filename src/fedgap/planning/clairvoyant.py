@@ -19,12 +19,14 @@ import numpy as np
 
 from fedgap.arrays import Floats
 from fedgap.planning.objectives.forecast_tangent import ForecastTangent
+from fedgap.planning.oracles.enumerate import Enumeration
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.oracles.planes import PlaneBound
-from fedgap.planning.policies.cheapest_round import cheapest_rounds
+from fedgap.planning.policies.cheapest_round import cheapest_by, cheapest_rounds
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.planning.policies.row_program import RowProgram
 from fedgap.planning.policy_simulation import ChangingWorld, SimulatedPolicy
+from fedgap.planning.task import Task
 from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 from fedgap.report.printable import Printable
 
@@ -77,6 +79,7 @@ class _Bounds:
         """Those in which somebody is there."""
         self.distinct = distinct
         self.planes: dict[int, PlaneBound] = {}
+        self.enumerations: dict[int, Enumeration] = {}
         rounds, there = world.start.plan.rounds, list(self.rows)
         sampled = there[:: -(-len(there) // _SAMPLED)]
         self.sample: list[int] = []
@@ -84,7 +87,7 @@ class _Bounds:
         self.program.first_prices([self.rows[number] for number in sampled], rounds, rounds)
         for number in sampled:
             task = self.rows[number].task(rounds, self.program.state["slowed"])
-            if self.program.good_rounds(task) is not None:
+            if self.program.good_rounds(task, rounds) is not None:
                 self.sample.append(number)
         best, expected = self.program.best_left(rounds, self.problem.rounds, *budgets, leap=max(1, rounds // 8))
         self.rounds = best
@@ -142,15 +145,15 @@ class _Bounds:
     def _best_prices(self, low: int, high: int) -> tuple[float, float]:
         """Prices with a large bound for the sampled rows, by column generation."""
         energy, delay = self.problem.energy_j / low, self.problem.delay_s / low
-        tasks = [replace(row.task(1, 0.0), objective=self._tangent(row, low, high))
-                 for row in (self.rows[number] for number in self.sample)]
+        tasks = [self._task(number, low, high) for number in self.sample]
+        listed = [self._enumeration(number, task) for number, task in zip(self.sample, tasks, strict=True)]
         prices, best, most = self.prices, self.prices, -np.inf
         for _ in range(_PROGRAMS):
             program = self.program.shared(self._tangent(self.rows[self.sample[0]], low, high), energy, delay)
             prices = program.prices if np.isfinite(program.objective) else (_DEARER * prices[0], _DEARER * prices[1])
             value = -prices[0] * energy - prices[1] * delay
-            for place, task in enumerate(tasks):
-                columns = cheapest_rounds(task, *prices)
+            for place, (task, oracle) in enumerate(zip(tasks, listed, strict=True)):
+                columns = cheapest_rounds(task, *prices) if oracle is None else cheapest_by(oracle, *prices)
                 if columns is not None:
                     columns = columns.take(range(1))
                     self.program.add(place, task, columns)
@@ -165,19 +168,32 @@ class _Bounds:
 
     def _least(self, number: int, low: int, high: int) -> Callable[[float, float], float]:
         """A function from prices to ℓ of a row."""
-        row = self.rows[number]
-        tangent = self._tangent(row, low, high)
-        task = replace(row.task(1, 0.0), objective=tangent)
-        if row.problem.size > ENUMERATED_CLIENTS and row.selected is None and tangent.additive is None:
+        row, task = self.rows[number], self._task(number, low, high)
+        tangent, listed = self._tangent(row, low, high), self._enumeration(number, task)
+        if listed is not None:
+            return lambda mu, nu: float(listed.bounds(mu, nu)[0].min()) if listed.usable else np.inf
+        if tangent.additive is None:
             planes = self.planes.setdefault(number, PlaneBound(task))
             return lambda mu, nu: planes.least(tangent, mu, nu)
         oracle = oracles_for(task)[-1]
         if not oracle.usable:
             return lambda mu, nu: np.inf
-        listed = oracle.enumeration
-        if listed is None:
-            return lambda mu, nu: oracle.price(mu, nu, 0.0).lower_bound
-        return lambda mu, nu: float(listed.bounds(mu, nu)[0].min())
+        return lambda mu, nu: oracle.price(mu, nu, 0.0).lower_bound
+
+    def _task(self, number: int, low: int, high: int) -> Task:
+        """A round of a row with the costs of :meth:`_tangent`."""
+        row = self.rows[number]
+        return replace(row.task(1, 0.0), objective=self._tangent(row, low, high))
+
+    def _enumeration(self, number: int, task: Task) -> Enumeration | None:
+        """All selections of a row with a task's costs; None where there are too many to list."""
+        if task.problem.size > ENUMERATED_CLIENTS and task.selected is None:
+            return None
+        if number not in self.enumerations:
+            listed = oracles_for(task)[-1].enumeration
+            assert listed is not None
+            self.enumerations[number] = listed
+        return self.enumerations[number].with_objective(task.objective)
 
     def _tangent(self, row: PresentRound, low: int, high: int) -> ForecastTangent:
         """The costs of ``high`` rounds with the label limits of ``low`` rounds: both bound those between."""

@@ -124,13 +124,16 @@ class RoundCurve:
     """L of some selections as a function of the deadline, exactly."""
 
     def __init__(
-        self, task: Task, curves: ClientCurves, selected: Bools, base: Floats, mu: float, nu: float, floor: Floats
+        self, task: Task, curves: ClientCurves, selected: Bools, base: Floats, mu: float | Floats, nu: float,
+        floor: Floats,
     ) -> None:
+        """:param mu: the price of a joule, or one of each selection, (S,)."""
         self.curves, self.selected, self.base, self.mu, self.nu = curves, selected, base, mu, nu
+        self._client_mu = mu if np.ndim(mu) == 0 else np.asarray(mu)[:, None]
         self.broadcast = task.problem.broadcast_j
         count = selected.sum(axis=-1, keepdims=True)
         gamma_share = np.broadcast_to(task.objective.pruning_weight / count, selected.shape)
-        self.balances = curves.balances(gamma_share, mu, floor)
+        self.balances = curves.balances(gamma_share, self._client_mu, floor)
         self.gamma_share = gamma_share[:, 0]
 
     def at(self, deadline: Floats) -> tuple[Floats, Floats, Columns]:
@@ -141,7 +144,7 @@ class RoundCurve:
         per_unit = np.maximum(time / keep, curves.u_min)
         price = curves.price_of_time(per_unit)
         energy = np.where(selected, keep * curves.at(price).energy, 0.0).sum(axis=-1) + self.broadcast
-        rate = np.where(selected, curves.rate(keep, self.mu * price, self.balances), 0.0).sum(axis=-1)
+        rate = np.where(selected, curves.rate(keep, self._client_mu * price, self.balances), 0.0).sum(axis=-1)
         if curves.idles:
             awake = curves.awake(selected)
             energy, rate = energy + awake * deadline, rate - self.mu * awake

@@ -2,7 +2,11 @@
 
 A rule says only who takes part. Clients in a round, local steps and rounds are those of the least forecast error for
 the sets that the rule would choose, so that no rule suffers from constants that were made for another task; ``luo``
-decides the first two by its own formula. Where a rule needs losses, the plan is what it would do if all were equal.
+decides the first two by its own formula. Pruning, powers and clocks are such that these rounds use up both budgets
+(:mod:`fedgap.planning.operating_points`).
+
+The settings are searched with a sample of the rule's rounds; the plan then has its very rounds. Where a rule needs
+losses, they are what it would choose if all losses were equal, and a run may be a few rounds longer or shorter.
 """
 
 import time
@@ -12,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from fedgap.arrays import Bools, Floats, Ints
+from fedgap.arrays import Floats
 from fedgap.config import Scenario
 from fedgap.planning.objectives.forecast_tangent import drawn_labels, forecast
-from fedgap.planning.plan import Plan, Segment
-from fedgap.planning.policies.policy import PolicyStart, make_policy
-from fedgap.planning.policies.ruled_rounds import rule_facts, rule_prices, typical_sets
-from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
+from fedgap.planning.operating_points import Prices, RuledSets, prices_for
+from fedgap.planning.plan import Plan
+from fedgap.planning.policies.ruled_rounds import rule_facts, typical_sets
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
 from fedgap.planning.settings import SolverSettings
@@ -26,21 +29,28 @@ from fedgap.planning.solve import answer_of, forecast_of, infeasible, scheme_of
 from fedgap.planning.task import Task
 from fedgap.registry import RULES
 from fedgap.rules.luo import best_count_and_steps, constants_ratio
-from fedgap.system.trace import Trace
 
 SHARES = (0.125, 0.25, 0.5, 0.75)
 """Shares of the fleet that are tried as the clients of a round."""
 _ROUNDS = 10
 """Numbers of rounds that are tried at once."""
+_SAMPLE = 16
+"""Rounds of a rule that stand for all of them while its settings are searched."""
+_PILOT_ERROR = 0.01
+"""What training longer takes away of the error at the end of a pilot, where the forecast has no floor."""
+_NEARBY = 0.15
+"""Rounds, as a share of the best number by a sample, that are tried fewer and more with the very rounds of the rule."""
 
 
 @dataclass(frozen=True, eq=False)
 class RuleSettings:
-    """Clients in a round, local steps and rounds of a rule, with the forecast error of its typical sets."""
+    """Clients in a round, local steps and rounds of a rule, what its points are made with, and its forecast error."""
 
-    count: int
     problem: Problem
     """With its rounds and local steps."""
+    sets: RuledSets
+    """The rounds, or a sample of them."""
+    prices: Prices
     error: float
 
 
@@ -50,36 +60,21 @@ def plan_by_rule(scenario: Scenario, rule: str, *, scheme: str | Scheme = "forec
     chosen = scheme_of(scheme)
     task = Task.of(Problem.of(scenario), chosen)
     best = best_candidate(task.problem, chosen, rule, seed)
-    answer = None
-    if best is not None:
-        answer = _rounds_of(best, replace(chosen, name=rule), seed)
-    if answer is None:
+    if best is None:
         answer = replace(infeasible(task, SolverSettings("exact")), scheme=rule)
+    else:
+        answer = _plan_of(best, replace(chosen, name=rule))
     return replace(answer, solve_s=time.perf_counter() - started, scenario_hash=scenario.hash())
 
 
-def _rounds_of(best: RuleSettings, scheme: Scheme, seed: int) -> Plan | None:
-    """The rounds that the rule chooses until a budget is spent."""
+def _plan_of(best: RuleSettings, scheme: Scheme) -> Plan:
+    """The rounds that the rule chooses, at their points."""
     problem = best.problem
-    assert problem.scenario is not None
-    asked = problem.scenario.rounds
-    seen = Segment(problem.rounds, np.arange(problem.size) < best.count, *np.zeros((3, problem.size)),
-                   local_steps=problem.local_steps, upload_bits=problem.upload_bits)
-    settings = answer_of(Task.of(problem, scheme), "exact", [_harmless(problem, seen)], status="feasible")
-    start = PolicyStart(problem.with_rounds(asked), scheme, settings, (), seed)
-    reached = simulate_policy(ChangingWorld(start, Trace.constant(1, problem.size)), make_policy(scheme.name, start))
-    if not reached.segments:
-        return None
-    done = problem.with_rounds(reached.rounds)
-    plan = answer_of(Task.of(done, scheme), "exact", reached.segments, status="feasible")
-    return replace(plan, forecast=forecast_of(done, reached.segments))
-
-
-def _harmless(problem: Problem, segment: Segment) -> Segment:
-    """The segment at full power and clock, so that its costs are finite."""
-    fleet = problem.fleet
-    return replace(segment, power_w=np.where(segment.selected, fleet.max_power_w, 0.0),
-                   frequency_hz=np.where(segment.selected, fleet.max_frequency_hz, 0.0))
+    segments = [best.prices.round_points(problem.fleet, scheme, selected, dense=problem.dense_first and not number)
+                .segment(selected, problem.local_steps, problem.upload_bits)
+                for number, selected in enumerate(best.sets.selected)]
+    plan = answer_of(Task.of(problem, scheme), "exact", segments, status="feasible")
+    return replace(plan, forecast=forecast_of(problem, segments))
 
 
 def best_candidate(problem: Problem, scheme: Scheme, rule: str, seed: int) -> RuleSettings | None:
@@ -107,55 +102,75 @@ def best_candidate(problem: Problem, scheme: Scheme, rule: str, seed: int) -> Ru
             if best == place:
                 break
             place = best
-    return min((candidate for candidate in found.values() if candidate is not None),
-               key=lambda candidate: candidate.error, default=None)
+    sampled = min((settings for settings in found.values() if settings is not None), key=_error, default=None)
+    return None if sampled is None else _with_all_rounds(sampled, scheme, rule, seed)
 
 
 def _best_rounds(problem: Problem, scheme: Scheme, rule: str, count: int, seed: int) -> RuleSettings | None:
     """The best number of rounds for given clients in a round and local steps: on a grid, then on a finer one."""
-    sets = typical_sets(RULES.load(rule)(rule_facts(problem, scheme, count, seed)))
-    rounds, errors = np.zeros(0, dtype=np.int64), np.zeros(0)
+    sets = _sets(problem, scheme, rule, count, seed, _SAMPLE)
+    found: list[RuleSettings] = []
     low, high = 1.0, float(problem.rounds)
     for _ in range(2):
-        grid = np.unique(np.geomspace(low, high, _ROUNDS).round().astype(np.int64))
-        rounds, errors = np.append(rounds, grid), np.append(errors, _errors(problem, scheme, sets, grid))
-        best = int(errors.argmin())
-        if not np.isfinite(errors[best]):
+        found += _settings(problem, scheme, sets, np.geomspace(low, high, _ROUNDS))
+        best = min(found, key=_error, default=None)
+        if best is None:
             return None
         step = (high / low) ** (1.0 / (_ROUNDS - 1))
-        low, high = max(1.0, rounds[best] / step), min(float(problem.rounds), rounds[best] * step)
-    return RuleSettings(count, problem.with_rounds(int(rounds[best])), float(errors[best]))
+        low, high = max(1.0, best.problem.rounds / step), min(float(problem.rounds), best.problem.rounds * step)
+    return best
 
 
-def _errors(problem: Problem, scheme: Scheme, sets: Bools, rounds: Ints) -> Floats:
-    """The forecast error of a rule's typical sets for numbers of rounds, (J,); infinite where so many do not fit."""
-    count, fitted = sets.sum(axis=-1), forecast(problem).fitted.forecast
-    errors = np.full(len(rounds), np.inf)
-    for place, prices in enumerate(rule_prices(problem, scheme, sets, rounds)):
-        if prices is not None:
-            labels = drawn_labels(problem.with_rounds(int(rounds[place])))
-            ratio = prices.points(problem.fleet, scheme).ratio
-            pruned = float((np.where(sets, ratio, 0.0).sum(axis=-1) / count).mean())
-            apart = 0.0 if labels is None else float(labels.divergence(sets).mean())
-            fixed = fitted.at(int(rounds[place]), problem.local_steps, problem.upload_bits)
-            errors[place] = fixed.error(float((1.0 / count).mean()), pruned, apart)
-    return errors
+def _with_all_rounds(sampled: RuleSettings, scheme: Scheme, rule: str, seed: int) -> RuleSettings | None:
+    """The settings for the very rounds that the rule chooses: a few fewer or more, or as many as fit."""
+    problem, count = sampled.problem, int(sampled.sets.selected[0].sum())
+    assert problem.scenario is not None
+    most = min(problem.scenario.rounds, int(np.ceil(problem.rounds * (1.0 + _NEARBY))))
+    fewest = max(1, int(problem.rounds * (1.0 - _NEARBY)))
+    sets = _sets(problem, scheme, rule, count, seed, most)
+    for low, high in ((fewest, most), (1, fewest)):
+        best = min(_settings(problem, scheme, sets, np.linspace(low, high, 2 * _ROUNDS)), key=_error, default=None)
+        if best is not None:
+            return replace(best, sets=sets.first(best.problem.rounds))
+    return None
+
+
+def _sets(problem: Problem, scheme: Scheme, rule: str, count: int, seed: int, rounds: int) -> RuledSets:
+    """The first rounds of a rule."""
+    return typical_sets(RULES.load(rule)(rule_facts(problem, scheme, count, seed)), rounds)
+
+
+def _error(settings: RuleSettings) -> float:
+    return settings.error
+
+
+def _settings(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Floats) -> list[RuleSettings]:
+    """What numbers of rounds reach that use up both budgets, as far as they fit; the numbers are rounded."""
+    rounds = np.unique(numbers.round().astype(np.int64))
+    found = []
+    for number, priced in zip(rounds.tolist(), prices_for(problem, scheme, sets, rounds), strict=True):
+        if priced is not None:
+            trial, chosen = problem.with_rounds(number), sets.selected[:number]
+            labels, few = drawn_labels(trial), float((1.0 / chosen.sum(axis=-1)).mean())
+            apart = 0.0 if labels is None else float(labels.divergence(chosen).mean())
+            error = forecast(trial).fixed.error(few, priced.pruning, apart)
+            found.append(RuleSettings(trial, sets, priced.prices, error))
+    return found
 
 
 def _by_luo(problem: Problem, scheme: Scheme, counts: Iterable[int], steps: Iterable[int]) -> tuple[int, int]:
     """K and E by Luo et al.: two pilots, read off the forecast, and the cost of a mean round at full speed."""
     counts, steps = list(counts), list(steps)
     fitted = forecast(problem).fitted.forecast
+    grid = np.geomspace(1.0, 1e5, 400)
 
-    def rounds_needed(count: int, step: int) -> float:
-        """Rounds until the forecast error is halfway between chance and what remains for ever, on a log scale."""
-        grid = np.geomspace(1.0, 1e5, 400)
-        remains = fitted.floor + fitted.few_clients / count
-        errors = np.array([fitted.at(rounds, step).error(1.0 / count, 0.0, 0.0) for rounds in grid])
-        return float(grid[int((errors <= 2.0 * fitted.floor + remains).argmax())])
+    def rounds_needed(step: int) -> float:
+        """Rounds until what training longer takes away of the error has fallen to twice the floor, or a hundredth."""
+        left = np.array([fitted.at(rounds, step).scale for rounds in grid])
+        return float(grid[int((left <= max(2.0 * fitted.floor, _PILOT_ERROR)).argmax())])
 
     first, second = (counts[-1], steps[0]), (counts[0], steps[-1])
-    ratio = constants_ratio(problem.size, ((*first, rounds_needed(*first)), (*second, rounds_needed(*second))))
+    ratio = constants_ratio(problem.size, ((*first, rounds_needed(first[1])), (*second, rounds_needed(second[1]))))
 
     def cost(count: int, step: int) -> float:
         """Energy and time of a mean round as shares of the budgets, in equal parts."""

@@ -1,4 +1,7 @@
-"""``fed_cbs``: sets whose pooled labels are balanced (Zhang et al., ICML 2023, arXiv:2209.15245).
+"""``fed_cbs``: sets whose pooled labels are balanced.
+
+J. Zhang, A. Li, M. Tang, J. Sun, X. Chen, F. Zhang, C. Chen, Y. Chen and H. Li, *Fed-CBS: A Heterogeneity-Aware Client
+Sampling Mechanism for Federated Learning via Class-Imbalance Reduction*, ICML 2023, arXiv:2209.15245.
 
 The quadratic class-imbalance degree of a set M, with D̂_n samples and label shares α_n of B classes, is
 

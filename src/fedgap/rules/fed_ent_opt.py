@@ -1,11 +1,14 @@
-"""``fed_ent_opt``: greedily the largest entropy of the pooled labels (Lutz et al., arXiv:2411.01240, FedEntOpt).
+"""``fed_ent_opt``: greedily the largest entropy of the pooled labels (FedEntOpt).
+
+A. Lutz, G. Steidl, K. Müller and W. Samek, *Optimizing Federated Learning by Entropy-Based Client Selection*,
+arXiv:2411.01240.
 
 The first client of a round is drawn at random. Then the client m that maximises H((L + l_m)/‖L + l_m‖₁) joins, with L
-the label counts of those who are in and l_m its own, until there are k. Clients that took part wait in a first-in,
-first-out buffer and are not chosen before they leave it.
+the label counts of those who are in and l_m its own, until there are k. Every client that joins enters a first-in,
+first-out buffer of Q places, 0 < Q ≤ N − k, whose oldest one leaves where there are more; who is in it cannot join.
 
-Deviation: the paper sets the buffer's size by hand; here it holds as many whole rounds as leave k clients to choose
-from, at most half of the fleet. Where too few are outside, those that are longest in the buffer may be chosen.
+Deviations: the paper sets Q by hand; here it is half of the fleet, or N − k where that is less. Where everybody who is
+available is in the buffer, the one that is longest there joins.
 """
 
 import numpy as np
@@ -29,21 +32,21 @@ class FedEntOpt(RoundRule):
 
     def choose(self, now: RoundFacts) -> Bools:
         """A random client and those that balance it best."""
-        counts, wanted = self.facts.label_counts, self.wanted(now)
-        buffer: list[int] = self.state["buffer"]
-        free = now.available & ~members(self.facts.size, buffer)
-        for client in buffer:  # the longest waiting first
-            if free.sum() >= wanted:
-                break
-            free[client] = now.available[client]
-        chosen = np.zeros(self.facts.size, dtype=np.bool_)
-        if not wanted:
-            return chosen
-        chosen[self.random(now.number).choice(np.flatnonzero(free))] = True
-        while chosen.sum() < wanted:
-            left = np.flatnonzero(free & ~chosen)
-            chosen[left[int(entropy(counts[chosen].sum(axis=0) + counts[left]).argmax())]] = True
+        counts, random = self.facts.label_counts, self.random(now.number)
         room = min(self.facts.size - self.facts.count, self.facts.size // 2)
-        later = [client for client in buffer if not chosen[client]] + np.flatnonzero(chosen).tolist()
-        self.state["buffer"] = later[max(len(later) - room, 0):]
+        buffer: list[int] = self.state["buffer"]
+        chosen = np.zeros(self.facts.size, dtype=np.bool_)
+        for turn in range(self.wanted(now)):
+            left = now.available & ~chosen
+            free = np.flatnonzero(left & ~members(self.facts.size, buffer))
+            if not len(free):
+                joins = next(client for client in buffer if left[client])
+            elif turn == 0:
+                joins = int(random.choice(free))
+            else:
+                joins = int(free[entropy(counts[chosen].sum(axis=0) + counts[free]).argmax()])
+            chosen[joins] = True
+            buffer = [*(client for client in buffer if client != joins), joins]
+            buffer = buffer[max(len(buffer) - room, 0):]
+        self.state["buffer"] = buffer
         return chosen

@@ -1,4 +1,7 @@
-"""``fedzero``: an integer program for most utility within the energy of a round (Wiesner et al., e-Energy 2024).
+"""``fedzero``: an integer program for most utility within the energy of a round.
+
+P. Wiesner, R. Khalili, D. Grinwald, P. Agrawal, L. Thamsen and O. Kao, *FedZero: Leveraging Renewable Excess Energy in
+Federated Learning*, e-Energy 2024, arXiv:2305.15092.
 
 FedZero chooses n clients and their batches in each time step such that the batches, weighted by statistical utility,
 are the most that the forecast excess energy of every power domain and the spare capacity of every client allow, each
@@ -20,7 +23,7 @@ Deviation: the authors' search for the shortest duration of a round is left out,
 import numpy as np
 
 from fedgap.arrays import Bools, Floats
-from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts
+from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts, members
 
 
 def most_utility(value: Floats, joules: Floats, count: int, limit_j: float) -> Bools:
@@ -29,6 +32,9 @@ def most_utility(value: Floats, joules: Floats, count: int, limit_j: float) -> B
 
     if count == 0 or len(value) < count or np.sort(joules)[:count].sum() > limit_j:
         return np.zeros(len(value), dtype=np.bool_)
+    dearest = members(len(value), np.argsort(-value, kind="stable")[:count])
+    if joules[dearest].sum() <= limit_j:
+        return dearest
     rows = np.stack([np.ones(len(value)), joules / limit_j])
     answer = milp(-value, integrality=np.ones(len(value)), bounds=Bounds(0, 1),
                   constraints=LinearConstraint(rows, [count, -np.inf], [count, 1.0]))

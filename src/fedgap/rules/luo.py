@@ -1,14 +1,15 @@
 """``luo``: how many clients and local steps, and with which probabilities (Luo et al., INFOCOM 2021 and 2022).
 
-*Cost-Effective Federated Learning Design* (arXiv:2012.08336) bounds the rounds until a loss is reached by
+B. Luo, X. Li, S. Wang, J. Huang and L. Tassiulas, *Cost-Effective Federated Learning Design* (arXiv:2012.08336), bound
+the rounds until a loss is reached by
 
     R(K, E) ∝ A₀/E + B₀·(1 + (N − K)/(K·(N − 1)))·E
 
 with K of N clients and E local steps. A₀/B₀ follows from the rounds that two pilots need, and (K, E) minimises the
 expected cost of a round times R(K, E).
 
-*Tackling System and Statistical Heterogeneity ... with Adaptive Client Sampling* (arXiv:2112.11256) then chooses the
-sampling probabilities q that minimise
+B. Luo, W. Xiao, S. Wang, J. Huang and L. Tassiulas, *Tackling System and Statistical Heterogeneity for Federated
+Learning with Adaptive Client Sampling* (arXiv:2112.11256), then choose the sampling probabilities q that minimise
 
     Σ_n q_n·t_n · ( α·Σ_n p_n²·G_n²/q_n + β ),
 

@@ -1,11 +1,14 @@
-"""``power_of_choice``: of d candidates, the k with the highest loss (Cho, Wang and Joshi, arXiv:2010.01243).
+"""``power_of_choice``: of d candidates, the k with the highest loss.
+
+Y. J. Cho, J. Wang and G. Joshi, *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022
+(first as arXiv:2010.01243).
 
 1. Draw d ≥ k candidates without replacement, client n with probability p_n = D̂_n/ΣD̂.
 2. Ask them for the loss of the present model on their data.
 3. The k candidates with the highest loss take part; ties are broken at random.
 
-This is the paper's π_cpow-d: the loss is estimated on one mini-batch. The question and the answer are charged. The
-paper tries d from k to the whole fleet; here d = min(N, 2k).
+This is the paper's π_cpow-d: the loss is estimated on one mini-batch. Who takes part is averaged with equal weights.
+The question and the answer are charged. The paper tries d from k to the whole fleet; here d = min(N, 2k).
 """
 
 import numpy as np

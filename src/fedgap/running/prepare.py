@@ -206,7 +206,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
             start = PolicyStart.of(scenario, plan, scheme_of(experiment.scheme), experiment.seed)
             choices = RuleChoices.of(start, rule)
             policy, segments = {"name": rule, "rule": choices.settings}, choices.segments
-            schedule = np.minimum(np.arange(plan.rounds), 1)
+            first, others = (menu["segment"] for menu in choices.settings["menus"])
+            schedule = np.where(np.arange(plan.rounds) == 0, first, others)
         else:
             policy = {}  # the plan has the rounds that the rule chooses
     arrays = round_arrays(problem, segments)

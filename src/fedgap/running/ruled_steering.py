@@ -1,13 +1,14 @@
 """A run in a constant world whose clients a rule chooses from losses, round by round.
 
 The job has every client's operating point, so that a round is a choice among its columns: no planner is needed, and the
-run can be trained wherever a job can. Segment 0 of the job is the first round's points, segment 1 all others'.
+run can be trained wherever a job can. Its segments are menus, one for the first round and one for all others, with a
+segment for every time that a round may last: as long as planned, or as long as one of the slower clients needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,23 @@ from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts
 from fedgap.running.decided_rounds import DecidedRounds
 from fedgap.running.job import BY_CLIENT, Job
 from fedgap.running.ledger import Ledger
+
+
+@dataclass(frozen=True, eq=False)
+class _Menu:
+    """The points among which a round may choose."""
+
+    least_s: Floats
+    """The least seconds of each client, (N,)."""
+    round_s: Floats
+    """The seconds that a round may last, rising, (L,)."""
+    first_segment: int
+    """Of the shortest."""
+
+    def segment(self, clients: Sequence[int]) -> int:
+        """The segment of a round of these clients."""
+        longest = self.least_s[list(clients)].max(initial=0.0)
+        return self.first_segment + min(int(np.searchsorted(self.round_s, longest)), len(self.round_s) - 1)
 
 
 class RuledSteering(DecidedRounds):
@@ -32,6 +50,8 @@ class RuledSteering(DecidedRounds):
                           np.array(settings["joules"]), counts, job.seed)
         self._rule: RoundRule = RULES.load(job.policy["name"])(facts)
         self._probe_s, self._probe_j = np.array(settings["probe_s"]), np.array(settings["probe_j"])
+        self._menus = [_Menu(np.array(menu["least_s"]), np.array(menu["round_s"]), menu["segment"])
+                       for menu in settings["menus"]]
 
     def decide(self, number: int, ledger: Ledger) -> None:
         """Decide round ``number`` unless that is done, or training has ended."""
@@ -41,7 +61,7 @@ class RuledSteering(DecidedRounds):
             self.ended = "all rounds are done"
             return
         event: dict[str, Any] = {}
-        row, job = min(number, 1), self.job
+        row, job = self._menu(number).first_segment, self.job
         client_s = job.compute_s[row] + job.upload_s[row] + job.download_s
         client_j = job.compute_j[row] + job.upload_j[row] + job.broadcast_j()
         # Who could not end a round of its own within what is left is not chosen.
@@ -60,9 +80,16 @@ class RuledSteering(DecidedRounds):
         chosen = self._rule.choose(now)
         self.decided.append({"clients": np.flatnonzero(chosen).tolist(), "event": event})
 
+    def _menu(self, number: int) -> _Menu:
+        return self._menus[min(number, 1)]
+
+    def _segment(self, number: int) -> int:
+        """The segment of a decided round: the shortest one in which all its clients can finish."""
+        return self._menu(number).segment(self.decided[number]["clients"])
+
     def ratios(self, number: int) -> list[float]:
         """The pruning ratios of the clients of a decided round."""
-        return list(self.job.ratio[min(number, 1), self.decided[number]["clients"]].tolist())
+        return list(self.job.ratio[self._segment(number), self.decided[number]["clients"]].tolist())
 
     def target(self, number: int) -> Floats | None:
         """The target's label distribution, where it drifts: it does not."""
@@ -83,7 +110,7 @@ class RuledSteering(DecidedRounds):
         chosen = np.zeros((len(numbers), len(self.job.names)), dtype=np.bool_)
         for row, number in enumerate(numbers):
             chosen[row, self.decided[number]["clients"]] = True
-        rows = np.minimum(np.array(numbers), 1)
+        rows = np.array([self._segment(number) for number in numbers])
         arrays: dict[str, Any] = {"statement": self.job.statement[rows]}
         for name in (*BY_CLIENT, "label_probabilities"):
             values = getattr(self.job, name)

@@ -120,12 +120,18 @@ class DrawnLabels:
         total = np.where(someone[..., None], selected.astype(np.float64) @ self.table, self.table[0])
         return np.where(someone, self.divergence_of(total, count), 0.0)
 
+    def drawn(self, selected: Bools) -> tuple[Floats, float]:
+        """The mean m, (C,), of the labels that one selection, (N,), really draws, and their KL(A)."""
+        if self.batches != "target":
+            total = selected.astype(np.float64) @ self.table
+            return total / total.sum(), float(self.divergence(selected))
+        draws = None if self.draws is None else self.draws[selected]
+        match = match_labels(self.counts[selected], self.target, max_repeat=self.max_repeat, draws=draws)
+        return match.probabilities.mean(axis=0), match.divergence
+
     def exact_divergence(self, selected: Bools) -> float:
         """KL(A) of one selection, (N,), with the labels that it really draws."""
-        if self.batches != "target":
-            return float(self.divergence(selected))
-        draws = None if self.draws is None else self.draws[selected]
-        return match_labels(self.counts[selected], self.target, max_repeat=self.max_repeat, draws=draws).divergence
+        return self.drawn(selected)[1]
 
 
 def _nearest(least: Floats, most: Floats, target: Floats) -> Floats:

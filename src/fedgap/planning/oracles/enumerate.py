@@ -1,9 +1,13 @@
 """Pricing every selection of an explicit list, exactly."""
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.client_curves import ClientCurves
+from fedgap.planning.objective import Objective
 from fedgap.planning.round_lagrangian import Columns, Priced, Refined, RoundCurve, Worths
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import FINE_GAP, KEPT, NO_GAIN
@@ -41,6 +45,13 @@ class Enumeration:
         self.worths = Worths(curves, np.unique(np.concatenate([spaced, starts[starts <= longest_s]])))
         self.grid = self.worths.grid
         self._first = np.searchsorted(self.grid, self.shortest * (1.0 - KEPT))
+
+    def with_objective(self, objective: Objective) -> "Enumeration":
+        """The same selections of the same clients with other costs."""
+        other = copy(self)
+        other.task = replace(self.task, objective=objective)
+        other.base = objective.selection_cost(self.selections) if self.usable else self.base
+        return other
 
     @property
     def usable(self) -> bool:

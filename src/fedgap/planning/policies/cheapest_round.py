@@ -1,9 +1,11 @@
 """The cheapest rounds of the clients that are there, where a joule and a second have prices."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from fedgap.arrays import Bools
-from fedgap.planning.oracles.oracle import oracles_for
+from fedgap.arrays import Bools, Floats, Ints
+from fedgap.planning.oracles.oracle import Oracle, oracles_for
 from fedgap.planning.policies.quick_pricing import quick_rounds
 from fedgap.planning.round_lagrangian import Columns, RoundCurve
 from fedgap.planning.task import Task
@@ -11,12 +13,16 @@ from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 _SELECTIONS = 3
 """Of the selections that an oracle returns, so many are looked at further."""
-_ENERGY_PRICES = (0.6, 1.0, 1.7, 5.0)
-"""Multiples of μ at which these selections become further rounds."""
-_DEADLINES = (0.5, 0.75, 1.0, 1.35)
-"""Multiples of the best round's deadline for them."""
-_NEARBY = np.exp(np.linspace(-1.5, 1.5, 7))
-"""Multiples of μ and of ν; rounds that are best at none of them are dropped."""
+_ENERGY_PRICES = (0.1, 0.6, 1.0, 1.7, 8.0)
+"""Multiples of μ at which the best selection becomes further rounds."""
+_DEADLINES = (0.0, 0.5, 0.75, 1.0, 1.35, 2.0)
+"""Multiples of the best round's deadline for it; each round has at least the time that it needs."""
+_FEW_ENERGY_PRICES, _FEW_DEADLINES = (1.0, 8.0), (0.0, 1.0)
+"""The same for all selections but the best."""
+_NEARBY = np.concatenate([np.exp(np.linspace(-1.5, 1.5, 7)), np.exp([-6.0, -3.0, 3.0, 6.0])])
+"""Multiples of μ and of ν; rounds that are best at none of them are dropped. The far ones keep rounds that a program
+needs where prices turn out to be quite different, and the cheapest rounds, without which no number of rounds may fit.
+"""
 
 
 def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
@@ -25,7 +31,11 @@ def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
     large = task.problem.size > ENUMERATED_CLIENTS and task.selected is None
     if large and (additive is not None or (pooled is not None and pooled.convex is not None)):
         return quick_rounds(task, mu, nu)
-    oracle = oracles_for(task, bounded=False)[-1]
+    return cheapest_by(oracles_for(task, bounded=False)[-1], mu, nu)
+
+
+def cheapest_by(oracle: Oracle, mu: float, nu: float) -> Columns | None:
+    """As :func:`cheapest_rounds`, where the oracle is known."""
     if not oracle.usable:
         return None
     columns = oracle.price(mu, nu, np.inf).columns
@@ -43,18 +53,25 @@ def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns
     selections = _distinct(columns.selected)[:_SELECTIONS]
     if task.selected is None:
         selections = _distinct(np.concatenate([selections, _fastest_parts(selections[0], need)]))
-    longest = np.array(float(columns.deadline[0]) * max(_DEADLINES))
-    time = np.maximum(longest - curves.overhead, curves.u_min) / curves.keep_min
-    floor = 0.5 * curves.price_of_time(time)
-    base, shortest = task.objective.selection_cost(selections), curves.shortest(selections)
-    parts = [columns.take(range(min(len(columns.cost), _SELECTIONS)))]
-    for factor in _ENERGY_PRICES:
-        curve = RoundCurve(task, curves, selections, base, factor * mu, nu, floor)
-        parts += [curve.at(np.maximum(share * columns.deadline[0], shortest))[2] for share in _DEADLINES]
+    others = range(1, len(selections))
+    variants = [(0, factor, share) for factor in _ENERGY_PRICES for share in _DEADLINES]
+    variants += [(i, factor, share) for i in others for factor in _FEW_ENERGY_PRICES for share in _FEW_DEADLINES]
+    place, factor, share = (np.array(column) for column in zip(*variants, strict=True))
+    deadline = np.maximum(share * columns.deadline[0], curves.shortest(selections)[place])
+    someone = np.flatnonzero(selections.any(axis=0))
+    few, longest = curves.take(someone), float(columns.deadline[0]) * max(_DEADLINES)
+    floor = 0.5 * few.price_of_time(np.maximum(longest - few.overhead, few.u_min) / few.keep_min)
+    base = task.objective.selection_cost(selections)[place]
+    variant = RoundCurve(task, few, selections[:, someone][place], base, factor * mu, nu, floor).at(deadline)[2]
+    parts = [columns.take(range(min(len(columns.cost), _SELECTIONS))), replace(variant, selected=selections[place])]
     every = Columns.join(parts)
+    return every.take(best_nearby(every.cost, every.energy, every.deadline, mu, nu).tolist())
+
+
+def best_nearby(cost: Floats, energy: Floats, deadline: Floats, mu: float, nu: float) -> Ints:
+    """The places of the rounds that are best at prices near (μ, ν), or at some far ones."""
     prices_j, prices_s = (grid.reshape(-1, 1) for grid in np.meshgrid(_NEARBY * mu, _NEARBY * nu))
-    best = (every.cost + prices_j * every.energy + prices_s * every.deadline).argmin(axis=-1)
-    return every.take(np.unique(best).tolist())
+    return np.unique((cost + prices_j * energy + prices_s * deadline).argmin(axis=-1))
 
 
 def _fastest_parts(selected: Bools, need: np.ndarray) -> Bools:

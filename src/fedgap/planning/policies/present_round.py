@@ -143,5 +143,9 @@ class PresentRound:
 
     def divergence(self, selected: Bools, rounds: int) -> float:
         """KL of the labels that clients of the whole fleet, (N,), draw, if there are so many rounds in all."""
+        return self.drawn(selected, rounds)[1]
+
+    def drawn(self, selected: Bools, rounds: int) -> tuple[Floats, float]:
+        """The labels that they draw, (C,), and :meth:`divergence`; no labels where none are known."""
         labels = drawn_labels(self.problem.with_rounds(rounds))
-        return 0.0 if labels is None else labels.exact_divergence(selected[self.clients])
+        return (np.zeros(0), 0.0) if labels is None else labels.drawn(selected[self.clients])

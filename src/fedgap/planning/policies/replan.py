@@ -23,6 +23,8 @@ from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.planning.policies.row_program import RowProgram
 from fedgap.planning.round_lagrangian import Columns
+from fedgap.theory.generalization import smoothed
+from fedgap.theory.label_matching import label_divergence
 
 _ROWS = 48
 """Rows of the world that are remembered."""
@@ -30,11 +32,18 @@ _NOMINAL_ROWS = 6
 """Rows that must have been seen before the nominal fleet is forgotten."""
 _AS_PLANNED = 1e-6
 """Relative difference from the plan that is rounding."""
+_AS_GOOD = 1e-4
+"""Relative gain of the forecast error from which on the plan is left although only labels have changed."""
+_LABELS = "labels have changed"
 _FIRST_LEAP, _LEAP = 8, 64
 """The number of remaining rounds is changed by this fraction of it, then by less, in the first round and later."""
 
-_PROGRAMS = 4
+_PROGRAMS = 6
 """How often prices are solved for before a round at most."""
+_FEW = 0.2
+"""A new row that stands for a larger share of the rounds changes the prices, which are then solved for again."""
+_MET = 1e-5
+"""Share of the error from which on it is worth to solve for prices again."""
 _AHEAD, _TIMES = 0.15, 3.0
 """A round may use its share of what is left, and as much more as ``_AHEAD`` of what the other rounds have, but not more
 than ``_TIMES`` its share."""
@@ -50,7 +59,8 @@ class Replan:
         costs = [start.problem.cost(segment) for segment in start.plan.segments]
         self._planned = [(float(cost.energy_j), float(cost.delay_s)) for cost in costs]
         self.state: dict[str, Any] = {"as_planned": True, "done": asdict(DoneRounds()), "left": start.plan.rounds,
-                                      "seen": 0, "labels": None, "empty": []}
+                                      "seen": 0, "labels": None, "kept": None, "empty": [], "row": None,
+                                      "nominal": False, "drawn": []}
         self.program = RowProgram(start, self.state)
 
     def decide(self, view: RoundView) -> Decision:
@@ -59,10 +69,13 @@ class Replan:
         reason = self._news(view)
         if self.state["as_planned"]:
             difference = self._difference(view)
-            if present is not None and not difference:
+            only_labels = difference.endswith(_LABELS)
+            kept = only_labels and self.state["kept"] == self.state["labels"]
+            if present is not None and (kept or not difference):
                 return self._follow(present)
-            self.state["as_planned"] = False
-            reason = f"the world differs from what was planned ({difference}); planned again from here on"
+            if present is None or not only_labels:
+                self.state["as_planned"] = False
+                reason = _planned_again(difference)
         return Decision(None, reason=reason) if present is None else self._plan_again(present, reason)
 
     # --- while the plan holds ---------------------------------------------------------------------------------------
@@ -88,7 +101,7 @@ class Replan:
         for what, seen, planned in (("the clients'", view.label_counts, nominal.label_counts),
                                     ("the target's", view.target_counts, nominal.target_counts)):
             if seen is not None and planned is not None and not same(seen / seen.sum(), planned / planned.sum()):
-                return f"{what} labels have changed"
+                return f"{what} {_LABELS}"
         return ""
 
     def _news(self, view: RoundView) -> str:
@@ -96,13 +109,25 @@ class Replan:
         labels = [_digest(counts) for counts in (view.label_counts, view.target_counts)]
         empty = np.flatnonzero(~view.available & (view.battery_j < self.start.problem.fleet.battery_j))
         before, known = self.state["labels"], self.state["empty"]
-        news = [text for text, was, now in zip(("the clients' labels have changed", "the target's labels have changed"),
-                                               before or labels, labels, strict=True) if was != now]
+        news = [f"{whose} {_LABELS}" for whose, was, now in zip(("the clients'", "the target's"), before or labels,
+                                                              labels, strict=True) if was != now]
         names = self.start.problem.names
         news += [f"the battery of {names[n] if names else f'client {n}'} cannot pay a round"
                  for n in empty.tolist() if n not in known]
         self.state |= {"labels": labels, "empty": sorted({*known, *empty.tolist()})}
+        if before is not None and before[1] != labels[1] and view.done:
+            self._judge_again(view)
         return "; ".join(news)
+
+    def _judge_again(self, view: RoundView) -> None:
+        """Judge what was drawn so far by the present target.
+
+        The model will be used for that one. Judged by the old target, more rounds would only seem to make it worse.
+        """
+        assert view.target_counts is not None
+        done = self._done
+        divergence = float(label_divergence(np.array(self.state["drawn"]), smoothed(view.target_counts)))
+        self.state["done"] = asdict(replace(done, divergence=done.rounds * divergence))
 
     def _follow(self, present: PresentRound) -> Decision:
         done, order, plan = self._done, self.start.order, self.start.plan
@@ -114,40 +139,71 @@ class Replan:
         return Decision(replace(segment, rounds=1),
                         forecast_error=None if plan.forecast is None else plan.forecast.error)
 
+    def _error_as_planned(self, present: PresentRound) -> float:
+        """The forecast error where the rest of the plan is followed with the present labels."""
+        plan, done = self.start.plan, self._done
+        objective = present.objective(plan.rounds, 0.0)
+        for place, rounds in zip(*np.unique(self.start.order[done.rounds:], return_counts=True), strict=True):
+            segment = plan.segments[place]
+            divergence = float(objective.divergence(segment.selected[present.clients]))
+            for _ in range(rounds):
+                done = done.with_round(segment, divergence)
+        return done.error(objective.fixed)
+
     # --- planning again ---------------------------------------------------------------------------------------------
 
     def _plan_again(self, present: PresentRound, reason: str) -> Decision:
         state, done, problem = self.state, self._done, present.problem
         most = self.start.problem.rounds - done.rounds
         finished = done.error(self.program.tangent(done.rounds, 0.0).fixed) if done.rounds else np.inf
-        if most <= 0:
+        if most <= 0 or min(problem.energy_j, problem.delay_s) <= 0.0:
             return Decision(None, ends=True, reason=reason, forecast_error=finished)
         guess = min(max(int(state["left"]), 1), most)
         leap = max(1, guess // (_LEAP if state["seen"] else _FIRST_LEAP))
         if state["prices"] is None:
             self._begin(present, guess)
-        usual, columns = present.as_usual(self.start), None
-        for attempt in range(_PROGRAMS):
+        usual, remembered = present.as_usual(self.start), self._as_before(present)
+        if not state["rows"]:
+            task = usual.task(done.rounds + guess, state["slowed"])
+            remembered = self.program.good_rounds(task, guess) is not None
+        for _ in range(_PROGRAMS):
             left, best = self.program.best_left(guess, most, problem.energy_j, problem.delay_s, done, leap=leap)
             if np.isfinite(best.error):
                 state["prices"], state["slowed"] = best.prices, best.slowed
-            if done.rounds and finished <= best.error:
+            if done.rounds and finished <= best.error < np.inf:
                 return Decision(None, ends=True, reason="no further round lowers the forecast error",
                                 forecast_error=finished)
             total = done.rounds + left
-            columns = self.program.good_rounds(usual.task(total, state["slowed"]),
-                                               again=attempt > 0 and columns is not None)
+            task = usual.task(total, state["slowed"])
+            if remembered:
+                columns, gain = self.program.better_rounds(task, left)
+            else:
+                columns, gain = self.program.good_rounds(task, left), np.inf
+                remembered = columns is not None
+            if columns is None:
+                state["row"] = None
+                break
             share = _largest_share(left)
-            fits = columns is None or (columns.energy[0] <= share * problem.energy_j
-                                       and columns.deadline[0] <= share * problem.delay_s)
-            if fits and 2 * left >= guess:
+            fits = columns.energy[0] <= share * problem.energy_j and columns.deadline[0] <= share * problem.delay_s
+            weight = self.program.shares[-1]
+            known = weight <= _FEW if np.isinf(gain) else weight * gain <= _MET * abs(best.error)
+            if known and fits and 2 * left >= guess:
                 break  # otherwise the rows knew too few kinds of rounds for good prices, and now know more
         if present.dense:
-            columns = cheapest_rounds(present.task(total, state["slowed"]), *state["prices"])
+            task = present.task(total, state["slowed"])
+            columns = cheapest_rounds(task, *self.program.least_prices(task, left))
         self._forget()
+        if state["as_planned"]:
+            # Only labels have changed. The plan is kept while no other rounds are better for the present ones.
+            if self._error_as_planned(present) <= best.error * (1.0 + _AS_GOOD):
+                state["kept"] = state["labels"]
+                return replace(self._follow(present), reason=reason)
+            state["as_planned"] = False
+            reason = _planned_again(reason or _LABELS)
         energy_price, delay_price = state["prices"]
         notes = {"energy_price": energy_price, "delay_price": delay_price, "rounds_left": float(left)}
-        segment = None if columns is None else self._segment(present, columns, total, left)
+        waits = columns is not None and not present.dense and self.program.worth_waiting(task, left, columns)
+        segment = None if columns is None or waits else self._segment(present, columns, total, left)
         if segment is None:
             return Decision(None, reason=reason, notes=notes)
         state["left"] = left - 1
@@ -165,14 +221,36 @@ class Replan:
             start, start.problem.fleet, everybody, (start.problem.label_counts, start.problem.target_counts),
             budgets=(present.problem.energy_j, present.problem.delay_s), first=False)
         assert nominal is not None
+        state = self.state
+        if _row_digest(nominal) == _row_digest(present):
+            self.program.first_prices([present.as_usual(start)], total, left)
+            return
         self.program.first_prices([nominal, present.as_usual(start)], total, left)
-        self.program.good_rounds(nominal.task(total, self.state["slowed"]))
+        state["nominal"] = self.program.good_rounds(nominal.task(total, state["slowed"]), left) is not None
+
+    def _as_before(self, present: PresentRound) -> bool:
+        """Whether the last row that is remembered is the present one, with its channels, clients and labels.
+
+        It then counts once more. Where only labels have changed it is forgotten: its rounds were chosen for others.
+        """
+        state, now = self.state, [_row_digest(present), *self.state["labels"]]
+        before, state["row"] = state["row"], now
+        if before is None or before[0] != now[0]:
+            return False
+        if before == now:
+            state["counts"][-1] = min(state["counts"][-1] + 1, _ROWS)
+            return True
+        del state["rows"][-1], state["counts"][-1]
+        return False
 
     def _forget(self) -> None:
         """Keep the latest rows; the nominal fleet only as long as few others were seen."""
-        self.state["seen"] += 1
-        kept = _NOMINAL_ROWS if self.state["seen"] == _NOMINAL_ROWS else _ROWS
-        self.state["rows"] = self.state["rows"][-kept:]
+        state = self.state
+        state["seen"] += 1
+        first = max(0, len(state["rows"]) - _ROWS)
+        if state["nominal"] and state["seen"] >= _NOMINAL_ROWS:
+            first, state["nominal"] = 1, False
+        del state["rows"][:first], state["counts"][:first]
 
     def _segment(self, present: PresentRound, columns: Columns, total: int, left: int) -> Segment | None:
         """The best of these rounds that leaves enough of the budgets; a last round may use all that is left."""
@@ -194,13 +272,25 @@ class Replan:
         return DoneRounds(**self.state["done"])
 
     def _count(self, present: PresentRound, segment: Segment, total: int) -> None:
-        divergence = present.divergence(segment.selected, total)
-        self.state["done"] = asdict(self._done.with_round(segment, divergence))
+        done, (labels, divergence) = self._done, present.drawn(segment.selected, total)
+        self.state["done"] = asdict(done.with_round(segment, divergence))
+        self.state["drawn"] = (labels + (np.array(self.state["drawn"]) if done.rounds else 0.0)).tolist()
+
+
+def _planned_again(difference: str) -> str:
+    return f"the world differs from what was planned ({difference}); planned again from here on"
 
 
 def _largest_share(left: int) -> float:
     """The share of what is left of a budget that one of the remaining rounds may use."""
     return min((1.0 + _AHEAD * (left - 1)) / left, _TIMES / left)
+
+
+def _row_digest(present: PresentRound) -> str:
+    """A short text that changes with who is there, their channels and their clocks."""
+    fleet = present.problem.fleet
+    seen = (present.clients, fleet.uplink_gain, fleet.downlink_gain, fleet.max_frequency_hz)
+    return hashlib.sha256(b"".join(np.ascontiguousarray(values).tobytes() for values in seen)).hexdigest()[:16]
 
 
 def _digest(counts: Floats | None) -> str:

@@ -14,7 +14,7 @@ from fedgap.arrays import Floats
 from fedgap.planning.master import Master
 from fedgap.planning.objectives.forecast_tangent import ForecastTangent, forecast, plan_features
 from fedgap.planning.oracles.oracle import oracles_for
-from fedgap.planning.policies.cheapest_round import cheapest_rounds, nearby_rounds
+from fedgap.planning.policies.cheapest_round import best_nearby, cheapest_rounds, nearby_rounds
 from fedgap.planning.policies.done_rounds import DoneRounds
 from fedgap.planning.policies.policy import PolicyStart
 from fedgap.planning.policies.present_round import PresentRound
@@ -25,6 +25,8 @@ from fedgap.planning.whole_rounds import pricing_of
 _FIRST_PROGRAM = 1e-3
 """Relative accuracy of the first prices."""
 
+_LEAST_PRICE = 1e-3
+"""A round's share of a budget costs at least this multiple of what pruning costs at most."""
 _FEWER = 0.8
 """Share of the remaining rounds that is tried next where the budgets do not carry them."""
 
@@ -48,7 +50,7 @@ class RowProgram:
         self.fitted = forecast(start.problem).fitted
         tangent = self.tangent(start.plan.rounds, 0.0)
         features = plan_features(start.problem, start.plan.segments)
-        state |= {"rows": [], "prices": None, "slowed": tangent.slowed_by(features)}
+        state |= {"rows": [], "counts": [], "prices": None, "slowed": tangent.slowed_by(features)}
 
     def tangent(self, rounds: int, slowed: float) -> ForecastTangent:
         """The forecast for so many rounds in all."""
@@ -73,26 +75,64 @@ class RowProgram:
             master.run()
             self.state["prices"] = master.prices
 
-    def good_rounds(self, task: Task, *, again: bool = False) -> Columns | None:
-        """The best rounds of a row at the present prices, the best one first, which is also remembered.
-
-        None where nobody can meet the longest deadline. :param again: whether the row is the last one remembered, at
-        other prices.
-        """
+    def least_prices(self, task: Task, left: int) -> tuple[float, float]:
+        """The present prices of a joule and a second, but not 0: rounds waste nothing that might still be needed."""
         mu, nu = self.state["prices"]
+        worth = _LEAST_PRICE * task.objective.pruning_weight * left
+        return max(mu, worth / task.problem.energy_j), max(nu, worth / task.problem.delay_s)
+
+    def good_rounds(self, task: Task, left: int) -> Columns | None:
+        """The best rounds of a new row at the present prices, the best one first; the row is remembered with them.
+
+        None where nobody can meet the longest deadline. :param left: the number of remaining rounds.
+        """
+        mu, nu = self.least_prices(task, left)
         columns = cheapest_rounds(task, mu, nu)
-        if columns is not None and again:
-            self.add(-1, task, nearby_rounds(task, columns, mu, nu))
-        elif columns is not None:
-            self._remember(task, nearby_rounds(task, columns, mu, nu))
+        if columns is not None:
+            self.state["rows"].append(features_of(task, nearby_rounds(task, columns, mu, nu)).tolist())
+            self.state["counts"].append(1)
         return columns
 
-    def _remember(self, task: Task, columns: Columns) -> None:
-        self.state["rows"].append(features_of(task, columns).tolist())
+    def better_rounds(self, task: Task, left: int) -> tuple[Columns | None, float]:
+        """The best rounds of the last row at the present prices, and what the best one is better by than those known.
+
+        They are remembered too.
+        """
+        mu, nu = self.least_prices(task, left)
+        columns = cheapest_rounds(task, mu, nu)
+        if columns is None:
+            return None, 0.0
+        known, objective = self.rows[-1], task.objective
+        assert isinstance(objective, ForecastTangent)
+        before = (_weights(objective) @ known[:3] + mu * known[3] + nu * known[4]).min()
+        best = columns.cost[0] + mu * columns.energy[0] + nu * columns.deadline[0]
+        self.add(-1, task, nearby_rounds(task, columns, mu, nu))
+        every = self.rows[-1]
+        kept = best_nearby(_weights(objective) @ every[:3], every[3], every[4], mu, nu)
+        self.state["rows"][-1] = every[:, kept].tolist()
+        return columns, float(before - best)
+
+    def worth_waiting(self, task: Task, left: int, best: Columns) -> bool:
+        """Whether it is better to pass the present row idle and hope for one like those remembered.
+
+        :param best: the best rounds of the present row, the best one first.
+        """
+        mu, nu = self.least_prices(task, left)
+        objective = task.objective
+        assert isinstance(objective, ForecastTangent)
+        values = np.array([(_weights(objective) @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
+        value = best.cost[0] + mu * best.energy[0] + nu * best.deadline[0]
+        return bool(value > dearest_taken(values, self.shares, nu * self.start.step_s))
 
     def add(self, place: int, task: Task, columns: Columns) -> None:
         """Further rounds for a row that is remembered."""
         self.state["rows"][place] = np.hstack([self.rows[place], features_of(task, columns)]).tolist()
+
+    @property
+    def shares(self) -> Floats:
+        """Which share of the remaining rounds is expected to be as each row."""
+        counts = np.array(self.state["counts"], dtype=np.float64)
+        return counts / counts.sum()
 
     def expected(self, left: int, energy_j: float, delay_s: float, done: DoneRounds | None = None) -> Expected:
         """What is expected of so many more rounds in rows like those remembered."""
@@ -118,8 +158,8 @@ class RowProgram:
         Its objective is infinite where they do not suffice.
         """
         rows = self.rows
-        weights = np.array([tangent.fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
-        master = Master(np.full(len(rows), 1.0 / len(rows)), energy, delay, _no_pricing, 0.0)
+        weights = _weights(tangent)
+        master = Master(self.shares, energy, delay, _no_pricing, 0.0)
         for kind, row in enumerate(rows):
             nobody = np.zeros((row.shape[1], 0), dtype=np.bool_)
             master.add(kind, Columns(nobody, weights @ row[:3], row[3], row[4]))
@@ -153,6 +193,21 @@ class RowProgram:
             else:
                 leap //= 2
         return best, known[best]
+
+
+def dearest_taken(values: Floats, shares: Floats, waiting: float) -> float:
+    """The largest value v* of a round that is taken, where those to come have these values, (K,), with these shares.
+
+    Passing a row costs ``waiting``, so v* = waiting + Σ share·min(value, v*).
+    """
+    order = np.argsort(values, kind="stable")
+    share = shares[order]
+    return float(((waiting + np.cumsum(share * values[order])) / np.cumsum(share)).min())
+
+
+def _weights(tangent: ForecastTangent) -> Floats:
+    """What 1/k, KL and the mean pruning ratio cost."""
+    return np.array([tangent.fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
 
 
 def features_of(task: Task, columns: Columns) -> Floats:

@@ -14,6 +14,9 @@ from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_channel import least_energy
 from fedgap.planning.policies.present_round import PresentRound
 
+_ROUNDING = 1e-9
+"""Share of the energy budget by which the last round may seem to exceed what is left."""
+
 
 class Static:
     """Follows a plan. Its rounds are those of its order, one after the other."""
@@ -42,7 +45,8 @@ class Static:
             cost = present.cost(segment)
             overdrawn = present.spread(cost.client_j) > view.battery_j
             if not overdrawn.any():
-                if cost.energy_j > view.energy_j and self.start.affords_a_round(view.energy_j, view.delay_s):
+                energy_j = view.energy_j + _ROUNDING * self.start.problem.energy_j
+                if cost.energy_j > energy_j and self.start.affords_a_round(view.energy_j, view.delay_s):
                     return Decision(None)
                 return Decision(segment)
             chosen = chosen & ~overdrawn
