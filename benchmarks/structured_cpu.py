@@ -6,11 +6,13 @@ For LeNet-5 on 28×28 and ResNet-20 on 32×32 images a client trains some local 
 pruning ratio λ, as a deployed node does (the plain loop; taking its weights out of the whole model is part of it) and
 as the simulator does (the engine). Ratios take turns within a pass; times are of the processor, which a busy machine
 disturbs less than the wall clock, and the median over passes of the ratio to λ = 0 counts. Masks over single weights
-are there for comparison. Peak memory is what a process of its own holds at most in a round beyond what
-it held before (Linux only).
+are there for comparison. For LeNet-5 the forward and backward passes of its parts are timed alone as well, to show
+which of them get faster with fewer channels. Peak memory is what a process of its own holds at most in a round beyond
+what it held before (Linux only).
 """
 
 import argparse
+import copy
 import gc
 import json
 import os
@@ -25,17 +27,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from fedgap.learning import reference
 from fedgap.learning.contract import LocalTraining, RoundInput
 from fedgap.learning.engine import Engine
 from fedgap.learning.models import Layout, build
-from fedgap.learning.structure import structure_of
+from fedgap.learning.structure import Channels, structure_of
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "structured_cpu.json"
 SHAPES = {"lenet5": (1, 28, 28), "resnet20": (3, 32, 32)}
 STEPS = {"lenet5": 16, "resnet20": 2}
+PART_REPEATS = 4
 RATIOS = (0.0, 0.3, 0.5, 0.7)
 BATCH, RATE = 32, 0.01
 PROMPT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -94,6 +98,50 @@ def step_times(name: str, passes: int) -> list[dict[str, Any]]:
     return rows
 
 
+def lenet_parts(structure: Channels, ratio: float) -> dict[str, Callable[[], object]]:
+    """Forward and backward passes of LeNet-5's parts at a ratio, each with random inputs and gradients."""
+    small = copy.deepcopy(structure.small_module(structure.widths_of(structure.keep_count(ratio))))
+    first, second, linear = small.conv1, small.conv2, (small.fc1, small.fc2, small.fc3)
+    image, labels = torch.randn(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
+    wide = [torch.randn(BATCH, first.out_channels, 24, 24), torch.randn(BATCH, second.out_channels, 8, 8)]
+    pooled = [torch.randn(BATCH, first.out_channels, 12, 12), torch.randn(BATCH, second.out_channels, 4, 4)]
+    for tensor in (*wide, *pooled):
+        tensor.requires_grad_()
+
+    def pooling() -> None:
+        for before, after in zip(wide, pooled, strict=True):
+            torch.autograd.grad(functional.max_pool2d(functional.relu(before), 2), before, after)
+
+    def linear_and_loss() -> None:
+        hidden = functional.relu(linear[1](functional.relu(linear[0](pooled[1].flatten(1)))))
+        loss = functional.cross_entropy(linear[2](hidden), labels)
+        torch.autograd.grad(loss, [pooled[1], *(tensor for layer in linear for tensor in layer.parameters())])
+
+    return {"conv1": lambda: torch.autograd.grad(first(image), list(first.parameters()), wide[0]),
+            "conv2": lambda: torch.autograd.grad(second(pooled[0]), [pooled[0], *second.parameters()],
+                                                              wide[1]),
+            "pooling": pooling, "linear": linear_and_loss}
+
+
+def part_times(passes: int) -> list[dict[str, Any]]:
+    """Milliseconds of processor time of LeNet-5's parts: the least of all passes, in which parts and ratios take turns.
+
+    Other work on the machine only adds to these short times.
+    """
+    structure = round_of("lenet5", "channels", 0.0)[1].structure
+    assert isinstance(structure, Channels)
+    functions = {(part, ratio): function for ratio in RATIOS
+                 for part, function in lenet_parts(structure, ratio).items()}
+    times: dict[tuple[str, float], list[float]] = {which: [] for which in functions}
+    for _ in range(passes):
+        for which, function in functions.items():
+            began = time.process_time()
+            for _ in range(PART_REPEATS):
+                function()
+            times[which].append(1e3 * (time.process_time() - began) / PART_REPEATS)
+    return [{"part": part, "ratio": ratio, "ms": min(own)} for (part, ratio), own in times.items()]
+
+
 def peak_growth(name: str, ratio: float) -> float:
     """MiB by which this process's peak memory exceeds what it holds before a deployed client's second round."""
     module, given, local = round_of(name, "channels", ratio)
@@ -123,6 +171,7 @@ def main() -> None:
         print(peak_growth(name, float(ratio)))
         return
     rows = [row for name in SHAPES for row in step_times(name, arguments.passes)]
+    parts = part_times(arguments.passes)
     memory = []
     for name in SHAPES:
         for ratio in RATIOS:
@@ -131,13 +180,15 @@ def main() -> None:
             memory.append({"model": name, "ratio": ratio, "peak_mib": float(answer.stdout)})
     results = {"batch": BATCH, "threads": 1, "torch": torch.__version__, "python": platform.python_version(),
                "machine": platform.processor() or platform.machine(), "load": os.getloadavg()[0],
-               "steps": rows, "memory": memory}
+               "steps": rows, "parts": parts, "memory": memory}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(results, indent=1) + "\n")
     for row in rows:
         mark = f"   at most {row['mark']:g}" if row["mark"] else ""
         print(f"{row['model']:9s} {row['how']:7s} λ = {row['ratio']:.1f}  {row['ms']:8.2f} ms  "
               f"{row['share']:.2f}{mark}")
+    for row in parts:
+        print(f"lenet5    {row['part']:8s} λ = {row['ratio']:.1f}  {row['ms']:8.2f} ms")
     for row in memory:
         print(f"{row['model']:9s} λ = {row['ratio']:.1f}  peak memory {row['peak_mib']:.1f} MiB")
 

@@ -163,7 +163,7 @@ def planned_seconds() -> str:
     runs = results["runs"]
     nodes = [[f"{node['quota']:.1%} of a core", f"{node['pruning_ratio']:.2f}", f"{node['planned_s']:.1f} s",
               f"{node['measured_s']:.1f} s", f"{node['seconds_ratio']:.2f}"] for node in runs[0]["nodes"]]
-    totals = [[f"**all {results['rounds']} rounds**, load {run['load_before']:.0f} to {run['load_after']:.0f}", "",
+    totals = [[f"**all {len(run['rounds'])} rounds**, load {run['load_before']:.0f} to {run['load_after']:.0f}", "",
                f"{run['planned_s']:.1f} s", f"{run['measured_s']:.1f} s", f"**{run['ratio']:.2f}**"] for run in runs]
     return table(["node", "λ", "planned", "measured", "ratio"], nodes + totals)
 

@@ -1,5 +1,6 @@
 """The round as in the paper: a plain loop over clients, which is slow but simple enough to be clearly correct."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -76,10 +77,10 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
         buffers |= {name: value.clone() for name, value in model.layout.split_buffers(model.buffers).items()}
         start = weights = model.start
         step_losses: list[Tensor] = []
-        directions: list[Tensor] = []
+        direction = update = torch.zeros_like(start)
         for inputs, labels in zip(round_input.inputs[job], round_input.labels[job], strict=True):
             weights = weights.detach().requires_grad_()
-            with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+            with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
                 state = {**frozen, **model.layout.split(weights), **buffers}
                 logits = functional_call(model.module, state, (inputs,))
             loss = functional.cross_entropy(logits.to(weights.dtype), labels)
@@ -91,14 +92,14 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
                 gradient = gradient * model.mask
             if local.clip_norm is not None:
                 gradient = gradient * min(1.0, local.clip_norm / (float(gradient.norm()) + CLIP_MARGIN))
-            if directions and local.momentum:
-                gradient = local.momentum * directions[-1] + gradient
-            weights = weights - rates[run] * gradient
+            first = not step_losses
+            direction = local.momentum * direction + gradient if local.momentum and not first else gradient
+            update = direction if first else update + direction
+            weights = weights - rates[run] * direction
             step_losses.append(loss.detach())
-            directions.append(gradient)
-        update = sum(directions[1:], directions[0])
-        losses.append(torch.stack(step_losses).mean())
-        finite.append(all(bool(loss.isfinite()) for loss in step_losses) and bool(update.isfinite().all()))
+        client_losses = torch.stack(step_losses)
+        losses.append(client_losses.mean())
+        finite.append(bool(client_losses.isfinite().all()) and bool(update.isfinite().all()))
         client_updates.append(model.whole_update(update))
         after = model.layout.join_buffers(buffers).to(round_input.buffers)
         client_buffers.append(model.whole_buffers(after, round_input.buffers[run]))

@@ -7,18 +7,21 @@ For weights w ≥ 0 every plan within E₀ and all batteries B_n also keeps thei
 with E_n the client's joules. P1 with this one constraint in place of all of them (a *surrogate*) is P1 for a fleet
 whose joules count φ_n = w₀ + w_n times, and is solved with a certificate like any other. So every w gives a lower bound
 for the limited problem, and a surrogate's plan that keeps every limit and uses up those with w > 0 is optimal. w is
-found by steps in its logarithm, from how much of each limit a plan uses. Between whole rounds that may end with a gap,
-which is reported as any other.
+found by steps in its logarithm, from how much of each limit a plan uses. A surrogate's plan also says where the best w
+cannot be: weights whose surrogate admits that plan give no better bound. A step that leads there is replaced by one to
+the centre of what remains, which shrinks with every plan, so that the steps cannot go round in circles. Between whole
+rounds that may end with a gap, which is reported as any other.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from fedgap.arrays import Floats
+from fedgap.planning.analytic_centre import analytic_centre
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.tolerances import BUDGET_MARGIN
@@ -37,6 +40,10 @@ _START = 0.5
 """First weight of a battery that the plan without batteries exceeds, relative to w₀ = 1 if that plan uses up E₀."""
 _LEAST = 1e-12
 """Smallest weight relative to the largest; the unused part of such a limit has no effect on the others."""
+_UNUSED = 1e-4
+"""Share of the weighted sum, beside the largest, at which a limit that is not used up gets the smallest weight."""
+_ROUNDING = 1e-9
+"""How far beyond a plan's bound on the weights, relative to the largest share, a step may lead."""
 
 
 class _Solution(Protocol):
@@ -94,8 +101,9 @@ def within_batteries(
         return free
     used = np.append(problem.energy(free.segments), problem.client_energy(free.segments)) / limits
     first = np.append(1.0 if used[0] > 1.0 - _USED else _LEAST, np.where(used[1:] > 1.0, _START, _LEAST))
-    log_weight = np.log(first)
-    steps: list[tuple[Floats, Floats]] = []
+    log_weight, least = np.log(first), np.log(_LEAST)
+    steps: list[_Step] = []
+    bounds: list[Floats] = []
     best: S | None = None
     weight = np.exp(log_weight)
     for _ in range(_STEPS):
@@ -108,26 +116,48 @@ def within_batteries(
         if problem.violation(segments) <= BUDGET_MARGIN and (best is None or found.cost < best.cost):
             best = with_plan(found, segments, None)
         excess = np.where(counted, np.log(np.maximum(used, np.exp(-_LONGEST)) / _AIM), 0.0)
-        excess = np.where((log_weight <= np.log(_LEAST)) & (excess < 0.0), 0.0, excess)
+        excess = np.where((log_weight <= least) & (excess < 0.0), 0.0, excess)
         waste = np.where(weight > _USED, -excess, 0.0).max()
         if waste <= _USED and used[counted].max() <= 1.0 + BUDGET_MARGIN:
             break
-        steps = [*steps, (log_weight, excess)][-_MEMORY:]
-        log_weight = _next(steps)
-        log_weight = np.maximum(log_weight - log_weight[counted].max(), np.log(_LEAST))
+        share = weight * np.where(counted, limits, 0.0)
+        share /= share.max()
+        weighted = counted & ((share > _UNUSED) | (excess > 0.0))
+        bounds.append(used / _AIM - 1.0)
+        steps = [*steps, _Step(log_weight, excess, share)][-_MEMORY:]
+        log_weight = np.where(weighted, _next(steps), -np.inf)
+        inside = np.stack(bounds)[:, weighted]
+        shares = np.exp(log_weight[weighted]) * limits[weighted]
+        if (inside @ shares < -_ROUNDING * shares.max()).any():
+            centre = analytic_centre(inside, share[weighted])
+            if centre is not None:
+                log_weight[weighted] = np.log(centre / limits[weighted])
+        log_weight = np.maximum(log_weight - log_weight[counted].max(), least)
     whole = solve(surrogate(problem, float(weight[0]), weight[1:]))
     bounds = [bound for bound in (free.lower_bound, whole.lower_bound) if bound is not None]
     return None if best is None else with_plan(best, best.segments, max(bounds, default=None))
 
 
-def _next(steps: list[tuple[Floats, Floats]]) -> Floats:
-    """The next ln w: a step along the excess, corrected by the last steps (Anderson's acceleration)."""
-    at, excess = steps[-1]
+class _Step(NamedTuple):
+    log_weight: Floats
+    excess: Floats
+    """ln of how many times each limit is overdrawn."""
+    share: Floats
+    """Of the weighted sum of all limits, beside the largest."""
+
+
+def _next(steps: list[_Step]) -> Floats:
+    """The next ln w: a step along the excess, less what the last steps show to be in vain.
+
+    What the bound gains by ln w_n is in proportion to share times excess, so this product is what the steps bring to
+    zero; a limit whose weight fades away no longer disturbs the others.
+    """
+    log_weight, excess, share = steps[-1]
     step = _STEP * excess
     if len(steps) > 1:
-        moves = np.stack([b[0] - a[0] for a, b in pairwise(steps)], axis=-1)
-        changes = np.stack([b[1] - a[1] for a, b in pairwise(steps)], axis=-1)
-        part = np.linalg.lstsq(changes, excess, rcond=1e-10)[0]
+        moves = np.stack([b.log_weight - a.log_weight for a, b in pairwise(steps)], axis=-1)
+        changes = np.stack([b.excess - a.excess for a, b in pairwise(steps)], axis=-1)
+        part = np.linalg.lstsq(share[:, None] * changes, share * excess, rcond=1e-10)[0]
         further = step - (moves + _STEP * changes) @ part
         step = np.where(further * excess > 0.0, further, step)  # a limit that is overdrawn always gains weight
-    return np.asarray(at + np.clip(step, -_LONGEST, _LONGEST))
+    return np.asarray(log_weight + np.clip(step, -_LONGEST, _LONGEST))
