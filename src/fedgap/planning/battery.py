@@ -103,7 +103,7 @@ def within_batteries(
     first = np.append(1.0 if used[0] > 1.0 - _USED else _LEAST, np.where(used[1:] > 1.0, _START, _LEAST))
     log_weight, least = np.log(first), np.log(_LEAST)
     steps: list[_Step] = []
-    bounds: list[Floats] = []
+    outside: list[Floats] = []  # of each plan's half-space of weights, a normal
     best: S | None = None
     weight = np.exp(log_weight)
     for _ in range(_STEPS):
@@ -123,10 +123,10 @@ def within_batteries(
         share = weight * np.where(counted, limits, 0.0)
         share /= share.max()
         weighted = counted & ((share > _UNUSED) | (excess > 0.0))
-        bounds.append(used / _AIM - 1.0)
+        outside.append(used / _AIM - 1.0)
         steps = [*steps, _Step(log_weight, excess, share)][-_MEMORY:]
         log_weight = np.where(weighted, _next(steps), -np.inf)
-        inside = np.stack(bounds)[:, weighted]
+        inside = np.stack(outside)[:, weighted]
         shares = np.exp(log_weight[weighted]) * limits[weighted]
         if (inside @ shares < -_ROUNDING * shares.max()).any():
             centre = analytic_centre(inside, share[weighted])

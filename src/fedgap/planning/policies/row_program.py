@@ -132,7 +132,7 @@ class RowProgram:
     def shares(self) -> Floats:
         """Which share of the remaining rounds is expected to be as each row."""
         counts = np.array(self.state["counts"], dtype=np.float64)
-        return counts / counts.sum()
+        return np.asarray(counts / counts.sum())
 
     def expected(self, left: int, energy_j: float, delay_s: float, done: DoneRounds | None = None) -> Expected:
         """What is expected of so many more rounds in rows like those remembered."""

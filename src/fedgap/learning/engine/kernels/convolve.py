@@ -176,7 +176,7 @@ def _precision() -> str:
 
 
 def _padded(channels: int) -> int:
-    return max(16, triton.next_power_of_2(channels))
+    return max(16, int(triton.next_power_of_2(channels)))
 
 
 def _uneven(x: Tensor, weight: Tensor, groups: int, columns: int, *, backwards: bool) -> Tensor:
