@@ -80,7 +80,7 @@ def test_the_frontier_trades_seconds_for_joules(scenario):
 
 def test_a_target_out_of_reach_says_why(scenario):
     """60 rounds of three clients: 1/60 + 0.05/3 + 0.01 = 0.0433, times exp(1.2816·0.1) = 0.0493."""
-    with pytest.raises(InfeasibleError, match=r"it is 0\.9507 after the scenario's 60 rounds; raise rounds"):
+    with pytest.raises(InfeasibleError, match=r"the forecast is 0\.9507 after the scenario's 60 rounds; raise rounds"):
         fedgap.budget(scenario, 0.96)
     with pytest.raises(InfeasibleError, match=r"at most .* with more rounds"):
         fedgap.budget(scenario, 0.99)

@@ -116,7 +116,7 @@ def test_a_thousand_clients_and_a_hundred_labels():
 @pytest.mark.parametrize(("change", "says"), [
     ({"label_counts": [[0, 0], [1, 1]]}, "each client needs a sample"),
     ({"label_counts": np.zeros((0, 2))}, "each client needs a sample"),
-    ({"label_counts": [[-1, 3], [1, 1]]}, "numbers of at least zero"),
+    ({"label_counts": [[-1, 3], [1, 1]]}, "numbers of at least 0"),
     ({"target": [1, 0]}, "target: must be a positive number for each label; smooth counts that have zeros"),
     ({"target": [1, 1, 1]}, "target: must be a positive number for each label"),
     ({"max_repeat": 0.5}, "max_repeat: must be at least 1; got 0.5"),

@@ -101,7 +101,7 @@ class ServerChoice(Section):
 
 
 class ClientChoice(Section):
-    """The clients' optimiser."""
+    """How a client takes its local steps."""
 
     momentum: Momentum = 0.0
     """Momentum of the client's steps; it starts at 0 in each round."""
