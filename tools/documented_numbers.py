@@ -175,6 +175,23 @@ def gains(figure: str, sigma: str, *budgets: str) -> str:
     return "\n" + "\n".join(lines) + "\n"
 
 
+def planning_gains(*rivals: str) -> str:
+    """What ``forecast`` gains over rivals on the panel's tight cells, and what it spends until equal accuracy."""
+    pooled_over = {entry["rival"]: entry for entry in data("experiments/panel/results.json")["judged"]["pooled"]}
+    lines = ["| `forecast` against | gain, points of accuracy | seconds to equal accuracy | joules |",
+             "|---|---|---|---|"]
+    for rival in rivals:
+        entry = pooled_over[rival]
+        gain = f"{100 * entry['difference']:+.1f} ± {100 * entry['half']:.1f}".replace("-", "−")
+        lines.append(f"| `{rival}` | {gain} | × {entry['seconds']:.2f} | × {entry['joules']:.2f} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def planning_cells() -> str:
+    """The number of the panel's tight cells."""
+    return str(data("experiments/panel/results.json")["judged"]["regret"]["tight"]["cells"])
+
+
 def statement(sigma: str, what: str) -> str:
     """The median over Fig. 3's clients and seeds: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
     rows = [row for row in data("experiments/fig3/results.json")["rows"] if row["sigma"] == float(sigma)]
@@ -238,8 +255,8 @@ def targets(what: str, cell: str = "") -> str:
 
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
-    learner, learner_gain, learner_share, compared_panels, gains, forecast_table, forecast_end,
-    guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained,
+    learner, learner_gain, learner_share, compared_panels, gains, planning_gains, planning_cells, forecast_table,
+    forecast_end, guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained,
     targets)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 
