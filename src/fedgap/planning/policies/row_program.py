@@ -112,17 +112,17 @@ class RowProgram:
         self.state["rows"][-1] = every[:, kept].tolist()
         return columns, float(before - best)
 
-    def worth_waiting(self, task: Task, left: int, best: Columns) -> bool:
-        """Whether it is better to pass the present row idle and hope for one like those remembered.
+    def worth_waiting(self, task: Task, left: int) -> bool:
+        """Whether it is better to pass the last row idle and hope for one like the others remembered.
 
-        :param best: the best rounds of the present row, the best one first.
+        What a round's labels are worth is left out: the target may have changed since a row was seen.
         """
         mu, nu = self.least_prices(task, left)
         objective = task.objective
         assert isinstance(objective, ForecastTangent)
-        values = np.array([(_weights(objective) @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
-        value = best.cost[0] + mu * best.energy[0] + nu * best.deadline[0]
-        return bool(value > dearest_taken(values, self.shares, nu * self.start.step_s))
+        weights = _weights(objective) * (1.0, 0.0, 1.0)
+        values = np.array([(weights @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
+        return bool(values[-1] > dearest_taken(values, self.shares, nu * self.start.step_s))
 
     def add(self, place: int, task: Task, columns: Columns) -> None:
         """Further rounds for a row that is remembered."""
