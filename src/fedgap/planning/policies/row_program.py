@@ -47,6 +47,7 @@ class RowProgram:
 
     def __init__(self, start: PolicyStart, state: dict[str, Any]) -> None:
         self.start, self.state = start, state
+        self._arrays: dict[int, tuple[list[list[float]], Floats]] = {}
         self.fitted = forecast(start.problem).fitted
         tangent = self.tangent(start.plan.rounds, 0.0)
         features = plan_features(start.problem, start.plan.segments)
@@ -59,7 +60,11 @@ class RowProgram:
     @property
     def rows(self) -> list[Floats]:
         """Of each row of the world: 1/k, KL, mean pruning ratio, joules and seconds of its good rounds, (5, S)."""
-        return [np.array(row) for row in self.state["rows"]]
+        # Every program reads all rows; those of before need not be converted again.
+        known = self._arrays
+        self._arrays = {id(row): known[id(row)] if id(row) in known and known[id(row)][0] is row
+                        else (row, np.array(row)) for row in self.state["rows"]}
+        return [array for _, array in self._arrays.values()]
 
     def first_prices(self, rows: Sequence[PresentRound], rounds: int, left: int) -> None:
         """Prices for these rows with an equal share of the rounds each; the budgets are the last row's."""
