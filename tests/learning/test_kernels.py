@@ -214,7 +214,8 @@ def test_normalisation_addition_and_relu(residual):
         close(mine, torchs)
 
 
-@pytest.mark.parametrize(("inside", "outside", "stride"), [(16, 16, 1), (16, 32, 2), (32, 32, 1)])
+@pytest.mark.parametrize(("inside", "outside", "stride"), [
+    (16, 16, 1), (16, 32, 2), (32, 32, 1), (16, 8, 1), (8, 16, 1), (24, 32, 1), (3, 16, 1)])
 def test_the_gradients_of_grouped_convolutions(inside, outside, stride):
     """Operands are rounded to TF32's 10 bits, hence the tolerance."""
     from fedgap.learning.engine.kernels.convolve import Convolve

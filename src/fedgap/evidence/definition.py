@@ -155,7 +155,7 @@ def _cells(entry: dict[str, Any]) -> list[Cell]:
 
 
 _PLANNING_KEYS = {"title", "experiment", "overrides", "sigmas", "budget", "turns", "seeds", "schemes", "later_schemes",
-                  "paper_overrides", "paper_turn"}
+                  "paper_overrides", "paper_turn", "status"}
 _PAPER_MODES = ("repaired", "as_printed")
 _PARTS, _LATER = 10, 5
 """Turns that a share of the budgets has: one for each σ, and so many later one for each with ``later_schemes``."""
@@ -171,7 +171,8 @@ def _planning_panels(entry: dict[str, Any]) -> list[Panel]:
     panels = []
     for place, sigma in enumerate(entry["sigmas"]):
         shared = {"title": f"{entry['title']}, σ = {sigma:g}", "experiment": entry["experiment"],
-                  "budget": tuple(entry["budget"]), "vary": BUDGETS, "seeds": entry["seeds"]}
+                  "budget": tuple(entry["budget"]), "vary": BUDGETS, "seeds": entry["seeds"],
+                  "status": entry.get("status", "")}
         overrides = [*entry["overrides"], f"partition.concentration={sigma}"]
         for share, tens in entry["turns"]:
             for key, turn in (("schemes", _PARTS * tens + place), ("later_schemes", _PARTS * tens + _LATER + place)):

@@ -23,8 +23,9 @@ def planning_results(figure: Figure, planned: Mapping[Case, Planned | str], shop
     runs: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, int] = {}
     reasons: set[str] = set()
+    waiting = [f"{panel.title}, budgets × {panel.values[0]:g}" for panel in figure.panels[shop.preset] if panel.status]
     for panel in figure.panels[shop.preset]:
-        for case in cases(panel):
+        for case in () if panel.status else cases(panel):
             answer = planned[case]
             if isinstance(answer, str):
                 reasons.add(answer)
@@ -36,7 +37,8 @@ def planning_results(figure: Figure, planned: Mapping[Case, Planned | str], shop
                     runs[answer.key] = _with_totals(shop.store[answer.key], answer.job)
     keys = list(runs)
     panels = [{"title": figure.title, "status": "" if rows else "not trained yet", "rows": rows,
-               "missing": sum(missing.values()), "missing_by_cell": missing, "without_plan": sorted(reasons)[:5]}]
+               "missing": sum(missing.values()), "missing_by_cell": missing, "waiting": sorted(set(waiting)),
+               "without_plan": sorted(reasons)[:5]}]
     return {"figure": figure.name, "title": figure.title, "kind": figure.kind, "xlabel": figure.xlabel,
             "preset": shop.preset, "panels": panels, "judged": judged(rows, runs),
             "provenance": provenance(keys, shop.store)}

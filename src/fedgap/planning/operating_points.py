@@ -174,7 +174,8 @@ class _Rounds:
 
     def seconds(self, deadline_s: Floats) -> Floats:
         """What they take with deadlines D, (J,)."""
-        return np.sum([(part.rounds * part.times_s(deadline_s)).sum(axis=-1) for part in self.parts], axis=0)
+        each = [(part.rounds * part.times_s(deadline_s)).sum(axis=-1) for part in self.parts]
+        return np.asarray(np.sum(each, axis=0))
 
     def timed(self, deadline_s: Floats) -> list[_Timed]:
         """The clients of each part with deadlines D, (J, L, N)."""
@@ -190,8 +191,9 @@ class _Rounds:
 
     def idle_j(self, deadline_s: Floats) -> Floats:
         """What the clients use by being awake, (J,)."""
-        return np.sum([((part.times_s(deadline_s)[..., None] * part.often).sum(axis=-2) @ part.curves.idle)
-                       for part in self.parts], axis=0)
+        each = [(part.times_s(deadline_s)[..., None] * part.often).sum(axis=-2) @ part.curves.idle
+                for part in self.parts]
+        return np.asarray(np.sum(each, axis=0))
 
     def pruning(self, timed: list[_Timed], joule: Floats) -> Floats:
         """The mean pruning ratio, over the clients of a round and then over the rounds, (J,)."""
@@ -203,7 +205,7 @@ class _Rounds:
 
 
 @dataclass(frozen=True)
-class Priced:
+class PricedRounds:
     """Rounds of a rule that use up both budgets."""
 
     prices: Prices
@@ -211,7 +213,7 @@ class Priced:
     """The mean pruning ratio."""
 
 
-def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints) -> list[Priced | None]:
+def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints) -> list[PricedRounds | None]:
     """For each number of rounds, (J,), the prices at which so many of these rounds use up both budgets; None where they
     do not fit. They are the first ones; where there are fewer, all of them again and again.
 
@@ -240,5 +242,5 @@ def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints)
     _, log_price = sign_change(left, np.where(possible, cheap, dear), dear, at_cheap, at_dear, width=_SPARE, met=_SPARE)
     joule = np.exp(log_price) / problem.energy_j
     pruning = rounds.pruning(timed, joule)
-    return [Priced(Prices(float(deadline[i]), float(joule[i])), float(pruning[i])) if possible[i] else None
+    return [PricedRounds(Prices(float(deadline[i]), float(joule[i])), float(pruning[i])) if possible[i] else None
             for i in range(len(numbers))]

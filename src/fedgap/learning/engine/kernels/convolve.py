@@ -1,5 +1,9 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""Grouped 3×3 convolution whose gradients are our own where cuDNN's are slow.
+"""Grouped 3×3 convolution by kernels of our own where cuDNN's are slow.
+
+Where a group has more inputs than outputs, or fewer, as in a block with pruned channels, cuDNN computes group by group,
+with copies around each: 16 → 8 channels took three times as long as 16 → 16. A tap is a product (pixels × inputs)·
+(inputs × outputs), and the gradient by the input is the same sum with mirrored taps and transposed kernels.
 
 With a stride of 2 cuDNN finds the gradient by the input group by group, with copies around each: two layers of 44 took
 a fifth of six stacked rounds in TF32. The input's pixels fall into four classes by their parity, which see one,
@@ -26,12 +30,49 @@ QUADS, QUAD_WARPS = 32, 2
 warp groups, and the gradients of groups of 32 channels came out wrong in bfloat16.)"""
 SETTINGS = {16: (32, 1), 32: (16, 2)}
 """Channels a group → programs that share the pixels, and their warps, as they were fastest on an H200 in TF32."""
+UNEVEN = {16: (128, 4), 32: (128, 4), 64: (64, 4)}
+"""For groups of more inputs than outputs, or fewer: the larger number (as a power of two) → pixels of a program, and
+its warps."""
+UNEVEN_SHARED = {16: (64, 1), 32: (16, 1), 64: (16, 4)}
+"""Likewise → programs that share the pixels in the gradient by the kernels, and their warps."""
+
+
+@triton.jit
+def _convolve(x, weight, out, pixels, height, width, columns_in, columns_out, INSIDE: tl.constexpr,
+              OUTSIDE: tl.constexpr, PADDED_IN: tl.constexpr, PADDED_OUT: tl.constexpr, BLOCK: tl.constexpr,
+              BACKWARDS: tl.constexpr, PRECISION: tl.constexpr):
+    """One group, a block of pixels: Σ x(pixel + tap)·kernel(tap). ``BACKWARDS`` takes the taps mirrored and the kernels
+    transposed; ``weight`` is the same, so its outputs are then the inputs here. Products want powers of two."""
+    group = tl.program_id(1)
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    across, down = pixel % width, (pixel // width) % height
+    inside, outside = tl.arange(0, PADDED_IN), tl.arange(0, PADDED_OUT)
+    step: tl.constexpr = OUTSIDE if BACKWARDS else INSIDE  # from a tap to the next
+    step_in: tl.constexpr = 9 * OUTSIDE if BACKWARDS else 1
+    step_out: tl.constexpr = 1 if BACKWARDS else 9 * INSIDE
+    source = x + pixel[:, None].to(tl.int64) * columns_in + group * INSIDE + inside[None, :]
+    kernel = weight + group * (9 * INSIDE * OUTSIDE) + inside[:, None] * step_in + outside[None, :] * step_out
+    real = (inside < INSIDE)[:, None] & (outside < OUTSIDE)[None, :]
+    total = tl.zeros((BLOCK, PADDED_OUT), tl.float32)
+    for tap in tl.static_range(9):
+        right = tap % 3 - 1
+        lower = tap // 3 - 1
+        seen = (pixel < pixels) & (across + right >= 0) & (across + right < width)
+        seen = seen & (down + lower >= 0) & (down + lower < height)
+        tile = tl.load(source + (lower * width + right) * columns_in,
+                       mask=seen[:, None] & (inside < INSIDE)[None, :], other=0.0)
+        factor = tl.load(kernel + (8 - tap if BACKWARDS else tap) * step, mask=real, other=0.0)
+        total = tl.dot(operand(tile, PRECISION), operand(factor, PRECISION), total, input_precision=PRECISION)
+    tl.store(out + pixel[:, None].to(tl.int64) * columns_out + group * OUTSIDE + outside[None, :],
+             total.to(out.dtype.element_ty), mask=(pixel < pixels)[:, None] & (outside < OUTSIDE)[None, :])
 
 
 @triton.jit
 def _kernel_gradient(x, gradient, sums, pixels, height, width, columns_in, columns_out, each,
-                     INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
-    """One group, one row of the kernel, one stretch of pixels: Σ x(pixel + tap)·g(pixel) for the row's three taps."""
+                     REAL_IN: tl.constexpr, REAL_OUT: tl.constexpr, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr,
+                     BLOCK: tl.constexpr, PRECISION: tl.constexpr):
+    """One group, one row of the kernel, one stretch of pixels: Σ x(pixel + tap)·g(pixel) for the row's three taps.
+    Products want powers of two, so ``REAL_IN`` and ``REAL_OUT`` channels are padded."""
     stretch, group, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     inside, outside = tl.arange(0, INSIDE), tl.arange(0, OUTSIDE)
     left = tl.zeros((INSIDE, OUTSIDE), tl.float32)
@@ -44,21 +85,23 @@ def _kernel_gradient(x, gradient, sums, pixels, height, width, columns_in, colum
         across = pixel % width
         down = (pixel // width) % height + row - 1
         valid_row = valid & (down >= 0) & (down < height)
-        source = x + (pixel + (row - 1) * width)[None, :] * columns_in + group * INSIDE + inside[:, None]
-        g = tl.load(gradient + pixel[:, None] * columns_out + group * OUTSIDE + outside[None, :], mask=valid[:, None],
-                    other=0.0)
+        source = x + (pixel + (row - 1) * width)[None, :] * columns_in + group * REAL_IN + inside[:, None]
+        g = tl.load(gradient + pixel[:, None] * columns_out + group * REAL_OUT + outside[None, :],
+                    mask=valid[:, None] & (outside < REAL_OUT)[None, :], other=0.0)
         g = operand(g, PRECISION)
-        tile = tl.load(source - columns_in, mask=(valid_row & (across > 0))[None, :], other=0.0)
+        real = (inside < REAL_IN)[:, None]
+        tile = tl.load(source - columns_in, mask=(valid_row & (across > 0))[None, :] & real, other=0.0)
         left = tl.dot(operand(tile, PRECISION), g, left, input_precision=PRECISION)
-        tile = tl.load(source, mask=valid_row[None, :], other=0.0)
+        tile = tl.load(source, mask=valid_row[None, :] & real, other=0.0)
         middle = tl.dot(operand(tile, PRECISION), g, middle, input_precision=PRECISION)
-        tile = tl.load(source + columns_in, mask=(valid_row & (across < width - 1))[None, :], other=0.0)
+        tile = tl.load(source + columns_in, mask=(valid_row & (across < width - 1))[None, :] & real, other=0.0)
         right = tl.dot(operand(tile, PRECISION), g, right, input_precision=PRECISION)
-    kernel = (stretch * tl.num_programs(1) + group) * OUTSIDE + outside[None, :]
-    out = sums + kernel * (9 * INSIDE) + row * (3 * INSIDE) + inside[:, None]
-    tl.store(out, left)
-    tl.store(out + INSIDE, middle)
-    tl.store(out + 2 * INSIDE, right)
+    kernel = (stretch * tl.num_programs(1) + group) * REAL_OUT + outside[None, :]
+    out = sums + kernel * (9 * REAL_IN) + row * (3 * REAL_IN) + inside[:, None]
+    real = (inside < REAL_IN)[:, None] & (outside < REAL_OUT)[None, :]
+    tl.store(out, left, mask=real)
+    tl.store(out + REAL_IN, middle, mask=real)
+    tl.store(out + 2 * REAL_IN, right, mask=real)
 
 
 @triton.jit
@@ -105,6 +148,8 @@ class Convolve(torch.autograd.Function):
         """See the class."""
         ctx.save_for_backward(x, weight)
         ctx.groups, ctx.stride = groups, stride
+        if stride == 1 and x.shape[1] != weight.shape[0]:
+            return _uneven(x, weight, groups, weight.shape[0], backwards=False)
         return torch.nn.functional.conv2d(x, weight, stride=stride, padding=1, groups=groups)
 
     @staticmethod
@@ -119,12 +164,34 @@ class Convolve(torch.autograd.Function):
 
         if ctx.stride == 2:
             return _strided_gradient(x, gradient, weight, ctx.groups), by_cudnn([False, True, False])[1], None, None
-        to_x = by_cudnn([True, False, False])[0] if ctx.needs_input_grad[0] else None
+        to_x = None
+        if ctx.needs_input_grad[0]:
+            to_x = (_uneven(gradient, weight, ctx.groups, x.shape[1], backwards=True)
+                    if x.shape[1] != weight.shape[0] else by_cudnn([True, False, False])[0])
         return to_x, _gradient_by_kernels(x, gradient, weight, ctx.groups), None, None
 
 
 def _precision() -> str:
     return "tf32" if torch.backends.cudnn.allow_tf32 else "ieee"
+
+
+def _padded(channels: int) -> int:
+    return max(16, triton.next_power_of_2(channels))
+
+
+def _uneven(x: Tensor, weight: Tensor, groups: int, columns: int, *, backwards: bool) -> Tensor:
+    """The convolution of x (S, G·I, H, W), or the gradient by its input, with ``columns`` channels in all."""
+    samples, columns_in, height, width = x.shape
+    inside, outside = columns_in // groups, columns // groups
+    pixels = samples * height * width
+    out = torch.empty(samples, columns, height, width, device=x.device, dtype=x.dtype,
+                      memory_format=torch.channels_last)
+    block, warps = UNEVEN[max(_padded(inside), _padded(outside))]
+    _convolve[triton.cdiv(pixels, block), groups](
+        x.contiguous(memory_format=torch.channels_last), weight.contiguous(memory_format=torch.channels_last), out,
+        pixels, height, width, columns_in, columns, INSIDE=inside, OUTSIDE=outside, PADDED_IN=_padded(inside),
+        PADDED_OUT=_padded(outside), BLOCK=block, BACKWARDS=backwards, PRECISION=_precision(), num_warps=warps)
+    return out
 
 
 def _strided_gradient(x: Tensor, gradient: Tensor, weight: Tensor, groups: int) -> Tensor:
@@ -141,19 +208,22 @@ def _gradient_by_kernels(x: Tensor, gradient: Tensor, weight: Tensor, groups: in
     samples, columns_in, height, width = x.shape
     pixels, columns_out = samples * height * width, gradient.shape[1]
     outside, inside = columns_out // groups, columns_in // groups
-    stretches, warps = SETTINGS[inside]
+    padded_in, padded_out = _padded(inside), _padded(outside)
+    stretches, warps = SETTINGS[inside] if inside == outside else UNEVEN_SHARED[max(padded_in, padded_out)]
     each = triton.cdiv(triton.cdiv(pixels, stretches), BLOCK) * BLOCK
     stretches = triton.cdiv(pixels, each)
     sums = torch.empty(stretches, columns_out, 3, 3, inside, device=x.device)
     _kernel_gradient[stretches, groups, 3](x, gradient, sums, pixels, height, width, columns_in, columns_out, each,
-                                           INSIDE=inside, OUTSIDE=outside, BLOCK=BLOCK, PRECISION=_precision(),
-                                           num_warps=warps)
+                                           REAL_IN=inside, REAL_OUT=outside, INSIDE=padded_in, OUTSIDE=padded_out,
+                                           BLOCK=BLOCK, PRECISION=_precision(), num_warps=warps)
     return sums.sum(0).to(weight.dtype).permute(0, 3, 1, 2)
 
 
 def pays(x: Tensor, weight: Tensor, stride: int) -> bool:
     """Whether :class:`Convolve` can do, and is faster than cuDNN for, these kernels (G·O, I, 3, 3)."""
     outside = weight.shape[0] * weight.shape[1] // x.shape[1]  # channels of a group
+    if stride == 1 and outside != weight.shape[1]:
+        return max(_padded(outside), _padded(weight.shape[1])) in UNEVEN
     if weight.shape[1] not in SETTINGS or outside < 16 or outside & (outside - 1):  # products of 16 and powers of two
         return False
     if stride == 2:
