@@ -27,6 +27,8 @@ _CLIMBS = 1
 """Selections that are improved."""
 _MOVES = 24
 """Moves of one improvement at most."""
+_AHEAD = 3
+"""Clients more or fewer that an improvement is prepared for."""
 _KEPT = 3
 """Selections whose deadlines are refined."""
 _LEAST_SHARE = 1e-6
@@ -112,6 +114,8 @@ class _QuickPricing:
     def _improved(self, selected: Bools, place: int) -> tuple[Bools, int]:
         """The selection after the best additions, removals and swaps of single clients, and its deadline's place."""
         random, value, current = stream(0, "planning"), np.inf, selected.copy()
+        count, weight = int(selected.sum()), self.task.objective.pruning_weight
+        self.worths.expect(weight / np.arange(max(count - _AHEAD, 1), count + _AHEAD + 1), self.mu)
         for _ in range(_MOVES):
             near = Neighbourhood(self.task, self.labels, self.worths, random, current, place, self.mu, self.nu)
             best = near.stay()

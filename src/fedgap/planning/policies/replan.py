@@ -23,6 +23,7 @@ from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.planning.policies.row_program import RowProgram
 from fedgap.planning.round_lagrangian import Columns
+from fedgap.planning.task import Task
 from fedgap.theory.generalization import smoothed
 from fedgap.theory.label_matching import label_divergence
 
@@ -202,8 +203,7 @@ class Replan:
             reason = _planned_again(reason or _LABELS)
         energy_price, delay_price = state["prices"]
         notes = {"energy_price": energy_price, "delay_price": delay_price, "rounds_left": float(left)}
-        waits = columns is not None and not present.dense and self.program.worth_waiting(task, left, columns)
-        segment = None if columns is None or waits else self._segment(present, columns, total, left)
+        segment = None if columns is None else self._segment(present, columns, task, total, left)
         if segment is None:
             return Decision(None, reason=reason, notes=notes)
         state["left"] = left - 1
@@ -252,14 +252,19 @@ class Replan:
             first, state["nominal"] = 1, False
         del state["rows"][:first], state["counts"][:first]
 
-    def _segment(self, present: PresentRound, columns: Columns, total: int, left: int) -> Segment | None:
-        """The best of these rounds that leaves enough of the budgets; a last round may use all that is left."""
+    def _segment(self, present: PresentRound, columns: Columns, task: Task, total: int, left: int) -> Segment | None:
+        """The best of these rounds that leaves enough of the budgets; a last round may use all that is left.
+
+        Where none leaves enough, because everybody is in a deep fade, say, None if a better row is worth waiting for.
+        """
         energy_j, delay_s = present.problem.energy_j, present.problem.delay_s
         if left == 1:
             chosen = present.least_pruned(columns.selected, total, self.state["slowed"])
             if chosen is not None:
                 return present.within(chosen, energy_j, min(delay_s, _LONGEST_LAST * float(columns.deadline[0])))
         for share in (_largest_share(left), 1.0):
+            if share == 1.0 and left > 1 and not present.dense and self.program.worth_waiting(task, left):
+                return None
             for selected, energy, deadline in zip(columns.selected, columns.energy, columns.deadline, strict=True):
                 segment = present.within(selected, min(float(energy), share * energy_j),
                                          min(float(deadline), share * delay_s))

@@ -47,6 +47,7 @@ class RowProgram:
 
     def __init__(self, start: PolicyStart, state: dict[str, Any]) -> None:
         self.start, self.state = start, state
+        self._arrays: dict[int, tuple[list[list[float]], Floats]] = {}
         self.fitted = forecast(start.problem).fitted
         tangent = self.tangent(start.plan.rounds, 0.0)
         features = plan_features(start.problem, start.plan.segments)
@@ -59,7 +60,11 @@ class RowProgram:
     @property
     def rows(self) -> list[Floats]:
         """Of each row of the world: 1/k, KL, mean pruning ratio, joules and seconds of its good rounds, (5, S)."""
-        return [np.array(row) for row in self.state["rows"]]
+        # Every program reads all rows; those of before need not be converted again.
+        known = self._arrays
+        self._arrays = {id(row): known[id(row)] if id(row) in known and known[id(row)][0] is row
+                        else (row, np.array(row)) for row in self.state["rows"]}
+        return [array for _, array in self._arrays.values()]
 
     def first_prices(self, rows: Sequence[PresentRound], rounds: int, left: int) -> None:
         """Prices for these rows with an equal share of the rounds each; the budgets are the last row's."""
@@ -112,17 +117,17 @@ class RowProgram:
         self.state["rows"][-1] = every[:, kept].tolist()
         return columns, float(before - best)
 
-    def worth_waiting(self, task: Task, left: int, best: Columns) -> bool:
-        """Whether it is better to pass the present row idle and hope for one like those remembered.
+    def worth_waiting(self, task: Task, left: int) -> bool:
+        """Whether it is better to pass the last row idle and hope for one like the others remembered.
 
-        :param best: the best rounds of the present row, the best one first.
+        What a round's labels are worth is left out: the target may have changed since a row was seen.
         """
         mu, nu = self.least_prices(task, left)
         objective = task.objective
         assert isinstance(objective, ForecastTangent)
-        values = np.array([(_weights(objective) @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
-        value = best.cost[0] + mu * best.energy[0] + nu * best.deadline[0]
-        return bool(value > dearest_taken(values, self.shares, nu * self.start.step_s))
+        weights = _weights(objective) * (1.0, 0.0, 1.0)
+        values = np.array([(weights @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
+        return bool(values[-1] > dearest_taken(values, self.shares, nu * self.start.step_s))
 
     def add(self, place: int, task: Task, columns: Columns) -> None:
         """Further rounds for a row that is remembered."""
