@@ -143,7 +143,7 @@ def compared_panels(figure: str) -> str:
     lines = ["| | σ | local steps | rounds | clients | pruned | forecast, % | accuracy, % | "
              "the first plan minus this, points | p (Holm) |", "|---|---|---|---|---|---|---|---|---|---|"]
     for panel in results["panels"]:
-        for sigma in dict.fromkeys(row["value"] for row in panel["rows"]):
+        for sigma in dict.fromkeys(row["value"] for row in panel.get("rows", [])):
             rows = [row for row in panel["rows"] if row["value"] == sigma and row["accuracy"] is not None]
             forms = {"local_steps": "{:.0f}", "rounds": "{:.0f}", "clients": "{:.0f}", "pruning_ratio": "{:.0%}"}
             facts = [form.format(sum(row[key] for row in rows) / len(rows)) for key, form in forms.items()]
@@ -256,8 +256,8 @@ def targets(what: str, cell: str = "") -> str:
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
     learner, learner_gain, learner_share, compared_panels, gains, planning_gains, planning_cells, forecast_table,
-    forecast_end, guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines, gpu_hours, trained,
-    targets)
+    forecast_end, guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines,
+    gpu_hours, trained, targets)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 
 

@@ -37,7 +37,8 @@ above −0.3 points.
 LOSSES = """\
 ### Where forecast is below a rival
 
-Cells in which a rival's mean accuracy is higher by more than 0.3 points.
+Cells in which a rival's mean accuracy is higher by more than 0.3 points;
+[why](../../experiments/panel/README.md#where-forecast-loses-and-why).
 
 | cell | budgets | rival | forecast minus rival, points | one-sided 95 % bound |
 |---|---|---|---|---|"""
