@@ -203,7 +203,8 @@ Trained runs: {runs}; several processes shared the GPU, so that it was busy for 
 ## How many claims hold
 
 Each claim is judged in both modes. What the words mean is below the table; a claim that holds in measurements may still
-lack its proof, which [How the paper is read](readings.md) says where it is so.
+lack its proof: [How the paper is read](readings.md) and [Limits](limits.md#of-the-theory) say where, for example for
+Lemma 1.
 
 | claims about | mode | claims | hold | hold in part | undecided | do not hold | not measured |
 |---|---|---|---|---|---|---|---|"""

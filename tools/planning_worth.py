@@ -21,6 +21,7 @@ WHERE = """\
 Every scheme with the same learner, model, data, fleet and budgets (`experiments/panel`). A cell of this table is a mean
 over the values of σ, five seeds. Differences are `forecast` minus the other, in points, paired over seeds, ± half of
 the 95 % interval. The best rule is the published rule with the highest mean accuracy in that line.
+[What is not trained yet](../../experiments/panel/README.md) is not here.
 
 | task and fleet | budgets | cells | forecast, % | minus everybody | minus random-k | best rule | minus best rule |
 |---|---|---|---|---|---|---|---|"""
@@ -46,8 +47,8 @@ AGAIN = """\
 ### The paper's claims again, with the strong learner
 
 Do joint selection and pruning win at tight budgets over the uneven fleet? The paper's own scheme `proposed`, which
-minimises θ, minus its baselines, all with the practical learner; mean over the cells that both have, Holm-corrected
-over the baselines.
+minimises θ, minus its baselines, all with the practical learner; mean over the cells that both have. *Higher* and
+*lower* are significant at 5 % after Holm's correction over the baselines; a large mean over few seeds may be a tie.
 
 | baseline | cells | proposed minus baseline, points | verdict |
 |---|---|---|---|"""

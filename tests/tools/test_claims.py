@@ -12,6 +12,7 @@ from fedgap.evidence.store import Store
 from tools import EXPERIMENTS, claims, planning_worth, savings, scheme_claims, where_it_loses
 
 RESULTS = sorted(EXPERIMENTS.glob("fig[4-8]/results.json")) + sorted(EXPERIMENTS.glob("heterogeneity/results.json"))
+ALL_RESULTS = sorted(EXPERIMENTS.glob("*/results.json"))
 
 
 def comparison(verdict: str, difference: float = 0.02) -> dict[str, object]:
@@ -205,3 +206,16 @@ def test_what_planning_is_worth() -> None:
     assert ("| MNIST, city | an eighth | 2 | 91.50 ± 6.35 | +1.50 ± 6.35 | – | `luo` | -0.50 ± 0.00 |") in text
     assert "0.40 points over 2 cells" in text
     assert planning_worth.tables({"panels": [{"rows": []}], "judged": judged}) == []
+
+
+def test_every_run_has_one_record() -> None:
+    keys = [json.loads(line)["key"] for line in (EXPERIMENTS / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize("path", ALL_RESULTS, ids=lambda path: path.parent.name)
+def test_accuracies_are_those_of_the_records(path: Path) -> None:
+    store = Store(EXPERIMENTS / "runs.jsonl")
+    rows = [row for panel in json.loads(path.read_text(encoding="utf-8")).get("panels", [])
+            for row in panel.get("rows", []) if row.get("run") and row.get("accuracy") is not None]
+    assert all(math.isclose(row["accuracy"], store[row["run"]]["test_accuracy"][-1], rel_tol=1e-4) for row in rows)

@@ -102,6 +102,9 @@ class PlanReport(Printable):
         if value is None:
             return "price unknown"
         goal = self.plan.minimised
+        if goal == "forecast":  # the objective is the error
+            return (f"{unit} more raises the forecast accuracy by {-100.0 * value:.2g} points" if value < 0.0 else
+                    f"{unit} more would not raise the forecast accuracy")
         return f"{unit} more lowers {goal} by {-value:.3g}" if value < 0.0 else f"{unit} more would not lower {goal}"
 
 
