@@ -166,7 +166,8 @@ def test_labels_leave_given_phi_and_histograms_alone(document):
         ("rayleigh", "fleet: must be a mapping with a kind; got 'rayleigh'"),
         (RAYLEIGH | {"count": 0}, "fleet.count: must be at least 1 (a fleet has at least one client); got 0"),
         (RAYLEIGH | {"count": 1e9}, "fleet.count: must be at most 100000; got 1000000000.0"),
-        (RAYLEIGH | {"max_power_w": []}, "fleet.max_power_w: must be a number or a list of them; got an empty list"),
+        (RAYLEIGH | {"max_power_w": []},
+         "fleet.max_power_w: must be a number, or a list of at least one number; got an empty list"),
         (
             RAYLEIGH | {"max_power_w": [1, 0]},
             "fleet.max_power_w: must be above 0 W (a silent client never finishes its upload); got 0",

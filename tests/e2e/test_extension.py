@@ -282,7 +282,7 @@ def test_studio_refuses_a_referenced_fleet(studio, document):
     changed = document | {"fleet": {"kind": "fedgap_example.fleets:two_rings"}}
     reply = studio.post("/api/scenario", document=changed)
     assert reply.status_code == 422
-    assert "package.module:NAME works with `fedgap plan`" in reply.text
+    assert "for package.module:NAME use `fedgap plan`" in reply.text
 
 
 def test_studio_trains(studio, document, folder):

@@ -171,7 +171,7 @@ def test_of_another_round_plan_or_model():
 def test_a_mask_that_differs_is_named_and_indices_help():
     gradient, keep = masked(60)
     other = keep.roll(1)
-    with pytest.raises(MaskMismatchError, match="ask for its indices"):
+    with pytest.raises(MaskMismatchError, match="ask the client for the indices"):
         decode(encode(gradient, keep, round=0, plan=PLAN), size=60, round=0, plan=PLAN, mask=other)
     with pytest.raises(MaskMismatchError, match="no indices"):
         decode(encode(gradient, keep, round=0, plan=PLAN), size=60, round=0, plan=PLAN)

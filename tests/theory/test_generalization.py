@@ -179,7 +179,7 @@ def test_a_finite_statement_or_the_named_error(pair: tuple[np.ndarray, np.ndarra
 
 
 def test_no_samples_at_all_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"^client 1: label_counts: no samples at all"):
+    with pytest.raises(InputError, match=r"^client 1: label_counts: there are no samples"):
         statement([[1, 2], [0, 0]], [[1, 1], [0, 0]])
 
 

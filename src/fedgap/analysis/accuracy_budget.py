@@ -222,7 +222,8 @@ def _check_reachable(search: BudgetSearch) -> None:
     for_ever = search.for_ever(features)
     if for_ever >= search.accuracy:
         raise InfeasibleError(f"{wanted} cannot be reached: {at_best}; raise rounds")
-    raise InfeasibleError(f"{wanted} cannot be reached: {at_best}, and at most {for_ever:.4f} with more rounds")
+    raise InfeasibleError(f"{wanted} cannot be reached: {at_best}, and at most {for_ever:.4f} with more rounds; ask "
+                          "for a lower accuracy or confidence")
 
 
 def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable[[], None]) -> BudgetAnswer | None:

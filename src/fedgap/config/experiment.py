@@ -386,7 +386,7 @@ def _with_absolute_paths(document: dict[str, Any], folder: Path) -> dict[str, An
 
 
 def _check_partition(experiment: Experiment, document: Mapping[str, Any], overrides: Sequence[Override]) -> None:
-    """Refuse a partition file that would not be read, unless a sweep varies the kind."""
+    """Refuse ``partition.file`` if ``partition.kind`` does not use it, unless a sweep varies the kind."""
     kind, overridden = experiment.partition.kind, {o.path for o in overrides}
     if experiment.partition.file is None or kind == "file":
         return

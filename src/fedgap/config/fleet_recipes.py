@@ -52,7 +52,7 @@ class _Cycled(Checked):
     def check(self, value: Any) -> tuple[float, ...]:
         values = value if isinstance(value, (list, tuple)) else [value]
         if not values:
-            raise wrong("must be a number or a list of them; got an empty list")
+            raise wrong("must be a number, or a list of at least one number; got an empty list")
         return tuple(self.number.check(item) for item in values)
 
     def json_schema(self) -> dict[str, Any]:
@@ -270,9 +270,10 @@ def _rounded(value: Any) -> Any:
 def draw_labels(labels: Labels, seed: int, clients: list[Any]) -> list[int]:
     """Draw the histograms of all clients without ``phi`` and ``label_counts``, and return the scenario's target.
 
-    p_n ~ Dirichlet(σ), D̂_n samples by multinomial; the client's target set is sampled from even classes ("the sampled
-    testing distribution"). The scenario's target is the even histogram of the same size: it has no sampling noise, and
-    the pooled statement keeps the scale of the clients'.
+    Each client's label proportions p_n are drawn from Dirichlet(σ), and its D̂_n training samples from p_n. Its target
+    set is drawn from equally likely classes (the paper's "sampled testing distribution"). The scenario's target has as
+    many samples, spread evenly over the classes without sampling noise, so that φ of the pooled labels is comparable
+    with φ of a client.
     """
     size = len(clients)
     if size * labels.classes > MOST_COUNTS:

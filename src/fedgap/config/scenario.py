@@ -136,7 +136,7 @@ class Scenario(Document):
 
     @property
     def outline(self) -> str:
-        """Clients, rounds and budgets."""
+        """One line of text that says how many clients and rounds there are, and how large the budgets are."""
         budget = self.budget
         return f"{self.size} clients, {self.rounds:,} rounds within {budget.energy_j:g} J and {budget.delay_s:g} s"
 

@@ -53,7 +53,7 @@ class Resolved:
     """The source document."""
 
     def locate(self, error: InputError) -> InputError:
-        """The same error; if it is about a client, with the origin of that client."""
+        """Return the error. If it is about a client, the message also says where that client came from."""
         match = re.match(r"clients\[(\d+)\]", str(error))
         return InputError(f"{error} ({self.origins[int(match[1])]})") if match and self.origins else error
 

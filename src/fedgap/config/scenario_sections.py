@@ -140,7 +140,7 @@ class LearnerKeys(Section):
 
     @property
     def upload_bits_choices(self) -> tuple[int, ...]:
-        """The bits of an uploaded value that a plan may have."""
+        """The numbers of bits per uploaded value among which a plan may choose."""
         return UPLOAD_BITS if self.upload_bits == "auto" else (self.upload_bits,)
 
     @property

@@ -73,7 +73,7 @@ def _parse_json(text: str, source: str) -> Value:
 
 def _parse_yaml(text: str, source: str) -> Value:
     if len(text) > MAX_BYTES:
-        raise InputError(f"{source}: too long")
+        raise InputError(f"{source}: is too long; at most {MAX_BYTES // 10**6} million characters are read")
     try:
         loader = _StrictLoader(text, source)
         try:

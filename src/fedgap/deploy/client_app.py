@@ -31,7 +31,7 @@ def _handle(message: Message, context: Context) -> Message:
     left = message.metadata.created_at + message.metadata.ttl - time.time()
     packet = message.content[RECORD][PACKET]
     if not isinstance(packet, bytes):
-        raise TypeError("a packet is bytes")
+        raise TypeError(f"the packet must be bytes; got {type(packet).__name__}")
     answer = ask(where, node, packet, max(1.0, left), passing=folder is None)
     return Message(RecordDict({RECORD: ConfigRecord({PACKET: answer})}), reply_to=message)
 

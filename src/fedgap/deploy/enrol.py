@@ -119,7 +119,7 @@ def check_profile(experiment: Experiment, profile: Profile, dataset: Dataset) ->
         cost = round_cost(fleet, np.ones(1, dtype=bool), ratio, fleet.max_power_w, fleet.max_frequency_hz)
         usable = np.isfinite([cost.energy_j, cost.delay_s]).all()
     except Exception as error:  # a node's figures may lead to any error
-        raise PacketError(f"cannot be planned with ({one_line(error)})") from None
+        raise PacketError(f"its figures cannot be used for planning ({one_line(error)})") from None
     if not usable:
         raise PacketError("device: a round's joules or seconds would not be finite")
 

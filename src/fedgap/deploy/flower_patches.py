@@ -53,7 +53,7 @@ def pull_soon() -> None:
 
 
 def pull_for(seconds_left: Callable[[], float]) -> None:
-    """Make the server's grid give up a part of an answer after ``seconds_left()``.
+    """Make the server stop waiting for the missing parts of an answer after ``seconds_left()``.
 
     A node may announce an answer and never send it. Flower would ask for its parts for two hours, and the answers of
     all other nodes would wait.

@@ -63,7 +63,10 @@ class _Evidence:
 
 @dataclass(frozen=True)
 class _Expected:
-    """What a round's update of the last bias (C,) is for label shares q (C,): scale·(q·predicted − q) + offset."""
+    """The update of the last layer's bias, (C,), that a client with the label shares q, (C,), would send.
+
+    It is scale·(q·predicted − q) + offset.
+    """
 
     predicted: Floats
     """P (C, C), the mean over the local steps."""

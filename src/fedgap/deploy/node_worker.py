@@ -58,7 +58,7 @@ class NodeWorker:
         try:
             spec: Any = json.loads(which)
         except ValueError:
-            raise PacketError("which node is meant cannot be read") from None
+            raise PacketError("the request does not say which node it is for: that part is not JSON") from None
         if isinstance(spec, dict) and "experiment" in spec:
             path = Path(tempfile.mkstemp(".json", "node-", self.folder)[1])
             write_json(path, spec)

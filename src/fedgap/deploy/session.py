@@ -171,7 +171,7 @@ class Session:
         return measured_curve(several, channel_costs(self.experiment, self.dataset) if channels else None)
 
     def _take_figures(self, node: int, device: dict[str, Any]) -> str:
-        """Plan with these figures of a node; why not, where nobody could."""
+        """Use these figures of a node for planning, and return ""; or return why they cannot be used."""
         profile = replace(self.profiles[node], device=device)
         try:
             check_profile(self.experiment, profile, self.dataset)
@@ -322,7 +322,7 @@ class Session:
                 self._refuse(node, str(error))
 
     def _enrol(self, node: int, profile: Profile) -> None:
-        """Let a node take part; :class:`~fedgap.errors.FedgapError` where its profile or its name will not do."""
+        """Let a node take part; :class:`~fedgap.errors.FedgapError` if its profile or its name cannot be accepted."""
         try:
             check_profile(self.experiment, profile, self.dataset)
         except FedgapError as error:

@@ -109,8 +109,8 @@ def cases(panel: Panel) -> Iterator[Case]:
 def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) -> Planned:
     """Plan a case, or read its plan from the folder ``plans``.
 
-    A scheme that cannot finish its rounds within the budgets is planned at the most rounds that fit them. The proposed
-    scheme is no exception.
+    If a scheme cannot finish the scenario's rounds within the budgets, it is planned with as many rounds as fit. This
+    also applies to the proposed scheme.
     """
     experiment, divided = _divided(case, dataset)
     if case.scheme in RULES:

@@ -94,7 +94,8 @@ def decode(data: bytes, *, size: int, round: int, plan: str, mask: Tensor | None
         raise UploadError(f"{kept} values of {bits} bits were announced; {-length} bytes are missing")
     own = _decode_indices(coding & 0xF, body[:length], size, kept, mask)
     if digest(own) != mask_digest:
-        raise MaskMismatchError("the client's mask is not the one rebuilt here; ask for its indices")
+        raise MaskMismatchError("the client's mask differs from the one rebuilt here; ask the client for the indices "
+                                "of its kept weights")
     if int(own.sum()) != kept:
         raise UploadError(f"{kept} values were announced for a mask that keeps {int(own.sum())}")
     values = (np.frombuffer(body, dtype="<f4", offset=length).astype(np.float32) if bits == 32

@@ -196,7 +196,10 @@ class _Bounds:
         return self.enumerations[number].with_objective(task.objective)
 
     def _tangent(self, row: PresentRound, low: int, high: int) -> ForecastTangent:
-        """The costs of ``high`` rounds with the label limits of ``low`` rounds: both bound those between."""
+        """Costs of a round that are a lower bound for every plan of ``low`` to ``high`` rounds.
+
+        It combines the costs of ``high`` rounds with the label limits of ``low`` rounds.
+        """
         tangent = row.objective(low, self.slowed)
         forecast = tangent.fitted.forecast
         steps, bits = self.problem.local_steps, self.problem.upload_bits

@@ -362,7 +362,7 @@ class ClientCurves:
 
     @cached_property
     def full_price(self) -> Floats:
-        """The price from which on the client runs at all its maxima."""
+        """The lowest price of time at which the client uses its maximum clock and its maximum power."""
         computing = self.cubic / self.x_min**3 if self.free_frequency else np.zeros_like(self.x_min)
         sending = self._sending_price(self.s_max) if self.free_power else np.zeros_like(self.x_min)
         return np.maximum(computing, sending)

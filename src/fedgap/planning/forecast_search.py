@@ -233,7 +233,7 @@ class _Grid:
 
 
 def cheapest_task(task: Task) -> Task:
-    """One round with the fewest local steps and bits: where this does not fit, nothing does."""
+    """One round with the fewest local steps and bits. If this does not fit the budgets, no plan does."""
     assert task.problem.scenario is not None
     learning = task.problem.scenario.learning
     seen = _objective(task).fitted.seen

@@ -86,8 +86,10 @@ class Incumbent:
 
     @property
     def near_program(self) -> bool:
-        """Whether the plan with whole rounds is so close to the program's fractions that no further search is worth
-        it."""
+        """Whether the plan costs hardly more than the linear program, which may use fractions of rounds.
+
+        Then a further search for whole rounds is not worth its time.
+        """
         return self.enough > 0.0 and self.cost - self.master.objective <= 0.4 * self.enough
 
     @property

@@ -247,7 +247,7 @@ class Plan(Printable):
             raise InputError("segments: all must have the same number of clients")
         total = sum(segment.rounds for segment in segments)
         if data.get("rounds", total) != total:
-            raise InputError(f"rounds: must be those of the segments, {total}; got {data['rounds']!r}")
+            raise InputError(f"rounds: must be the sum of the segments' rounds, {total}; got {data['rounds']!r}")
         infinite = float("inf")
 
         def checked(key: str, value: Any, missing: float) -> float:

@@ -87,7 +87,7 @@ class PlanForecast:
     def from_dict(cls, data: Any) -> "PlanForecast":
         """Read the result of ``to_dict``; a one-line error names what is missing or wrong."""
         if not isinstance(data, Mapping):
-            raise InputError(f"forecast: must be an object with accuracy; got {data!r}")
+            raise InputError(f"forecast: must be an object with the key accuracy; got {data!r}")
 
         def number(key: str, missing: float | None) -> float | None:
             value = data.get(key)

@@ -64,7 +64,7 @@ class ChangingWorld:
         return cls(start, trace, labels, drift.who != "target")
 
     def labels(self, number: int) -> Labels:
-        """The clients' and the target's labels in a row."""
+        """The label histograms of the clients and of the target in row ``number`` of the world."""
         if self.labels_at is not None:
             return self.labels_at(number)
         return self.start.problem.label_counts, self.start.problem.target_counts

@@ -115,7 +115,7 @@ class Problem:
     def selection_cost(self, selected: Bools) -> Floats:
         """R·(β + γ₁Φ²)/k of each selection: a round's cost before pruning, so that θ − α is a mean over rounds.
 
-        Infinite for a selection without clients or without a statement.
+        It is infinite for a selection that has no clients or no value of Φ.
         """
         clients, gap, _ = round_terms(self.constants, selected, self.statement(selected), np.zeros(selected.shape))
         return np.asarray(self.rounds * (clients + gap))
@@ -235,8 +235,8 @@ class Problem:
                 continue
             for position, segment in enumerate(plan.segments):
                 if getattr(segment, key) not in (allowed, None):
-                    raise InputError(f"plan: segments[{position}] has {key} {getattr(segment, key)}, the scenario "
-                                     f"{allowed} (learning.{key})")
+                    raise InputError(f"plan: segments[{position}] has {key} {getattr(segment, key)}, but the "
+                                     f"scenario has {allowed}; plan again, or change learning.{key}")
         if len({(segment.local_steps, segment.upload_bits) for segment in plan.segments}) > 1:
             raise InputError("plan: all segments must have the same local_steps and the same upload_bits")
         if plan.rounds > self.rounds:

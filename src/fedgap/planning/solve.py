@@ -160,7 +160,7 @@ def _alternating(task: Task, settings: SolverSettings) -> Plan:
 
     options, scheme = settings.options, task.scheme
     if not isinstance(task.objective, Theta):
-        raise InputError(f"solver: alternating minimises θ, and {scheme.name} does not; must be exact")
+        raise InputError(f"solver: must be exact for the scheme {scheme.name}; alternating can only minimise θ")
     if options is not None and not isinstance(options, AlternatingOptions):
         raise InputError("options: must be an AlternatingOptions")
     result = alternate(task.objective.problem, scheme, options, settings.progress)

@@ -1,7 +1,8 @@
 """From fractions of rounds to whole rounds.
 
-All selections in the program's support cost the same at its prices, so whole numbers near its weights lose only to
-second order. For the few rounds where that is coarse, :mod:`fedgap.planning.composition_search` continues.
+All selections that the linear program uses cost the same at its prices, so rounding its numbers of rounds to nearby
+whole numbers loses only to second order. If there are so few rounds that this is too coarse,
+:mod:`fedgap.planning.composition_search` continues.
 """
 
 from collections.abc import Iterable, Sequence

@@ -19,13 +19,13 @@ of this width are eleven pixels high."""
 
 
 def check_picture(path: str | Path | None, key: str = "path") -> None:
-    """Say before anything is computed that a picture cannot be drawn there."""
+    """Raise an error, before anything is computed, if ``path`` does not have the ending of a picture format."""
     if path is not None and Path(path).suffix.lower() not in FORMATS:
         raise InputError(f"{key}: must end in {', '.join(FORMATS)}; got {str(path)!r}")
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, in inches, that opens no window."""
+    """An empty figure of this size in inches. It opens no window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

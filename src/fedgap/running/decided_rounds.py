@@ -33,7 +33,7 @@ class DecidedRounds:
         self._losses, self._last_round = np.full(clients, np.nan), np.full(clients, -1.0)
 
     def undecided(self, number: int) -> bool:
-        """Whether round ``number`` is still to be decided, or the training's end."""
+        """Whether neither round ``number`` nor an end of the training has been decided yet."""
         return len(self.decided) <= number and not self.ended
 
     def learn(self, number: int, clients: Sequence[int], losses: Sequence[float]) -> None:

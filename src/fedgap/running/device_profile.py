@@ -280,7 +280,7 @@ def _peak_bytes(device: torch.device) -> int:
 
 
 def _power(meter: Callable[[], float] | None, work: Callable[[], object], repeats: int) -> Measured | None:
-    """Watts that the device draws during some work."""
+    """Watts that the device draws while it does ``work``, measured ``repeats`` times; None without a meter."""
     if meter is None:
         return None
     values = []
@@ -352,7 +352,8 @@ def send_to(server: tuple[str, int], size: int) -> float:
         raise InputError(f"--server: {server[0]}:{server[1]} cannot be reached ({error}); run "
                          "fedgap profile --listen PORT there") from None
     if arrived != size:
-        raise InputError(f"--server: {server[0]}:{server[1]} is not a fedgap profile --listen PORT")
+        raise InputError(f"--server: {server[0]}:{server[1]} did not confirm the upload; run fedgap profile "
+                         "--listen PORT there, and name that port")
     return 8.0 * size / (time.perf_counter() - began)
 
 

@@ -84,9 +84,8 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     """Data → partition → scenario → plan → job.
 
     A given ``plan`` is used if it was made for this scenario. Otherwise the experiment's scheme and solver make one,
-    and
-    :class:`~fedgap.errors.InfeasibleError` is raised if there is none. ``divided`` is the result of :func:`divide` for
-    this experiment, if it is known already; ``planning`` is called with the solver's progress.
+    and :class:`~fedgap.errors.InfeasibleError` is raised if there is none. ``divided`` is the result of :func:`divide`
+    for this experiment, if it is known already; ``planning`` is called with the solver's progress.
     """
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset, float(scenario.fleet().max_ratio.max()))
@@ -96,8 +95,9 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
         plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
                          selection=experiment.selection, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
-        raise InputError(f"plan: was made for another scenario (its hash is {plan.scenario_hash or 'missing'}, this "
-                         f"one's {scenario.hash()}); `fedgap partition EXPERIMENT --scenario FILE` writes this one")
+        raise InputError(f"plan: was made for another scenario (its hash is {plan.scenario_hash or 'missing'}, that "
+                         f"of this experiment's scenario {scenario.hash()}); `fedgap partition EXPERIMENT --scenario "
+                         "FILE` writes the scenario to plan for")
     else:
         Problem.of(scenario).refuse(plan)
         plan = rescore(plan, scenario)

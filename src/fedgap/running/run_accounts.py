@@ -219,7 +219,7 @@ class RunAccounts:
         return min(RATE_STEPS - 1, int(share * RATE_STEPS))
 
     def whole_job(self, rounds: int) -> Job:
-        """The job with all its rounds; ``rounds`` of them were trained."""
+        """The job for the summary. If a policy decides the rounds, it has the ``rounds`` that were trained."""
         return self.job if self.steering is None else self.steering.whole_job(rounds)
 
     def judge(self, event: Event, all_rejected: bool) -> None:

@@ -115,7 +115,7 @@ class DrawnLabels:
         return label_divergence(_nearest(mean[..., classes:], mean[..., :classes], self.target), self.target)
 
     def divergence(self, selected: Bools) -> Floats:
-        """:meth:`divergence_of` of selections, (..., N) → (...); 0 where nobody is selected."""
+        """KL(A) of each selection, (..., N) → (...), by :meth:`divergence_of`; 0 if nobody is selected."""
         count = np.maximum(selected.sum(axis=-1), 1)
         someone = np.asarray(selected.any(axis=-1))
         total = np.where(someone[..., None], selected.astype(np.float64) @ self.table, self.table[0])

@@ -65,7 +65,7 @@ def statement(
     target = np.asarray(target_counts, dtype=np.float64)
     empty = train.sum(axis=-1) + target.sum(axis=-1) <= 0.0
     if np.any(empty):
-        raise InputError(f"{_who(empty, names)}: label_counts: no samples at all; φ needs some")
+        raise InputError(f"{_who(empty, names)}: label_counts: there are no samples; φ needs at least one")
     phi = possible_statement(train, target, reading)
     if not np.all(np.isfinite(phi)):
         raise InputError(

@@ -32,7 +32,7 @@ def parse_yaml(text: str, label: str = "scenario") -> dict[str, Any]:
 
 
 def preset(name: str) -> dict[str, Any]:
-    """A preset's document."""
+    """The scenario of a preset, as the mapping that its YAML text writes."""
     return parse_yaml(preset_text(name), f"preset {name}")
 
 
@@ -118,14 +118,14 @@ def _check_before_drawing(document: Mapping[str, Any], overrides: Sequence[Overr
     changed = apply(dict(document), [o for o in overrides if o.path[0] != "clients" or len(o.path) == 1])
     clients = changed.get("clients")
     if isinstance(clients, str):
-        raise InputError("clients: a scenario in the studio lists its clients; upload the CSV file itself")
+        raise InputError("clients: the studio cannot read a file that a scenario names; upload the CSV file itself")
     fleet = changed.get("fleet")
     if isinstance(fleet, dict) and ":" in str(fleet.get("kind")):
-        raise InputError("fleet.kind: the studio draws installed fleets by their names only; package.module:NAME works "
-                         "with `fedgap plan`")
+        raise InputError("fleet.kind: the studio accepts only the names of installed fleets; for package.module:NAME "
+                         "use `fedgap plan`")
     world = changed.get("world")
     if isinstance(world, dict) and world.get("trace") is not None:
-        raise InputError("world.trace: the studio reads no file of this machine; train in a trace with `fedgap train`")
+        raise InputError("world.trace: the studio cannot read a file that a scenario names; use `fedgap train` instead")
     sizes: list[tuple[str, float, int]] = [("clients", len(clients) if isinstance(clients, list) else 0, MOST_CLIENTS)]
     for section, key, most in (("fleet", "count", MOST_CLIENTS), ("labels", "classes", MOST_CLASSES)):
         written = changed.get(section)

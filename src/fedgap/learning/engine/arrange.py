@@ -94,7 +94,7 @@ def _view(block: Tensor, models: int, shape: torch.Size) -> Tensor:
 
 
 class Leaves(dict[str, Tensor]):
-    """Parameters in arranged memory by name, each (G, *shape), to be differentiated by.
+    """Parameters by name, each (G, *shape), in arranged memory. Gradients are computed with respect to them.
 
     Their gradients may be written to ``homes``, which have the memory layout of the parameters, but only if a parameter
     is used once, because a second gradient would replace the first. The memory is allocated when it is first used.

@@ -77,7 +77,10 @@ def _as_rows(weight: Tensor) -> Tensor:
 
 
 def _pool(windows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """relu(max over window positions + bias) of (G, 4·O, N), (G, O, N), and what its gradient needs."""
+    """Pool ``windows``, (G, 4·O, N), to relu(max over the 4 window positions + bias), (G, O, N).
+
+    Also returns the three tensors that the gradient needs.
+    """
     windows = windows.view(len(windows), 4, -1, windows.shape[2])
     largest, upper, lower = first_maximum(windows)
     return largest.add_(bias[:, :, None]).relu_(), windows, upper, lower

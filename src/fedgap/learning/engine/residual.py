@@ -14,10 +14,10 @@ _MOMENTUM, _EPSILON = 0.1, 1e-5  # torch.nn.BatchNorm2d's own
 
 
 class ResidualStack:
-    """G residual networks with own weights. Activations are (S, G·C, H, W).
+    """G residual networks, each with its own weights. Activations are (S, G·C, H, W).
 
-    A channel of a model is a channel of its own here, so BatchNorm's statistics are each client's. ``kernels`` says
-    that Triton is there.
+    The models share no channel, so BatchNorm computes separate statistics for each client. ``kernels`` says whether
+    Triton is available.
     """
 
     def __init__(self, module: ResNet, layout: Layout, *, kernels: bool) -> None:

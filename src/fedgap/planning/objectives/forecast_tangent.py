@@ -57,7 +57,7 @@ class ForecastTangent:
 
     @property
     def constant(self) -> float:
-        """floor + K·e^{z₀}·(1 − z₀)."""
+        """The part of the tangent that no decision changes: floor + K·e^{z₀}·(1 − z₀)."""
         return self.fixed.floor + self._slope * (1.0 - self.slowed)
 
     @property

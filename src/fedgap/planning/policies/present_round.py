@@ -136,7 +136,7 @@ class PresentRound:
         )
 
     def cost(self, segment: Segment) -> RoundCost:
-        """What a round of the whole fleet costs; the broadcast reaches those who are there."""
+        """The cost of a round that is given for the whole fleet; only the present clients receive the broadcast."""
         arrays = {key: getattr(segment, key)[self.clients]
                   for key in ("selected", "pruning_ratio", "power_w", "frequency_hz")}
         return self.problem.cost(replace(segment, **arrays))

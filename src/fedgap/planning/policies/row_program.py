@@ -227,4 +227,4 @@ def features_of(task: Task, columns: Columns) -> Floats:
 
 
 def _no_pricing(mu: float, nu: float, allowed: float) -> list[Any]:
-    raise AssertionError("the program has all its columns")
+    raise AssertionError("this linear program has all its columns from the start and must not ask for more")
