@@ -55,9 +55,10 @@ $(BROWSER): $(STAMP)
 	  || echo "no chromium here: browser tests will skip"
 	@touch $(BROWSER)
 
-# Two workers. Each begins with one half of the files and takes over tests of the other's when it is done, so that few
+# Three workers, because the one with the browser mostly waits. Each begins with a third of the files and takes over tests
+# of the others when it is done, so that few
 # files are shared and their fixtures are made once. Bytecode is kept, for the tests start many processes.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test: lint $(BROWSER)
 	@$(PYTEST)

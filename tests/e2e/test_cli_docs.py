@@ -22,6 +22,7 @@ NOT_RUN = {
     r"deploy (server|node|key) ": "needs two machines; tests/e2e/test_deploy.py runs them",
     r" mnist|--data DATA": "needs the data set's files",
     r"fedgap studio": "runs until it is interrupted",
+    r"fedgap profile (--listen|EXPERIMENT --server)": "needs two machines; tests/running has both ends",
     r"fedgap reproduce(?! --redraw)": "minutes; tests/e2e/test_reproduce.py has it in small",
 }
 """What is not run, and why."""
