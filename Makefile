@@ -55,9 +55,9 @@ $(BROWSER): $(STAMP)
 	  || echo "no chromium here: browser tests will skip"
 	@touch $(BROWSER)
 
-# Three workers, because the one with the browser mostly waits. Each begins with a third of the files and takes over tests
-# of the others when it is done, so that few
-# files are shared and their fixtures are made once. Bytecode is kept, for the tests start many processes.
+# Three workers for two cores, because the one with the browser mostly waits. Each begins with a third of the files and
+# takes over tests of the others when it is done, so that few files are shared and their fixtures are made once. Bytecode
+# is kept, for the tests start many processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test: lint $(BROWSER)
