@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from fedgap.evidence.planning_value import pooled_difference
 from fedgap.evidence.results import by_seed
 from fedgap.evidence.store import Store
 from fedgap.statistics import interval
@@ -182,7 +183,7 @@ def planning_gains(*rivals: str) -> str:
              "|---|---|---|---|"]
     for rival in rivals:
         entry = pooled_over[rival]
-        gain = f"{100 * entry['difference']:+.1f} ± {100 * entry['half']:.1f}".replace("-", "−")
+        gain = pooled_difference(entry).signed(100, 1).replace("-", "−")
         lines.append(f"| `{rival}` | {gain} | × {entry['seconds']:.2f} | × {entry['joules']:.2f} |")
     return "\n" + "\n".join(lines) + "\n"
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedgap.evidence.planning_value import OURS, TIGHT
+from fedgap.evidence.planning_value import MARGIN, OURS, TIGHT, OfCell, by_cell, pooled, pooled_difference, seed_means
 from fedgap.planning import PAPER_SCHEMES
 from fedgap.registry import RULES
-from fedgap.statistics import holm, interval, paired
+from fedgap.statistics import holm, interval
 
 Rows = Sequence[Mapping[str, Any]]
-Seeds = dict[int, float]
 _BUDGETS = {0.125: "an eighth", 0.25: "a quarter", 1.0: "nominal"}
 
 WHERE = """\
@@ -60,50 +59,30 @@ def tables(results: Mapping[str, Any] | None) -> list[str]:
                                        if row["accuracy"] is not None]
     if results is None or not rows:
         return []
-    judged = results["judged"]
-    lines = [WHERE, *_places([row for row in rows if row["mode"] == "practical"]), "", RIVALS,
+    judged, cells = results["judged"], by_cell([row for row in rows if row["mode"] == "practical"])
+    lines = [WHERE, *_places(cells), "", RIVALS,
              *_rivals(judged), "", _regret(judged["regret"])]
     losses = _losses(judged["cells"])
     lines += ["", LOSSES, *losses] if losses else []
-    again = _again([row for row in rows if row["mode"] == "practical" and "city" in row["cell"]
-                    and row["value"] <= TIGHT])
+    again = _again([of_cell for (cell, share), of_cell in cells.items() if "city" in cell and share <= TIGHT])
     return [*lines, *(["", AGAIN, *again] if again else []), ""]
 
 
-def _means(rows: Rows, scheme: str, cells: Sequence[tuple[str, float]]) -> Seeds:
-    """By seed, the mean accuracy of a scheme over cells; only seeds that all of them have."""
-    found: dict[tuple[str, float], Seeds] = {cell: {} for cell in cells}
-    for row in rows:
-        if row["scheme"] == scheme and (row["cell"], row["value"]) in found:
-            found[row["cell"], row["value"]][row["seed"]] = row["accuracy"]
-    seeds = set.intersection(*(set(by_seed) for by_seed in found.values()))
-    return {seed: math.fsum(by_seed[seed] for by_seed in found.values()) / len(found) for seed in sorted(seeds)}
+def _difference(cells: Iterable[OfCell], one: str, other: str) -> str:
+    found = pooled(cells, one, other)
+    return "–" if found is None else found[1].difference.signed(100)
 
 
-def _both(rows: Rows, one: str, other: str) -> list[tuple[str, float]]:
-    """The cells that have runs of both schemes."""
-    cells = [{(row["cell"], row["value"]) for row in rows if row["scheme"] == scheme} for scheme in (one, other)]
-    return sorted(cells[0] & cells[1])
-
-
-def _difference(rows: Rows, one: str, other: str) -> str:
-    cells = _both(rows, one, other)
-    if not cells:
-        return "–"
-    return paired(_means(rows, one, cells), _means(rows, other, cells)).difference.signed(100)
-
-
-def _places(rows: Rows) -> list[str]:
+def _places(cells: Mapping[tuple[str, float], OfCell]) -> list[str]:
     lines = []
-    places = dict.fromkeys((row["cell"].rpartition(", ")[0], row["value"]) for row in rows)
-    for place, share in sorted(places, key=lambda each: (each[0], each[1])):
-        here = [row for row in rows if row["cell"].rpartition(", ")[0] == place and row["value"] == share]
-        cells = sorted({(row["cell"], row["value"]) for row in here if row["scheme"] == OURS})
-        ours = interval(list(_means(here, OURS, cells).values()))
-        rules = {rule: _means(here, rule, cells) for rule in RULES.built_in if _both(here, OURS, rule) == cells}
+    places = {(cell.rpartition(", ")[0], share) for cell, share in cells}
+    for place, share in sorted(places):
+        here = [of_cell for (cell, of), of_cell in cells.items() if (cell.rpartition(", ")[0], of) == (place, share)]
+        ours = interval(list(seed_means(here, OURS).values()))
+        rules = {rule: seed_means(here, rule) for rule in RULES.built_in if all(rule in of_cell for of_cell in here)}
         best = max(rules, key=lambda rule: math.fsum(rules[rule].values()) / max(1, len(rules[rule])), default=None)
         half = "" if ours.half is None else f" ± {100 * ours.half:.2f}"
-        lines.append(f"| {place} | {_BUDGETS[share]} | {len(cells)} | {100 * ours.mean:.2f}{half} | "
+        lines.append(f"| {place} | {_BUDGETS[share]} | {len(here)} | {100 * ours.mean:.2f}{half} | "
                      f"{_difference(here, OURS, 'all_clients')} | {_difference(here, OURS, 'random_k')} | "
                      + (f"`{best}` | {_difference(here, OURS, best)} |" if best else "– | – |"))
     return lines
@@ -114,9 +93,8 @@ def _rivals(judged: Mapping[str, Any]) -> list[str]:
     for entry in sorted(judged["pooled"], key=lambda each: each["difference"]):
         tight = [each for cell in judged["cells"] if cell["share"] <= TIGHT for each in cell["rivals"]
                  if each["rival"] == entry["rival"] and each.get("not_inferior") is not None]
-        half = "" if entry["half"] is None else f" ± {100 * entry['half']:.2f}"
         spent = " | ".join(f"× {entry[axis]:.2f}" if axis in entry else "–" for axis in ("seconds", "joules"))
-        lines.append(f"| `{entry['rival']}` | {entry['cells']} | {100 * entry['difference']:+.2f}{half} | "
+        lines.append(f"| `{entry['rival']}` | {entry['cells']} | {pooled_difference(entry).signed(100)} | "
                      f"{entry['verdict']} | {spent} | {sum(each['not_inferior'] for each in tight)} of {len(tight)} |")
     return lines
 
@@ -129,17 +107,14 @@ def _regret(regret: Mapping[str, Any]) -> str:
 
 def _losses(cells: Rows) -> list[str]:
     lost = [(entry["difference"], cell, entry) for cell in cells for entry in cell["rivals"]
-            if entry.get("difference", 0.0) < -0.003]
+            if entry.get("difference", 0.0) < -MARGIN]
     return [f"| {cell['cell']} | {_BUDGETS[cell['share']]} | `{entry['rival']}` | {100 * entry['difference']:+.2f} | "
             f"{100 * entry['bound']:+.2f} |" for _, cell, entry in sorted(lost, key=lambda each: each[0])]
 
 
-def _again(rows: Rows) -> list[str]:
-    found, family = [], []
-    for baseline in [name for name in PAPER_SCHEMES if name != "proposed"]:
-        cells = _both(rows, "proposed", baseline)
-        if cells:
-            found.append((baseline, len(cells)))
-            family.append(paired(_means(rows, "proposed", cells), _means(rows, baseline, cells)))
-    return [f"| `{baseline}` | {cells} | {comparison.difference.signed(100)} | {comparison.verdict} |"
-            for (baseline, cells), comparison in zip(found, holm(family), strict=True)]
+def _again(cells: Sequence[OfCell]) -> list[str]:
+    found = {baseline: pooled(cells, "proposed", baseline) for baseline in PAPER_SCHEMES if baseline != "proposed"}
+    compared = {baseline: answer for baseline, answer in found.items() if answer is not None}
+    corrected = holm([comparison for _, comparison in compared.values()])
+    return [f"| `{baseline}` | {len(both)} | {comparison.difference.signed(100)} | {comparison.verdict} |"
+            for (baseline, (both, _)), comparison in zip(compared.items(), corrected, strict=True)]

@@ -10,7 +10,7 @@ import numpy as np
 from fedgap.errors import InputError
 from fedgap.planning import Plan
 from fedgap.report.bound_terms import TERMS
-from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes
+from fedgap.report.figures import PAGE_WIDTH, log_ticks, new_figure, plain_axes
 from fedgap.report.number_format import number
 
 if TYPE_CHECKING:
@@ -126,8 +126,6 @@ def draw_target_frontier(
 
     :param answers: further pairs by name; :param scenario: the scenario's own pair.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     figure = new_figure(7.0, 4.6)
     ax = figure.subplots()
     if pairs:
@@ -138,9 +136,7 @@ def draw_target_frontier(
     ax.plot(scenario[1], scenario[0], **STAR)
     ax.set(xscale="log", yscale="log", xlabel="delay budget T₀, s", ylabel="energy budget E₀, J")
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(NullFormatter())
+        log_ticks(axis)
     ax.set_title(title, fontsize=10)
     plain_axes(ax, "both")
     ax.legend(fontsize=8)

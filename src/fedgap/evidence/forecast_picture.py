@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes, save_figure
+from fedgap.report.figures import PAGE_WIDTH, log_ticks, new_figure, plain_axes, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,11 +64,7 @@ def _errors(panel: Mapping[str, Any]) -> np.ndarray:
 
 def _scale_errors(ax: Axes, ends: tuple[float, float]) -> None:
     """Two equal logarithmic axes with ticks that a reader can name."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, box_aspect=1)
     narrow = ends[1] < 6.0 * ends[0]
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if narrow else (1.0, 2.0, 5.0)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(NullFormatter())
+        log_ticks(axis, (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if narrow else (1.0, 2.0, 5.0))

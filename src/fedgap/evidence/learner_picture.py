@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes, save_figure, side_by_side
+from fedgap.report.figures import PAGE_WIDTH, log_ticks, new_figure, plain_axes, save_figure, side_by_side
 from fedgap.statistics import interval
 
 if TYPE_CHECKING:
@@ -88,11 +88,7 @@ def _draw_line(ax: Axes, place: int, panel: Panel) -> None:
 
 def _scale_errors(ax: Axes) -> None:
     """A logarithmic axis with ticks that a reader can name."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     ax.set_xscale("log")
     low, high = ax.get_xlim()
     narrow = high < 4.0 * low
-    ax.xaxis.set_major_locator(LogLocator(subs=range(1, 10) if narrow else (1.0, 2.0, 5.0)))
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.xaxis.set_minor_formatter(NullFormatter())
+    log_ticks(ax.xaxis, range(1, 10) if narrow else (1.0, 2.0, 5.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedgap.evidence.planning_value import pooled_difference
 from fedgap.report.uncut_table import Sheet
 
 
@@ -16,9 +17,8 @@ def planning_tables(head: str, results: Mapping[str, Any]) -> list[Sheet | str]:
     pooled = Sheet(f"{head}. Forecast minus rival over the tight cells, points (paired over seeds, Holm over rivals)",
                    "rival", "cells", "seeds", "difference", "verdict", "seconds to equal accuracy", "joules")
     for entry in answer["pooled"]:
-        half = "" if entry["half"] is None else f" ± {100 * entry['half']:.2f}"
         pooled.add_row(entry["rival"], str(entry["cells"]), str(entry["seeds"]),
-                       f"{100 * entry['difference']:+.2f}{half}", entry["verdict"],
+                       pooled_difference(entry).signed(100), entry["verdict"],
                        *(f"× {entry[axis]:.2f}" if axis in entry else "–" for axis in ("seconds", "joules")))
     cells = Sheet(f"{head}. Cell by cell: accuracy in %, differences in points", "cell", "budgets", "forecast", "best",
                   "regret", "rivals", "not inferior by 0.3", "inferior or undecided against", left=("best",))

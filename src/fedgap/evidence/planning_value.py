@@ -15,11 +15,11 @@ over seeds, in accuracy, and forecast minus rival.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedgap.evidence.equal_accuracy import AXES, Runs, ratios
-from fedgap.statistics import holm, interval, lower_bound, paired
+from fedgap.statistics import Interval, PairedComparison, holm, interval, lower_bound, paired
 
 OURS = "forecast"
 MARGIN = 0.003
@@ -27,6 +27,8 @@ MARGIN = 0.003
 TIGHT = 0.25
 """The largest share of the nominal budgets that is called tight."""
 Row = Mapping[str, Any]
+OfCell = Mapping[str, Mapping[int, Row]]
+"""The rows of a cell by rival and seed."""
 
 
 def rival_of(row: Row) -> str:
@@ -34,15 +36,42 @@ def rival_of(row: Row) -> str:
     return str(row["scheme"]) if row["mode"] == "practical" else f"{row['scheme']}, {row['mode']}"
 
 
-def judged(rows: Sequence[Row], runs: Runs) -> dict[str, Any]:
-    """The judgement of rows with ``cell``, ``value`` (the share), ``mode``, ``scheme``, ``seed``, ``accuracy``,
-    ``run``, ``rounds``, ``energy_j`` and ``delay_s``; ``runs``: the records by key."""
+def by_cell(rows: Sequence[Row]) -> dict[tuple[str, float], OfCell]:
+    """The rows of each cell and share of the budgets in which ``forecast`` has runs."""
     cells: dict[tuple[str, float], dict[str, dict[int, Row]]] = {}
     for row in rows:
         if row["accuracy"] is not None:
             of_cell = cells.setdefault((row["cell"], row["value"]), {})
             of_cell.setdefault(rival_of(row), {})[row["seed"]] = row
-    cells = {place: of_cell for place, of_cell in cells.items() if OURS in of_cell}
+    return {place: of_cell for place, of_cell in cells.items() if OURS in of_cell}
+
+
+def seed_means(cells: Sequence[OfCell], rival: str) -> dict[int, float]:
+    """A rival's mean accuracy over cells, for each seed that all of them have."""
+    seeds = set.intersection(*(set(of_cell[rival]) for of_cell in cells))
+    return {seed: math.fsum(of_cell[rival][seed]["accuracy"] for of_cell in cells) / len(cells) for seed in seeds}
+
+
+def pooled(cells: Iterable[OfCell], one: str, other: str) -> tuple[list[OfCell], PairedComparison] | None:
+    """Compare two rivals by each seed's mean over the cells that have both with the most seeds; None without such."""
+    shared = [(of_cell, of_cell[one].keys() & of_cell[other].keys())
+              for of_cell in cells if one in of_cell and other in of_cell]
+    seeds = max((common for _, common in shared), key=len, default=set[int]())
+    if not seeds:
+        return None
+    both = [of_cell for of_cell, common in shared if seeds <= common]
+    return both, paired(seed_means(both, one), seed_means(both, other))
+
+
+def pooled_difference(entry: Mapping[str, Any]) -> Interval:
+    """The difference of an entry of ``pooled`` in a judgement."""
+    return Interval(entry["difference"], entry["half"], entry["seeds"])
+
+
+def judged(rows: Sequence[Row], runs: Runs) -> dict[str, Any]:
+    """The judgement of rows with ``cell``, ``value`` (the share), ``mode``, ``scheme``, ``seed``, ``accuracy``,
+    ``run``, ``rounds``, ``energy_j`` and ``delay_s``; ``runs``: the records by key."""
+    cells = by_cell(rows)
     return {"cells": [_cell(*place, of_cell) for place, of_cell in cells.items()],
             "pooled": _pooled(cells, runs), "regret": _regret(cells)}
 
@@ -51,7 +80,7 @@ def _accuracies(by_seed: Mapping[int, Row]) -> dict[int, float]:
     return {seed: row["accuracy"] for seed, row in by_seed.items()}
 
 
-def _cell(cell: str, share: float, of_cell: Mapping[str, Mapping[int, Row]]) -> dict[str, Any]:
+def _cell(cell: str, share: float, of_cell: OfCell) -> dict[str, Any]:
     """The accuracies of one cell, and how forecast compares with each rival there."""
     ours = _accuracies(of_cell[OURS])
     compared: list[dict[str, Any]] = []
@@ -72,28 +101,23 @@ def _cell(cell: str, share: float, of_cell: Mapping[str, Mapping[int, Row]]) -> 
             "regret": max(0.0, -best.get("difference", 0.0)), "rivals": compared}
 
 
-def _pooled(cells: Mapping[tuple[str, float], Mapping[str, Mapping[int, Row]]], runs: Runs) -> list[dict[str, Any]]:
+def _pooled(cells: Mapping[tuple[str, float], OfCell], runs: Runs) -> list[dict[str, Any]]:
     """For each rival the mean over the tight cells, seed by seed, corrected over the rivals."""
     tight = {place: of_cell for place, of_cell in cells.items() if place[1] <= TIGHT}
     rivals = dict.fromkeys(rival for of_cell in tight.values() for rival in of_cell if rival != OURS)
     places, family = [], []
     for rival in rivals:
-        both = [of_cell for of_cell in tight.values() if rival in of_cell]
-        seeds = max((of_cell[OURS].keys() & of_cell[rival].keys() for of_cell in both), key=len)
-        both = [of_cell for of_cell in both if seeds <= of_cell[OURS].keys() & of_cell[rival].keys()]
-        if not seeds:
-            continue
-        means = [{seed: math.fsum(of_cell[name][seed]["accuracy"] for of_cell in both) / len(both) for seed in seeds}
-                 for name in (OURS, rival)]
-        places.append({"rival": rival, "cells": len(both), **_spending(both, rival, runs)})
-        family.append(paired(*means))
+        if (found := pooled(tight.values(), OURS, rival)) is not None:
+            both, comparison = found
+            places.append({"rival": rival, "cells": len(both), **_spending(both, rival, runs)})
+            family.append(comparison)
     return [place | {"difference": _digits(c.difference.mean), "seeds": c.difference.n,
                      "half": None if c.difference.half is None else _digits(c.difference.half),
                      "p_holm": float(f"{c.adjusted:.3g}"), "verdict": c.verdict}
             for place, c in zip(places, holm(family), strict=True)]
 
 
-def _spending(both: Sequence[Mapping[str, Mapping[int, Row]]], rival: str, runs: Runs) -> dict[str, Any]:
+def _spending(both: Sequence[OfCell], rival: str, runs: Runs) -> dict[str, Any]:
     """Seconds and joules of forecast over the rival's until equal accuracy; the mean of the cells' logarithms."""
     logarithms: dict[str, list[float]] = {axis: [] for axis in AXES}
     for of_cell in both:
@@ -103,7 +127,7 @@ def _spending(both: Sequence[Mapping[str, Mapping[int, Row]]], rival: str, runs:
     return {axis: _digits(math.exp(math.fsum(values) / len(values))) for axis, values in logarithms.items() if values}
 
 
-def _regret(cells: Mapping[tuple[str, float], Mapping[str, Mapping[int, Row]]]) -> dict[str, Any]:
+def _regret(cells: Mapping[tuple[str, float], OfCell]) -> dict[str, Any]:
     """The mean over all cells, and over the tight ones, of how far forecast is below the best of all."""
     by_share: dict[str, list[float]] = {"all": [], "tight": []}
     for (cell, share), of_cell in cells.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedgap.registry import SCHEMES
-from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes, save_figure, side_by_side
+from fedgap.report.figures import PAGE_WIDTH, log_ticks, new_figure, plain_axes, save_figure, side_by_side
 from fedgap.statistics import interval
 
 if TYPE_CHECKING:
@@ -150,16 +150,12 @@ def _draw_losses(ax: Axes, cell: SchemeCell) -> None:
 
 def _scale_losses(axes: Sequence[Axes]) -> None:
     """A logarithmic axis around the means: intervals of few seeds would squeeze them, and may leave the picture."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     means = np.concatenate([np.array(line.get_ydata(), dtype=float) for ax in axes for line in ax.get_lines()])
     low, high = float(means.min()), float(means.max())
     axes[0].set_yscale("log")
     close = high < 4.0 * low
     ticks = (1.0, 1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0) if close else (1.0, 2.0, 3.0, 5.0)
-    axes[0].yaxis.set_major_locator(LogLocator(subs=ticks))
-    axes[0].yaxis.set_major_formatter("{x:g}")
-    axes[0].yaxis.set_minor_formatter(NullFormatter())
+    log_ticks(axes[0].yaxis, ticks)
     axes[0].set_ylim(0.9 * low, 1.15 * high)
 
 

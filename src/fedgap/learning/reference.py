@@ -92,9 +92,8 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
                 gradient = gradient * model.mask
             if local.clip_norm is not None:
                 gradient = gradient * min(1.0, local.clip_norm / (float(gradient.norm()) + CLIP_MARGIN))
-            first = not step_losses
-            direction = local.momentum * direction + gradient if local.momentum and not first else gradient
-            update = direction if first else update + direction
+            direction = local.momentum * direction + gradient if local.momentum else gradient
+            update = update + direction
             weights = weights - rates[run] * direction
             step_losses.append(loss.detach())
         client_losses = torch.stack(step_losses)

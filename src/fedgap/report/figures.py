@@ -10,6 +10,7 @@ from fedgap.errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -39,6 +40,15 @@ def plain_axes(ax: Axes, grid: Literal["x", "y", "both"] = "x") -> None:
     ax.grid(axis=grid, color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def log_ticks(axis: Axis, marks: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Ticks of a logarithmic axis at these multiples of the powers of ten, written as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=marks))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def side_by_side(intervals: Sequence[tuple[float, float]]) -> list[float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedgap.report.figures import PAGE_WIDTH, new_figure, save_figure
+from fedgap.report.figures import PAGE_WIDTH, log_ticks, new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#DDDDDD")
 """Tol's muted colours, which colour-blind people can tell apart; more classes than these go from dark to light."""
-
-
 MOST_CLASSES = 20
 """So many classes have room in the legend."""
 LETTERS_IN_A_ROW = 45
@@ -93,7 +91,6 @@ def _draw_partition(ax: Axes, partition: PicturedPartition, classes: int) -> Non
 def _draw_statements(axes: Sequence[Axes], partitions: Sequence[PicturedPartition], columns: int) -> None:
     """φ as lines over the bars, all on the same scale: logarithmic where the values span a decade."""
     from matplotlib.patheffects import Normal, Stroke
-    from matplotlib.ticker import LogLocator, NullFormatter
 
     known = {n: partition.phi for n, partition in enumerate(partitions) if partition.phi is not None}
     if not known:
@@ -105,9 +102,7 @@ def _draw_statements(axes: Sequence[Axes], partitions: Sequence[PicturedPartitio
                   path_effects=[Stroke(linewidth=3.5, foreground="white"), Normal()])
         if low > 0.0 and high > 10.0 * low:
             line.set(yscale="log", ylim=(low / 1.5, high * 1.5))
-            line.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            line.yaxis.set_major_formatter("{x:g}")
-            line.yaxis.set_minor_formatter(NullFormatter())
+            log_ticks(line.yaxis)
         else:
             line.set_ylim(0, 1.15 * high)
         last = n % columns == columns - 1 or n + 1 not in known
