@@ -294,10 +294,10 @@ def _largest_share(left: int) -> float:
 def _row_digest(present: PresentRound) -> str:
     """A short text that changes with who is there, their channels and their clocks."""
     fleet = present.problem.fleet
-    seen = (present.clients, fleet.uplink_gain, fleet.downlink_gain, fleet.max_frequency_hz)
-    return hashlib.sha256(b"".join(np.ascontiguousarray(values).tobytes() for values in seen)).hexdigest()[:16]
+    return _digest(present.clients, fleet.uplink_gain, fleet.downlink_gain, fleet.max_frequency_hz)
 
 
-def _digest(counts: Floats | None) -> str:
-    """A short text that changes with the label distributions."""
-    return "" if counts is None else hashlib.sha256(np.ascontiguousarray(counts).tobytes()).hexdigest()[:16]
+def _digest(*arrays: np.ndarray | None) -> str:
+    """A short text that changes with the arrays; empty if there is none."""
+    known = [np.ascontiguousarray(array).tobytes() for array in arrays if array is not None]
+    return hashlib.sha256(b"".join(known)).hexdigest()[:16] if known else ""
