@@ -35,10 +35,16 @@ function explain(node) {
 export function prepare() {
   const tip = el("div", { id: "symbol-tip", role: "tooltip", hidden: true });
   document.body.append(tip);
+  let shown = null;  // the symbol that the tip stands at
   const show = (button) => {
+    shown = button;
     tip.textContent = SYMBOLS[button.dataset.symbol];
     tip.hidden = false;
-    const at = button.getBoundingClientRect(), { offsetWidth: width, offsetHeight: height } = tip;
+    place();
+  };
+  const hide = () => { tip.hidden = true; shown = null; };
+  const place = () => {
+    const at = shown.getBoundingClientRect(), { offsetWidth: width, offsetHeight: height } = tip;
     tip.style.left = `${Math.max(8, Math.min(at.left, innerWidth - width - 8))}px`;
     tip.style.top = `${at.bottom + height + 10 < innerHeight ? at.bottom + 6 : Math.max(4, at.top - height - 6)}px`;
   };
@@ -46,10 +52,15 @@ export function prepare() {
   on("mouseover", show);
   on("focusin", show);
   on("click", (button, event) => { event.preventDefault(); show(button); });  // inside a label, it must not move to the field
-  on("mouseout", (button) => { if (document.activeElement !== button) tip.hidden = true; });
-  on("focusout", () => { tip.hidden = true; });
-  addEventListener("keydown", (event) => { if (event.key === "Escape") tip.hidden = true; });
-  addEventListener("scroll", () => { tip.hidden = true; }, { passive: true, capture: true });
+  on("mouseout", (button) => { if (document.activeElement !== button) hide(); });
+  on("focusout", hide);
+  addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
+  // The browser also scrolls by itself, when a chart that arrives moves the page: the tip follows its symbol while it can be seen.
+  addEventListener("scroll", () => {
+    if (!shown) return;
+    const { top, bottom } = shown.getBoundingClientRect();
+    if (bottom > 0 && top < innerHeight) place(); else hide();
+  }, { passive: true, capture: true });
   const page = document.querySelector("main");
   explain(page);
   new MutationObserver((changes) => {
