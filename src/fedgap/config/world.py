@@ -132,11 +132,13 @@ class World(Section):
         return [key for key in keys if getattr(self, key) is not None]
 
 
-def trace_of(world: World | None, names: Sequence[str], rounds: int, folder: Path, seed: int = 0) -> Trace:
+def trace_of(
+    world: World | None, names: Sequence[str], rounds: int, folder: Path, seed: int = 0, draws: str = "world"
+) -> Trace:
     """Return the trace of a world for these clients and this number of rounds.
 
     :param folder: where the file of a trace is searched first; :param seed: of the run: each seed has another world of
-        the same kind. A trace from a file is the same for all seeds.
+        the same kind. A trace from a file is the same for all seeds. :param draws: the name of the random stream.
     """
     clients = len(names)
     still = Trace.constant(rounds, clients)
@@ -147,7 +149,7 @@ def trace_of(world: World | None, names: Sequence[str], rounds: int, folder: Pat
     gain, available, speed = still.gain, still.available, still.speed
 
     def random(process: int) -> np.random.Generator:
-        return stream(world.seed, "world", seed, process)
+        return stream(world.seed, draws, seed, process)
 
     if world.fading is not None:
         gain = gain * rayleigh_fading(rounds, clients, world.fading.doppler_hz, world.step_s, random(0))
@@ -162,3 +164,15 @@ def trace_of(world: World | None, names: Sequence[str], rounds: int, folder: Pat
         full = on_and_off(rounds, clients, hot.mean_full_s, hot.mean_slow_s, world.step_s, random(3))
         speed = np.where(full, 1.0, hot.slow)
     return Trace(gain, available, speed)
+
+
+def typical_rows(world: World | None, names: Sequence[str], rows: int) -> Trace | None:
+    """Independent rows with the distribution of a world's rows, but none of its own: what its parameters tell in
+    advance.
+
+    None where channels and clients do not change at random.
+    """
+    if world is None or world.trace is not None or not world.channels_and_clients:
+        return None
+    parts = [trace_of(world, names, 1, Path(), seed, draws="policy") for seed in range(rows)]
+    return Trace(*(np.vstack([getattr(part, key) for part in parts]) for key in ("gain", "available", "speed")))

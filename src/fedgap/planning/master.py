@@ -1,12 +1,11 @@
 """The linear program over columns, and the loop that prices them."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
-import highspy  # not scipy.optimize, which has HiGHS too, but takes half a second to import
 import numpy as np
 
 from fedgap.arrays import Floats
+from fedgap.planning.linear_program import Optimum, solve_linear
 from fedgap.planning.round_lagrangian import Columns, Priced
 from fedgap.planning.settings import Progress
 from fedgap.planning.tolerances import PROGRAM_KEPT
@@ -157,7 +156,7 @@ class Master:
         answer, unit = None, self._penalty
         if self.infeasible:
             # As long as the columns exceed the budgets, minimise only the excess; afterwards no excess is allowed.
-            answer = _linear(np.concatenate([np.zeros(width), np.ones(2)]), limits, 1.0, kinds, self.shares)
+            answer = self._solved(np.concatenate([np.zeros(width), np.ones(2)]), limits, 1.0, kinds)
             # HiGHS may return a value slightly below 0; clip it.
             self.shortfall = max(float(answer.value), 0.0) if answer is not None else np.inf
         if not self.infeasible:
@@ -166,45 +165,16 @@ class Master:
             typical = np.sort(above[above > 0.0])
             unit = float(typical[[(len(typical) - 1) // 2, len(typical) // 2]].mean()) if len(typical) else 1.0
             room = 1.0 + self.shortfall
-            answer = _linear(above / unit, limits[:, :width], room, kinds[:, :width], self.shares)
+            answer = self._solved(above / unit, limits[:, :width], room, kinds[:, :width])
         if answer is None:
             return self.prices
         self.objective = float(self.shares @ base + unit * answer.value)
         self.weights = np.split(answer.weights[:width], np.cumsum(sizes)[:-1])
-        mu, nu = answer.prices * unit / (self.energy, self.delay)
+        mu, nu = answer.prices[:2] * unit / (self.energy, self.delay)
         self.prices = float(mu), float(nu)
         return self.prices
 
-
-class _Optimum(NamedTuple):
-    value: float
-    weights: Floats
-    prices: Floats
-    """How much one more unit of each limit lowers the value, (2,)."""
-
-
-def _linear(costs: Floats, limits: Floats, room: float, kinds: Floats, shares: Floats) -> _Optimum | None:
-    """min costs·w s.t. limits·w ≤ room, kinds·w = shares, w ≥ 0; None where HiGHS gives up."""
-    rows = np.vstack([limits, kinds])
-    filled = rows.T != 0.0
-    program = highspy.HighsLp()
-    program.num_row_, program.num_col_ = rows.shape
-    program.col_cost_, program.col_lower_ = costs, np.zeros(len(costs))
-    program.col_upper_ = np.full(len(costs), np.inf)
-    program.row_lower_ = np.concatenate([np.full(2, -np.inf), shares])
-    program.row_upper_ = np.concatenate([np.full(2, room), shares])
-    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(filled.sum(axis=-1))])
-    program.a_matrix_.index_, program.a_matrix_.value_ = np.nonzero(filled)[1], rows.T[filled]
-    for method in ("simplex", "ipm"):
-        highs = highspy.Highs()  # type: ignore[no-untyped-call]
-        highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("presolve", "on")
-        highs.setOptionValue("solver", method)
-        highs.passModel(program)
-        highs.run()
-        if highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:
-            solution = highs.getSolution()
-            prices = np.maximum(-np.array(solution.row_dual[:2]), 0.0)
-            return _Optimum(highs.getInfo().objective_function_value, np.array(solution.col_value), prices)
-    return None
+    def _solved(self, costs: Floats, limits: Floats, room: float, kinds: Floats) -> Optimum | None:
+        """min costs·w s.t. limits·w ≤ room, kinds·w = shares, w ≥ 0."""
+        lower = np.concatenate([np.full(2, -np.inf), self.shares])
+        return solve_linear(costs, np.vstack([limits, kinds]), lower, np.concatenate([np.full(2, room), self.shares]))

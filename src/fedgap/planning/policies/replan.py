@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 
 from fedgap.arrays import Floats
+from fedgap.config.world import typical_rows
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.done_rounds import DoneRounds
 from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.planning.policies.row_program import RowProgram
+from fedgap.planning.policy_simulation import ChangingWorld
 from fedgap.planning.round_lagrangian import Columns
 from fedgap.planning.task import Task
 from fedgap.theory.generalization import smoothed
@@ -31,6 +33,10 @@ _ROWS = 48
 """Rows of the world that are remembered."""
 _NOMINAL_ROWS = 6
 """Rows that must have been seen before the nominal fleet is forgotten."""
+_TYPICAL_ROWS = 16
+"""Rows drawn from the random processes of a world that declares them."""
+_REFINED = 2
+"""How often the good rounds of these are looked for again at better prices."""
 _AS_PLANNED = 1e-6
 """Relative difference from the plan that is rounding."""
 _AS_GOOD = 1e-4
@@ -61,13 +67,14 @@ class Replan:
         self._planned = [(float(cost.energy_j), float(cost.delay_s)) for cost in costs]
         self.state: dict[str, Any] = {"as_planned": True, "done": asdict(DoneRounds()), "left": start.plan.rounds,
                                       "seen": 0, "labels": None, "kept": None, "empty": [], "row": None,
-                                      "nominal": False, "drawn": []}
+                                      "nominal": False, "typical": 0, "drawn": []}
         self.program = RowProgram(start, self.state)
 
     def decide(self, view: RoundView) -> Decision:
         """The plan's next round while all is as planned, else the best one now."""
         present = PresentRound.of(self.start, view)
         reason = self._news(view)
+        self.program.judge_by(None if view.target_counts is None else smoothed(view.target_counts))
         if self.state["as_planned"]:
             difference = self._difference(view)
             only_labels = difference.endswith(_LABELS)
@@ -226,7 +233,31 @@ class Replan:
             self.program.first_prices([present.as_usual(start)], total, left)
             return
         self.program.first_prices([nominal, present.as_usual(start)], total, left)
-        state["nominal"] = self.program.good_rounds(nominal.task(total, state["slowed"]), left) is not None
+        self._expect_typical_rows(present, left)
+        if not state["typical"]:
+            state["nominal"] = self.program.good_rounds(nominal.task(total, state["slowed"]), left) is not None
+
+    def _expect_typical_rows(self, present: PresentRound, left: int) -> None:
+        """Good rounds of rows as the scenario's world declares them."""
+        state, start, problem = self.state, self.start, present.problem
+        scenario = start.problem.scenario
+        trace = None if scenario is None else typical_rows(scenario.world, scenario.names, _TYPICAL_ROWS)
+        if trace is None:
+            return
+        world = ChangingWorld(start, trace)
+        rows = [world.present(number, (problem.energy_j, problem.delay_s), first=False)
+                for number in range(trace.rounds)]
+        total, kept = self._done.rounds + left, []
+        for row in rows:
+            if row is not None and self.program.good_rounds(row.task(total, state["slowed"]), left) is not None:
+                kept.append(row)
+        state["typical"] = len(kept)
+        for _ in range(_REFINED if kept else 0):
+            expected = self.program.expected(left, problem.energy_j, problem.delay_s, self._done)
+            if np.isfinite(expected.error):
+                state["prices"], state["slowed"] = expected.prices, expected.slowed
+            for place, row in enumerate(kept):
+                self.program.better_rounds(row.task(total, state["slowed"]), left, place)
 
     def _as_before(self, present: PresentRound) -> bool:
         """Whether the last row that is remembered is the present one, with its channels, clients and labels.
@@ -247,10 +278,11 @@ class Replan:
         """Keep the latest rows; the nominal fleet only as long as few others were seen."""
         state = self.state
         state["seen"] += 1
-        first = max(0, len(state["rows"]) - _ROWS)
+        first = state["typical"]
+        last = max(first, len(state["rows"]) - _ROWS)
         if state["nominal"] and state["seen"] >= _NOMINAL_ROWS:
-            first, state["nominal"] = 1, False
-        del state["rows"][:first], state["counts"][:first]
+            last, state["nominal"] = 1, False
+        del state["rows"][first:last], state["counts"][first:last]
 
     def _segment(self, present: PresentRound, columns: Columns, task: Task, total: int, left: int) -> Segment | None:
         """The best of these rounds that leaves enough of the budgets; a last round may use all that is left.
@@ -258,13 +290,13 @@ class Replan:
         Where none leaves enough, because everybody is in a deep fade, say, None if a better row is worth waiting for.
         """
         energy_j, delay_s = present.problem.energy_j, present.problem.delay_s
+        if left > 1 and not present.dense and self.program.worth_waiting(task, left):
+            return None
         if left == 1:
             chosen = present.least_pruned(columns.selected, total, self.state["slowed"])
             if chosen is not None:
                 return present.within(chosen, energy_j, min(delay_s, _LONGEST_LAST * float(columns.deadline[0])))
         for share in (_largest_share(left), 1.0):
-            if share == 1.0 and left > 1 and not present.dense and self.program.worth_waiting(task, left):
-                return None
             for selected, energy, deadline in zip(columns.selected, columns.energy, columns.deadline, strict=True):
                 segment = present.within(selected, min(float(energy), share * energy_j),
                                          min(float(deadline), share * delay_s))

@@ -1,16 +1,22 @@
 """Prices of a joule and a second from rows of the world: a linear program over the good rounds of each row.
 
-Every row stands for an equal share of the remaining rounds. The program shares what is left of both budgets between
-them, and its prices say which round to take in any other row.
+The world is expected to go on with rows like these, each as often as it is counted. A row may also be passed without
+training, which takes ``step_s`` seconds. Per remaining round, with y the rounds that are trained and ω ≥ 1 the rows
+that are passed, the program is
+
+    min Σ y·cost   s.t.   Σ y·joules ≤ E,   Σ y·seconds + step_s·(ω − 1) ≤ T,   Σ y = 1,   Σ_{row} y ≤ share_{row}·ω.
+
+Its prices of E and T say which round to take in any other row, and whether to take one.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedgap.arrays import Floats
+from fedgap.planning.linear_program import solve_linear
 from fedgap.planning.master import Master
 from fedgap.planning.objectives.forecast_tangent import ForecastTangent, forecast, plan_features
 from fedgap.planning.oracles.oracle import oracles_for
@@ -21,6 +27,7 @@ from fedgap.planning.policies.present_round import PresentRound
 from fedgap.planning.round_lagrangian import Columns
 from fedgap.planning.task import Task
 from fedgap.planning.whole_rounds import pricing_of
+from fedgap.theory.label_matching import label_divergence
 
 _FIRST_PROGRAM = 1e-3
 """Relative accuracy of the first prices."""
@@ -42,8 +49,20 @@ class Expected:
     """z of all rounds, those done included: where the forecast's tangent should touch."""
 
 
+class Shared(NamedTuple):
+    """The solution of the program; the objective is infinite where the budgets do not suffice."""
+
+    objective: float
+    prices: tuple[float, float] = (0.0, 0.0)
+    features: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Means over the rounds of 1/k, KL and the pruning ratio."""
+
+
 class RowProgram:
     """The program over the rows in ``state["rows"]``; ``state`` also holds the latest prices and z₀."""
+
+    target: Floats | None = None
+    """The present target's smoothed label distribution, by which rounds of earlier rows are judged too."""
 
     def __init__(self, start: PolicyStart, state: dict[str, Any]) -> None:
         self.start, self.state = start, state
@@ -63,8 +82,20 @@ class RowProgram:
         # Every program reads all rows; those of before need not be converted again.
         known = self._arrays
         self._arrays = {id(row): known[id(row)] if id(row) in known and known[id(row)][0] is row
-                        else (row, np.array(row)) for row in self.state["rows"]}
+                        else (row, self._judged(np.array(row))) for row in self.state["rows"]}
         return [array for _, array in self._arrays.values()]
+
+    def judge_by(self, target: Floats | None) -> None:
+        """Judge the labels of all rows by this target."""
+        if self.target is None or target is None or not np.array_equal(self.target, target):
+            self.target, self._arrays = target, {}
+
+    def _judged(self, row: Floats) -> Floats:
+        """The first five features of rounds, with KL from the present target where the labels drawn are known."""
+        features, labels = row[:5], row[5:]
+        if self.target is None or not len(labels):
+            return features
+        return np.vstack([features[0], label_divergence(labels.T, self.target), features[2:]])
 
     def first_prices(self, rows: Sequence[PresentRound], rounds: int, left: int) -> None:
         """Prices for these rows with an equal share of the rounds each; the budgets are the last row's."""
@@ -98,8 +129,8 @@ class RowProgram:
             self.state["counts"].append(1)
         return columns
 
-    def better_rounds(self, task: Task, left: int) -> tuple[Columns | None, float]:
-        """The best rounds of the last row at the present prices, and what the best one is better by than those known.
+    def better_rounds(self, task: Task, left: int, place: int = -1) -> tuple[Columns | None, float]:
+        """The best rounds of a row at the present prices, and what the best one is better by than those known.
 
         They are remembered too.
         """
@@ -107,31 +138,28 @@ class RowProgram:
         columns = cheapest_rounds(task, mu, nu)
         if columns is None:
             return None, 0.0
-        known, objective = self.rows[-1], task.objective
+        known, objective = self.rows[place], task.objective
         assert isinstance(objective, ForecastTangent)
         before = (_weights(objective) @ known[:3] + mu * known[3] + nu * known[4]).min()
         best = columns.cost[0] + mu * columns.energy[0] + nu * columns.deadline[0]
-        self.add(-1, task, nearby_rounds(task, columns, mu, nu))
-        every = self.rows[-1]
+        self.add(place, task, nearby_rounds(task, columns, mu, nu))
+        every = self.rows[place]
         kept = best_nearby(_weights(objective) @ every[:3], every[3], every[4], mu, nu)
-        self.state["rows"][-1] = every[:, kept].tolist()
+        self.state["rows"][place] = np.array(self.state["rows"][place])[:, kept].tolist()
         return columns, float(before - best)
 
     def worth_waiting(self, task: Task, left: int) -> bool:
-        """Whether it is better to pass the last row idle and hope for one like the others remembered.
-
-        What a round's labels are worth is left out: the target may have changed since a row was seen.
-        """
+        """Whether it is better to pass the last row idle, and to have one more row like the others later."""
         mu, nu = self.least_prices(task, left)
         objective = task.objective
         assert isinstance(objective, ForecastTangent)
-        weights = _weights(objective) * (1.0, 0.0, 1.0)
+        weights = _weights(objective)
         values = np.array([(weights @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
         return bool(values[-1] > dearest_taken(values, self.shares, nu * self.start.step_s))
 
     def add(self, place: int, task: Task, columns: Columns) -> None:
         """Further rounds for a row that is remembered."""
-        self.state["rows"][place] = np.hstack([self.rows[place], features_of(task, columns)]).tolist()
+        self.state["rows"][place] = np.hstack([self.state["rows"][place], features_of(task, columns)]).tolist()
 
     @property
     def shares(self) -> Floats:
@@ -147,30 +175,34 @@ class RowProgram:
             return Expected(np.inf)
         tangent = self.tangent(total, self.state["slowed"])
         fixed = tangent.fixed
-        master = self.shared(tangent, energy_j / left, delay_s / left)
-        if not np.isfinite(master.objective):
+        shared = self.shared(tangent, energy_j / left, delay_s / left)
+        if not np.isfinite(shared.objective):
             return Expected(np.inf)
-        used = np.array([row[:3] @ weight for row, weight in zip(rows, master.weights, strict=True)])
-        few, divergence, pruning = used.sum(axis=0).tolist()
+        few, divergence, pruning = shared.features
         sums = DoneRounds(total, done.few_clients + left * few, done.pruning + left * pruning,
                           done.divergence + left * divergence)
         z = (fixed.slowed_by_pruning * sums.pruning + fixed.slowed_by_divergence * sums.divergence) / total
-        return Expected(sums.error(fixed), master.prices, z)
+        return Expected(sums.error(fixed), shared.prices, z)
 
-    def shared(self, tangent: ForecastTangent, energy: float, delay: float) -> Master:
-        """The program, solved: joules and seconds of a mean round shared between the rows.
-
-        Its objective is infinite where they do not suffice.
-        """
+    def shared(self, tangent: ForecastTangent, energy: float, delay: float) -> Shared:
+        """Solve the program: joules and seconds of a mean round shared between the rows; see the module docstring."""
         rows = self.rows
-        weights = _weights(tangent)
-        master = Master(self.shares, energy, delay, _no_pricing, 0.0)
-        for kind, row in enumerate(rows):
-            nobody = np.zeros((row.shape[1], 0), dtype=np.bool_)
-            master.add(kind, Columns(nobody, weights @ row[:3], row[3], row[4]))
-        master.shortfall = 0.0  # whether the budgets can be kept is found out with the prices
-        master.program()
-        return master
+        every = np.hstack(rows)
+        cost, width, count = _weights(tangent) @ every[:3], every.shape[1], len(rows)
+        base, step = float(cost.min()), self.start.step_s / delay
+        unit = float(np.median(cost - base)) or 1.0  # HiGHS has absolute tolerances
+        table = np.zeros((3 + count, width + 1))
+        table[:3, :width] = every[3] / energy, every[4] / delay, np.ones(width)
+        table[3:, :width] = np.repeat(np.eye(count), [row.shape[1] for row in rows], axis=1)
+        table[1, width], table[3:, width] = step, -self.shares
+        lower, upper = np.full(3 + count, -np.inf), np.zeros(3 + count)
+        lower[2], upper[:3] = 1.0, (1.0, 1.0 + step, 1.0)
+        answer = solve_linear(np.append((cost - base) / unit, 0.0), table, lower, upper)
+        if answer is None:
+            return Shared(np.inf)
+        mu, nu = (answer.prices[:2] * unit / (energy, delay)).tolist()
+        few, divergence, pruning = (every[:3] @ answer.weights[:width]).tolist()
+        return Shared(base + unit * answer.value, (mu, nu), (few, divergence, pruning))
 
     def best_left(
         self, guess: int, most: int, energy_j: float, delay_s: float, done: DoneRounds | None = None, *, leap: int
@@ -216,15 +248,17 @@ def _weights(tangent: ForecastTangent) -> Floats:
 
 
 def features_of(task: Task, columns: Columns) -> Floats:
-    """1/k, KL, mean pruning ratio, joules and seconds of rounds, (5, S)."""
-    objective = task.objective
+    """1/k, KL, mean pruning ratio, joules and seconds of rounds and, unless they depend on the target, labels drawn.
+
+    Shape (5 + C, S) with C classes, or (5, S).
+    """
+    objective, selected = task.objective, columns.selected
     assert isinstance(objective, ForecastTangent)
-    weight = objective.pruning_weight
-    unpruned = objective.selection_cost(columns.selected)
+    weight, labels = objective.pruning_weight, objective.labels
+    unpruned = objective.selection_cost(selected)
     pruning = (columns.cost - unpruned) / weight if weight > 0.0 else np.zeros(len(unpruned))
-    return np.stack([1.0 / columns.selected.sum(axis=-1), objective.divergence(columns.selected),
-                     np.maximum(pruning, 0.0), columns.energy, columns.deadline])
-
-
-def _no_pricing(mu: float, nu: float, allowed: float) -> list[Any]:
-    raise AssertionError("this linear program has all its columns from the start and must not ask for more")
+    features = np.stack([1.0 / selected.sum(axis=-1), objective.divergence(selected), np.maximum(pruning, 0.0),
+                         columns.energy, columns.deadline])
+    if labels is None or labels.batches == "target":
+        return features
+    return np.vstack([features, (selected.astype(np.float64) @ labels.table).T])
