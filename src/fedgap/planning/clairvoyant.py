@@ -8,38 +8,41 @@ idle, has at least the error
 
 for every μ, ν ≥ 0 (weak duality). The least over W is a bound for R rounds. The forecast error falls with R if all else
 is equal, so the costs of R₂ rounds bound those of all R₁ ≤ R ≤ R₂. Which intervals of R are bounded together, and at
-which prices, is estimated by a linear program over good rounds of some rows; any choice gives a valid bound.
+which prices, is estimated by a linear program over good rounds of all rows (:mod:`fedgap.planning.known_rows`); any
+choice gives a valid bound.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from heapq import heappush, heappushpop
 
 import numpy as np
 
 from fedgap.arrays import Floats
+from fedgap.planning.known_rows import KnownRows
 from fedgap.planning.objectives.forecast_tangent import ForecastTangent
 from fedgap.planning.oracles.enumerate import Enumeration
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.oracles.planes import PlaneBound
-from fedgap.planning.policies.cheapest_round import cheapest_by, cheapest_rounds
 from fedgap.planning.policies.present_round import PresentRound
-from fedgap.planning.policies.row_program import RowProgram
+from fedgap.planning.policies.row_program import RowProgram, feature_weights, features_of
 from fedgap.planning.policy_simulation import ChangingWorld, SimulatedPolicy
+from fedgap.planning.round_lagrangian import Columns, RoundCurve
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 from fedgap.report.printable import Printable
 
 _ENOUGH = 2e-3
 """Share of the error by which intervals of R are allowed to lower the bound."""
-_SAMPLED = 8
-"""Rows that the prices are chosen by."""
-_PROGRAMS = 8
+_SAMPLED = 3
+"""Rows that the first prices are chosen by."""
+_FIRST_PRICES = ((1.0, 1.0), (8.0, 0.5), (0.5, 8.0), (8.0, 8.0))
+"""Multiples of them at which the rounds of all rows are looked for before the first program."""
+_PROGRAMS = 6
 """Programs that look for an interval's prices at most."""
-_MET = 1e-3
-"""Share of the error by which the sampled rows may disagree with their program."""
+_MET = 5e-4
+"""Share of the error by which a bound may be below its program."""
 _DEARER = 2.0
-"""Factor by which prices rise while the sampled rows have no rounds that fit the budgets."""
+"""Factor by which prices rise while the known rounds do not fit the budgets."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,29 +75,34 @@ class _Bounds:
 
     def __init__(self, world: ChangingWorld) -> None:
         self.world, self.problem = world, world.start.problem
-        budgets = self.problem.energy_j, self.problem.delay_s
-        distinct = world.most_rows if world.labels_at is not None else min(world.trace.rounds, world.most_rows)
-        rows = [_without_batteries(world.present(number, budgets, first=False)) for number in range(distinct)]
-        self.rows: dict[int, PresentRound] = {number: row for number, row in enumerate(rows) if row is not None}
-        """Those in which somebody is there."""
-        self.distinct = distinct
+        self.budgets = self.problem.energy_j, self.problem.delay_s
+        alike: dict[object, int] = {}
+        self.first = [alike.setdefault(_contents(world, number), number) for number in range(world.most_rows)]
+        """For each row of the world the first one that is equal to it."""
+        rows = {number: _without_batteries(world.present(number, self.budgets, first=False))
+                for number in alike.values()}
+        self.rows: dict[int, PresentRound] = {number: row for number, row in rows.items() if row is not None}
+        """Of these the ones in which somebody is there."""
         self.planes: dict[int, PlaneBound] = {}
         self.enumerations: dict[int, Enumeration] = {}
         rounds, there = world.start.plan.rounds, list(self.rows)
-        sampled = there[:: -(-len(there) // _SAMPLED)]
-        self.sample: list[int] = []
-        self.program = RowProgram(world.start, {})
-        self.program.first_prices([self.rows[number] for number in sampled], rounds, rounds)
-        for number in sampled:
-            task = self.rows[number].task(rounds, self.program.state["slowed"])
-            if self.program.good_rounds(task, rounds) is not None:
-                self.sample.append(number)
-        best, expected = self.program.best_left(rounds, self.problem.rounds, *budgets, leap=max(1, rounds // 8))
-        self.rounds = best
-        if np.isfinite(expected.error):
-            self.program.state |= {"prices": expected.prices, "slowed": expected.slowed}
-        self.prices: tuple[float, float] = self.program.state["prices"]
-        self.slowed: float = self.program.state["slowed"]
+        first = RowProgram(world.start, {})
+        first.first_prices([self.rows[number] for number in there[:: -(-len(there) // _SAMPLED)]], rounds, rounds)
+        self.prices: tuple[float, float] = first.state["prices"]
+        self.slowed: float = first.state["slowed"]
+        self.known = KnownRows(self.first, self.budgets, world.start.step_s)
+        for mu, nu in _FIRST_PRICES:
+            self._values(rounds, rounds, mu * self.prices[0], nu * self.prices[1])
+        self.rounds = self._best_rounds(rounds)
+
+    def _best_rounds(self, rounds: int) -> int:
+        """The number of rounds with the least bound, by estimate."""
+        leap = max(1, rounds // 8)
+        while leap:
+            near = [other for other in (rounds - leap, rounds + leap) if 1 <= other <= self.problem.rounds]
+            best = min([rounds, *near], key=lambda count: self._estimate(count, count))
+            rounds, leap = best, leap if best != rounds else leap // 2
+        return rounds
 
     def least(self) -> Clairvoyant:
         """The bound over all numbers of rounds."""
@@ -126,64 +134,73 @@ class _Bounds:
 
     def _estimate(self, low: int, high: int) -> float:
         """About what :meth:`_bound` gives."""
-        tangent = self._tangent(self.rows[self.sample[0]], low, high)
-        return tangent.constant + self.program.shared(
-            tangent, self.problem.energy_j / low, self.problem.delay_s / low).objective
+        tangent = self._tangent(self._some_row, low, high)
+        return tangent.constant + self.known.shared(feature_weights(tangent), low).objective
 
     def _bound(self, low: int, high: int) -> float:
         """A bound on the error of every policy that trains between ``low`` and ``high`` rounds."""
-        mu, nu = self._best_prices(low, high)
-        values = np.full(self.distinct, np.inf)
-        for number in self.rows:
-            values[number] = self._least(number, low, high)(mu, nu)
-        values = np.resize(values, self.world.most_rows)
-        spent = mu * self.problem.energy_j + nu * self.problem.delay_s
-        constant = self._tangent(self.rows[self.sample[0]], low, high).constant
-        sums = _least_sums(values, low, high, nu * self.world.start.step_s)
-        return float((constant + (sums - spent) / np.arange(low, high + 1)).min())
-
-    def _best_prices(self, low: int, high: int) -> tuple[float, float]:
-        """Prices with a large bound for the sampled rows, by column generation."""
-        energy, delay = self.problem.energy_j / low, self.problem.delay_s / low
-        tasks = [self._task(number, low, high) for number in self.sample]
-        listed = [self._enumeration(number, task) for number, task in zip(self.sample, tasks, strict=True)]
-        prices, best, most = self.prices, self.prices, -np.inf
+        best, prices, stepped = -np.inf, self.prices, True
         for _ in range(_PROGRAMS):
-            program = self.program.shared(self._tangent(self.rows[self.sample[0]], low, high), energy, delay)
-            prices = program.prices if np.isfinite(program.objective) else (_DEARER * prices[0], _DEARER * prices[1])
-            value = -prices[0] * energy - prices[1] * delay
-            for place, (task, oracle) in enumerate(zip(tasks, listed, strict=True)):
-                columns = cheapest_rounds(task, *prices) if oracle is None else cheapest_by(oracle, *prices)
-                if columns is not None:
-                    columns = columns.take(range(1))
-                    self.program.add(place, task, columns)
-                    paid = columns.cost + prices[0] * columns.energy + prices[1] * columns.deadline
-                    value += float(paid[0]) / len(tasks)
-            if value > most:
-                best, most = prices, value
-            if most >= program.objective - _MET * abs(program.objective):
+            tangent = self._tangent(self._some_row, low, high)
+            program = self.known.shared(feature_weights(tangent), low)
+            if not np.isfinite(program.objective):
+                prices = _DEARER * prices[0], _DEARER * prices[1]
+            elif stepped:
+                prices = program.prices
+            else:  # the program's prices were too far away: half way between them and the best ones
+                prices = 0.5 * (program.prices[0] + self.prices[0]), 0.5 * (program.prices[1] + self.prices[1])
+            bound = self._bound_at(low, high, prices)
+            stepped = bound > best or not stepped
+            if bound > best:
+                best, self.prices = bound, prices
+            if np.isfinite(program.objective):
+                _, divergence, pruning = program.features
+                self.slowed = tangent.fixed.slowed(pruning, divergence)
+            if best >= (1.0 - _MET) * (tangent.constant + program.objective):
                 break
-        self.prices = best
         return best
 
-    def _least(self, number: int, low: int, high: int) -> Callable[[float, float], float]:
-        """A function from prices to ℓ of a row."""
-        row, task = self.rows[number], self._task(number, low, high)
-        tangent, listed = self._tangent(row, low, high), self._enumeration(number, task)
+    def _bound_at(self, low: int, high: int, prices: tuple[float, float]) -> float:
+        """The bound at given prices."""
+        mu, nu = prices
+        values = self._values(low, high, mu, nu)[self.first]
+        sums = _least_sums(values, low, high, nu * self.world.start.step_s)
+        spent = mu * self.budgets[0] + nu * self.budgets[1]
+        constant = self._tangent(self._some_row, low, high).constant
+        return float((constant + (sums - spent) / np.arange(low, high + 1)).min())
+
+    def _values(self, low: int, high: int, mu: float, nu: float) -> Floats:
+        """ℓ of each row at some prices, infinite where nobody is there; the best rounds become known."""
+        values = np.full(self.world.most_rows, np.inf)
+        for number, row in self.rows.items():
+            task = replace(row.task(1, 0.0), objective=self._tangent(row, low, high))
+            values[number], columns = self._cheapest(number, task, mu, nu)
+            if columns is not None:
+                self.known.add(number, features_of(task, columns)[:5])
+        return values
+
+    def _cheapest(self, number: int, task: Task, mu: float, nu: float) -> tuple[float, Columns | None]:
+        """A lower bound on ℓ of a row, and a round that comes near to it."""
+        listed = self._enumeration(number, task)
         if listed is not None:
-            return lambda mu, nu: float(listed.bounds(mu, nu)[0].min()) if listed.usable else np.inf
-        if tangent.additive is None:
+            return listed.least(mu, nu) if listed.usable else (np.inf, None)
+        if task.objective.additive is None:
             planes = self.planes.setdefault(number, PlaneBound(task))
-            return lambda mu, nu: planes.least(tangent, mu, nu)
+            if not planes.usable:
+                return np.inf, None
+            bound, selected, deadline = planes.price(task.objective, mu, nu)
+            base = task.objective.selection_cost(selected[None])
+            curve = RoundCurve(task, task.kinds[-1].curves, selected[None], base, mu, nu, planes.worths.floor)
+            return bound, curve.at(np.array([deadline]))[2]
         oracle = oracles_for(task)[-1]
         if not oracle.usable:
-            return lambda mu, nu: np.inf
-        return lambda mu, nu: oracle.price(mu, nu, 0.0).lower_bound
+            return np.inf, None
+        priced = oracle.price(mu, nu, 0.0)
+        return priced.lower_bound, priced.columns
 
-    def _task(self, number: int, low: int, high: int) -> Task:
-        """A round of a row with the costs of :meth:`_tangent`."""
-        row = self.rows[number]
-        return replace(row.task(1, 0.0), objective=self._tangent(row, low, high))
+    @property
+    def _some_row(self) -> PresentRound:
+        return next(iter(self.rows.values()))
 
     def _enumeration(self, number: int, task: Task) -> Enumeration | None:
         """All selections of a row with a task's costs; None where there are too many to list."""
@@ -205,6 +222,11 @@ class _Bounds:
         steps, bits = self.problem.local_steps, self.problem.upload_bits
         start = forecast.start * forecast.at(high, steps, bits).scale / forecast.at(low, steps, bits).scale
         return replace(tangent, fitted=replace(tangent.fitted, forecast=replace(forecast, start=start)))
+
+
+def _contents(world: ChangingWorld, number: int) -> object:
+    """What tells a row of the world from others."""
+    return world.trace.row(number), *(None if labels is None else labels.tobytes() for labels in world.labels(number))
 
 
 def _without_batteries(row: PresentRound | None) -> PresentRound | None:

@@ -53,9 +53,12 @@ class FixedRounds:
 
     def error(self, few_clients: float, pruning: float, divergence: float) -> float:
         """The forecast error, a share of one."""
-        slowed = self.slowed_by_pruning * pruning + self.slowed_by_divergence * divergence
-        return float(self.scale * np.exp(slowed) + self.few_clients * few_clients + self.divergence * divergence
-                     + self.floor)
+        return float(self.scale * np.exp(self.slowed(pruning, divergence)) + self.few_clients * few_clients
+                     + self.divergence * divergence + self.floor)
+
+    def slowed(self, pruning: float, divergence: float) -> float:
+        """z = d·λ̄ + c·KL."""
+        return self.slowed_by_pruning * pruning + self.slowed_by_divergence * divergence
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,7 @@ class ForecastTangent:
 
     def slowed_by(self, features: PlanFeatures) -> float:
         """z = d·λ̄ + c·KL of a plan."""
-        fixed = self.fixed
-        return fixed.slowed_by_pruning * features.pruning + fixed.slowed_by_divergence * features.divergence
+        return self.fixed.slowed(features.pruning, features.divergence)
 
 
 def forecast(problem: Problem) -> ForecastTangent:

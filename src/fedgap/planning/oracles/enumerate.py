@@ -91,6 +91,12 @@ class Enumeration:
         rest = bounds[order[taken]] if taken < len(order) else np.inf
         return Priced(min(floor, float(rest)), Columns.join(refinements))
 
+    def least(self, mu: float, nu: float) -> tuple[float, Columns]:
+        """A lower bound on all selections, not refined, and the best round of the one that has it."""
+        bounds, left = self.bounds(mu, nu)
+        best = bounds.argmin()[None]
+        return float(bounds[best[0]]), self._refine(best, left[best], mu, nu).columns
+
     def bounds(self, mu: float, nu: float) -> tuple[Floats, Ints]:
         """A lower bound on L_A for every selection, and the grid interval [left, left + 1] where its minimum lies."""
         gamma = self.task.objective.pruning_weight

@@ -13,7 +13,7 @@ prices. Where one bound must come close, :mod:`fedgap.planning.oracles.label_bou
 
 import numpy as np
 
-from fedgap.arrays import Floats
+from fedgap.arrays import Bools, Floats
 from fedgap.planning.objective import Objective
 from fedgap.planning.oracles.threshold_rule import deadline_grid
 from fedgap.planning.round_lagrangian import Worths
@@ -40,8 +40,10 @@ class PlaneBound:
 
     def least(self, objective: Objective, mu: float, nu: float) -> float:
         """No round costs less; infinite where nobody can take part."""
-        if not self.usable:
-            return np.inf
+        return self.price(objective, mu, nu)[0] if self.usable else np.inf
+
+    def price(self, objective: Objective, mu: float, nu: float) -> tuple[float, Bools, float]:
+        """The bound of :meth:`least`, and the clients, (N,), and deadline at which the best plane has it."""
         pooled = objective.pooled
         assert pooled is not None
         assert pooled.convex is not None
@@ -53,7 +55,7 @@ class PlaneBound:
         worths.expect(shares, mu)
         values = np.stack([np.where(worths.in_time, worths.at(share, mu, slice(None))[0], np.inf) for share in shares])
         vector = np.zeros(len(labels.target)) if self._vector is None else self._vector
-        best = -np.inf
+        best, selected, deadline = -np.inf, np.zeros(size, dtype=np.bool_), 0.0
         for _ in range(_PLANES):
             scored = values + labels.weight * labels.scores(vector[None])[None] / counts[:, None, None]
             # The k least of the row for k clients.
@@ -61,10 +63,11 @@ class PlaneBound:
             total = labels.few_clients / counts[:, None] + fixed + sums
             place = np.unravel_index(int(total.argmin()), total.shape)
             height = labels.weight * float(np.log(labels.target @ np.exp(vector)))
-            best = max(best, float(total[place]) - height)
             chosen = np.argsort(scored[place])[: place[0] + 1]
             members = np.isin(np.arange(size), chosen)
+            if float(total[place]) - height > best:
+                best, selected, deadline = float(total[place]) - height, members, float(grid[place[1]])
             mean = labels.total_drawn(vector[None], members[None])[0] / len(chosen)
             vector = 0.5 * (vector + np.log(np.maximum(mean, _LEAST_SHARE) / labels.target))
         self._vector = vector
-        return best
+        return best, selected, deadline

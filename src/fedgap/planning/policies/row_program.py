@@ -140,11 +140,11 @@ class RowProgram:
             return None, 0.0
         known, objective = self.rows[place], task.objective
         assert isinstance(objective, ForecastTangent)
-        before = (_weights(objective) @ known[:3] + mu * known[3] + nu * known[4]).min()
+        before = (feature_weights(objective) @ known[:3] + mu * known[3] + nu * known[4]).min()
         best = columns.cost[0] + mu * columns.energy[0] + nu * columns.deadline[0]
         self.add(place, task, nearby_rounds(task, columns, mu, nu))
         every = self.rows[place]
-        kept = best_nearby(_weights(objective) @ every[:3], every[3], every[4], mu, nu)
+        kept = best_nearby(feature_weights(objective) @ every[:3], every[3], every[4], mu, nu)
         self.state["rows"][place] = np.array(self.state["rows"][place])[:, kept].tolist()
         return columns, float(before - best)
 
@@ -153,7 +153,7 @@ class RowProgram:
         mu, nu = self.least_prices(task, left)
         objective = task.objective
         assert isinstance(objective, ForecastTangent)
-        weights = _weights(objective)
+        weights = feature_weights(objective)
         values = np.array([(weights @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
         return bool(values[-1] > dearest_taken(values, self.shares, nu * self.start.step_s))
 
@@ -181,14 +181,13 @@ class RowProgram:
         few, divergence, pruning = shared.features
         sums = DoneRounds(total, done.few_clients + left * few, done.pruning + left * pruning,
                           done.divergence + left * divergence)
-        z = (fixed.slowed_by_pruning * sums.pruning + fixed.slowed_by_divergence * sums.divergence) / total
-        return Expected(sums.error(fixed), shared.prices, z)
+        return Expected(sums.error(fixed), shared.prices, fixed.slowed(sums.pruning / total, sums.divergence / total))
 
     def shared(self, tangent: ForecastTangent, energy: float, delay: float) -> Shared:
         """Solve the program: joules and seconds of a mean round shared between the rows; see the module docstring."""
         rows = self.rows
         every = np.hstack(rows)
-        cost, width, count = _weights(tangent) @ every[:3], every.shape[1], len(rows)
+        cost, width, count = feature_weights(tangent) @ every[:3], every.shape[1], len(rows)
         base, step = float(cost.min()), self.start.step_s / delay
         unit = float(np.median(cost - base)) or 1.0  # HiGHS has absolute tolerances
         table = np.zeros((3 + count, width + 1))
@@ -242,7 +241,7 @@ def dearest_taken(values: Floats, shares: Floats, waiting: float) -> float:
     return float(((waiting + np.cumsum(share * values[order])) / np.cumsum(share)).min())
 
 
-def _weights(tangent: ForecastTangent) -> Floats:
+def feature_weights(tangent: ForecastTangent) -> Floats:
     """What 1/k, KL and the mean pruning ratio cost."""
     return np.array([tangent.fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
 

@@ -1,0 +1,63 @@
+"""The linear program of a world whose rows are all known: which rows to train in, and which rounds to take there.
+
+With y the rounds that are trained in a row and q whether it is reached (1 in the first R rows, then falling from row to
+row), the program for R rounds is
+
+    min Σ y·cost   s.t.   Σ y·joules ≤ E₀,   Σ y·seconds + step_s·(Σ q − R) ≤ T₀,   Σ y = R,   Σ_{row} y ≤ q_{row}.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedgap.arrays import Floats
+from fedgap.planning.linear_program import solve_linear
+from fedgap.planning.policies.row_program import Shared
+
+
+_SAME = 1e-3
+"""Relative difference of two rounds' features that does not matter."""
+
+
+class KnownRows:
+    """Some rounds of each row in turn, by their features: 1/k, KL, mean pruning ratio, joules and seconds, (5, S)."""
+
+    def __init__(self, first: Sequence[int], budgets: tuple[float, float], step_s: float) -> None:
+        """:param first: for each row the first one that is equal to it."""
+        self.first, self.budgets, self.step_s = first, budgets, step_s
+        self.known = {row: np.zeros((5, 0)) for row in first}
+
+    def add(self, row: int, features: Floats) -> None:
+        """Further rounds of a row."""
+        known = self.known[row]
+        new = (np.abs(known[:, :, None] - features[:, None]) > _SAME * np.abs(features[:, None])).any(axis=0).all(axis=0)
+        self.known[row] = np.hstack([known, features[:, new]])
+
+    def shared(self, weights: Floats, rounds: int) -> Shared:
+        """Solve the program for so many rounds; ``weights``: what 1/k, KL and the mean pruning ratio cost.
+
+        Objective and features are those of a mean round.
+        """
+        rows = [self.known[row] for row in self.first]
+        every, count = np.hstack(rows), len(rows)
+        cost, width = weights @ every[:3], every.shape[1]
+        if rounds > count or not width:
+            return Shared(np.inf)
+        energy, delay = (budget / rounds for budget in self.budgets)
+        base, step, further = float(cost.min()), self.step_s / delay, count - rounds
+        unit = float(np.median(cost - base)) or 1.0  # HiGHS has absolute tolerances
+        table = np.zeros((3 + count + further, width + further))
+        table[:3, :width] = every[3] / energy, every[4] / delay, np.ones(width)
+        table[1, width:] = step
+        table[3 : 3 + count, :width] = np.repeat(np.eye(count), [row.shape[1] for row in rows], axis=1)
+        table[3 + rounds : 3 + count, width:] = -np.eye(further)
+        table[3 + count :, width:] = np.eye(further) - np.eye(further, k=-1)
+        lower, upper = np.full(len(table), -np.inf), np.zeros(len(table))
+        lower[2], upper[: 3 + rounds], upper[:3] = rounds, 1.0, rounds
+        upper[3 + count : 4 + count] = 1.0
+        answer = solve_linear(np.append((cost - base) / unit, np.zeros(further)), table, lower, upper)
+        if answer is None:
+            return Shared(np.inf)
+        mu, nu = (answer.prices[:2] * unit / (energy, delay)).tolist()
+        few, divergence, pruning = (every[:3] @ answer.weights[:width] / rounds).tolist()
+        return Shared(base + unit * answer.value / rounds, (mu, nu), (few, divergence, pruning))
