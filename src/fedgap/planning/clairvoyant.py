@@ -41,6 +41,8 @@ _PROGRAMS = 6
 """Programs that look for an interval's prices at most."""
 _MET = 5e-4
 """Share of the error by which a bound may be below its program."""
+_STUCK = 2
+"""So many programs that raise the bound by less than that are the last ones."""
 _DEARER = 2.0
 """Factor by which prices rise while the known rounds do not fit the budgets."""
 
@@ -67,7 +69,7 @@ class Clairvoyant(Printable):
 
 def clairvoyant(world: ChangingWorld) -> Clairvoyant:
     """The certified bound on what any policy could have reached in a world."""
-    return _Bounds(world).least()
+    return _Bounds(world.for_last_target).least()
 
 
 class _Bounds:
@@ -94,6 +96,8 @@ class _Bounds:
         for mu, nu in _FIRST_PRICES:
             self._values(rounds, rounds, mu * self.prices[0], nu * self.prices[1])
         self.rounds = self._best_rounds(rounds)
+        self.enough = np.inf
+        """A bound that need not be raised further: another number of rounds has this one."""
 
     def _best_rounds(self, rounds: int) -> int:
         """The number of rounds with the least bound, by estimate."""
@@ -106,12 +110,17 @@ class _Bounds:
 
     def least(self) -> Clairvoyant:
         """The bound over all numbers of rounds."""
-        goal = (1.0 - _ENOUGH) * self._bound(self.rounds, self.rounds)
+        tried: dict[int, float] = {}
+        while self.rounds not in tried:
+            tried[self.rounds] = self._bound(self.rounds, self.rounds)
+            self.rounds = self._best_rounds(self.rounds)
+        self.enough = min(tried.values())
+        goal = (1.0 - _ENOUGH) * self.enough
         bounds: list[tuple[float, int]] = []
         open_ = [(1, self.problem.rounds)]
         while open_:
             low, most = open_.pop()
-            high = self._widest(low, most, goal)
+            high = self._widest(low, min(most, low + low // 2), goal)
             if high < most:
                 open_.append((high + 1, most))
             bound = self._bound(low, high)
@@ -139,7 +148,7 @@ class _Bounds:
 
     def _bound(self, low: int, high: int) -> float:
         """A bound on the error of every policy that trains between ``low`` and ``high`` rounds."""
-        best, prices, stepped = -np.inf, self.prices, True
+        best, prices, stepped, stuck = -np.inf, self.prices, True, 0
         for _ in range(_PROGRAMS):
             tangent = self._tangent(self._some_row, low, high)
             program = self.known.shared(feature_weights(tangent), low)
@@ -151,12 +160,14 @@ class _Bounds:
                 prices = 0.5 * (program.prices[0] + self.prices[0]), 0.5 * (program.prices[1] + self.prices[1])
             bound = self._bound_at(low, high, prices)
             stepped = bound > best or not stepped
+            stuck = 0 if bound > best + _MET * abs(best) else stuck + 1
             if bound > best:
                 best, self.prices = bound, prices
             if np.isfinite(program.objective):
                 _, divergence, pruning = program.features
                 self.slowed = tangent.fixed.slowed(pruning, divergence)
-            if best >= (1.0 - _MET) * (tangent.constant + program.objective):
+            met = best >= (1.0 - _MET) * (tangent.constant + program.objective)
+            if met or best >= self.enough or stuck == _STUCK:
                 break
         return best
 
@@ -185,7 +196,9 @@ class _Bounds:
         if listed is not None:
             return listed.least(mu, nu) if listed.usable else (np.inf, None)
         if task.objective.additive is None:
-            planes = self.planes.setdefault(number, PlaneBound(task))
+            if number not in self.planes:
+                self.planes[number] = PlaneBound(task)
+            planes = self.planes[number]
             if not planes.usable:
                 return np.inf, None
             bound, selected, deadline = planes.price(task.objective, mu, nu)

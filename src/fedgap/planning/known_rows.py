@@ -18,6 +18,9 @@ from fedgap.planning.policies.row_program import Shared
 _SAME = 1e-3
 """Relative difference of two rounds' features that does not matter."""
 
+_REACH = 2
+"""The program looks at this many rows for each round."""
+
 
 class KnownRows:
     """Some rounds of each row in turn, by their features: 1/k, KL, mean pruning ratio, joules and seconds, (5, S)."""
@@ -38,7 +41,7 @@ class KnownRows:
 
         Objective and features are those of a mean round.
         """
-        rows = [self.known[row] for row in self.first]
+        rows = [self.known[row] for row in self.first[: _REACH * rounds]]
         every, count = np.hstack(rows), len(rows)
         cost, width = weights @ every[:3], every.shape[1]
         if rounds > count or not width:

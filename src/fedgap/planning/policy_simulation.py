@@ -18,6 +18,8 @@ from fedgap.report.number_format import rounds as rounds_text
 from fedgap.report.printable import Printable
 from fedgap.system import probe_cost
 from fedgap.system.trace import Trace
+from fedgap.theory.generalization import smoothed
+from fedgap.theory.label_matching import label_divergence
 
 Labels = tuple[Floats | None, Floats | None]
 """Label histograms of the clients, (N, classes), and of the target, (classes,)."""
@@ -105,6 +107,19 @@ class ChangingWorld:
                                 self.available(number), self.labels(number), budgets=left, first=first)
 
     @property
+    def last_target(self) -> Floats | None:
+        """The target's label histogram after the plan's rounds, for which the model is made, (classes,)."""
+        return self.labels(self.start.plan.rounds)[1]
+
+    @property
+    def for_last_target(self) -> "ChangingWorld":
+        """The same world with the last target in every row, as who knows it in advance sees it."""
+        if self.labels_at is None:
+            return self
+        labels, last = self.labels_at, self.last_target
+        return replace(self, labels_at=lambda row: (labels(row)[0], last))
+
+    @property
     def most_rows(self) -> int:
         """Rows that can be passed at most: every round trained, and all time spent idle."""
         problem = self.start.problem
@@ -126,7 +141,7 @@ class SimulatedPolicy(Printable):
     client_j: Floats
     """Joules of each client, (N,)."""
     error: float
-    """The forecast error; 1 where no round was trained."""
+    """The forecast error for the world's last target; 1 where no round was trained."""
     ended: str
     """Why it ended."""
 
@@ -196,12 +211,15 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
 
 
 def reached_error(world: ChangingWorld, rows: list[int], segments: list[Segment]) -> float:
-    """The forecast error of these rounds, each with the labels of its row."""
+    """The forecast error of these rounds: the labels that were drawn in each row, judged by the last target."""
     if not segments:
         return 1.0
-    problem, done = world.start.problem, DoneRounds()
+    problem, done, last = world.start.problem, DoneRounds(), world.last_target
     for number, segment in zip(rows, segments, strict=True):
         present = world.present(number, (problem.energy_j, problem.delay_s), first=False)
         assert present is not None
-        done = done.with_round(segment, present.divergence(segment.selected, len(segments)))
+        labels, divergence = present.drawn(segment.selected, len(segments))
+        if world.labels_at is not None and last is not None:
+            divergence = float(label_divergence(labels, smoothed(last)))
+        done = done.with_round(segment, divergence)
     return min(1.0, done.error(forecast(problem.with_rounds(len(segments))).fixed))

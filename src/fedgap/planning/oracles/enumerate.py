@@ -92,10 +92,13 @@ class Enumeration:
         return Priced(min(floor, float(rest)), Columns.join(refinements))
 
     def least(self, mu: float, nu: float) -> tuple[float, Columns]:
-        """A lower bound on all selections, not refined, and the best round of the one that has it."""
+        """A lower bound on all selections, not refined, and rounds of the one that has it, at deadlines next to the best.
+        """
         bounds, left = self.bounds(mu, nu)
-        best = bounds.argmin()[None]
-        return float(bounds[best[0]]), self._refine(best, left[best], mu, nu).columns
+        best = np.repeat(bounds.argmin(), 2)
+        near = np.minimum(left[best] + (0, 1), len(self.grid) - 1)
+        curve = RoundCurve(self.task, self.curves, self.selections[best], self.base[best], mu, nu, self.worths.floor)
+        return float(bounds[best[0]]), curve.at(np.maximum(self.grid[near], self.shortest[best]))[2]
 
     def bounds(self, mu: float, nu: float) -> tuple[Floats, Ints]:
         """A lower bound on L_A for every selection, and the grid interval [left, left + 1] where its minimum lies."""

@@ -33,7 +33,7 @@ _ROWS = 48
 """Rows of the world that are remembered."""
 _NOMINAL_ROWS = 6
 """Rows that must have been seen before the nominal fleet is forgotten."""
-_TYPICAL_ROWS = 16
+_TYPICAL_ROWS = 24
 """Rows drawn from the random processes of a world that declares them."""
 _REFINED = 2
 """How often the good rounds of these are looked for again at better prices."""
