@@ -33,7 +33,7 @@ _ROWS = 48
 """Rows of the world that are remembered."""
 _NOMINAL_ROWS = 6
 """Rows that must have been seen before the nominal fleet is forgotten."""
-_TYPICAL_ROWS = 24
+_TYPICAL_ROWS = 16
 """Rows drawn from the random processes of a world that declares them."""
 _REFINED = 2
 """How often the good rounds of these are looked for again at better prices."""
@@ -42,6 +42,7 @@ _AS_PLANNED = 1e-6
 _AS_GOOD = 1e-4
 """Relative gain of the forecast error from which on the plan is left although only labels have changed."""
 _LABELS = "labels have changed"
+_NO_GAIN = "no further round lowers the forecast error"
 _FIRST_LEAP, _LEAP = 8, 64
 """The number of remaining rounds is changed by this fraction of it, then by less, in the first round and later."""
 
@@ -179,8 +180,7 @@ class Replan:
             if np.isfinite(best.error):
                 state["prices"], state["slowed"] = best.prices, best.slowed
             if done.rounds and finished <= best.error < np.inf:
-                return Decision(None, ends=True, reason="no further round lowers the forecast error",
-                                forecast_error=finished)
+                return Decision(None, ends=True, reason=_NO_GAIN, forecast_error=finished)
             total = done.rounds + left
             task = usual.task(total, state["slowed"])
             if remembered:
@@ -213,12 +213,20 @@ class Replan:
         segment = None if columns is None else self._segment(present, columns, task, total, left)
         if segment is None:
             return Decision(None, reason=reason, notes=notes)
+        if left == 1 and done.rounds and self._error_with(present, segment) >= finished:
+            return Decision(None, ends=True, reason=_NO_GAIN, forecast_error=finished)
         state["left"] = left - 1
         self._count(present, segment, total)
         if not reason and left != guess:
             reason = f"the number of rounds left is {left} now; {guess} were expected"
         return Decision(segment, reason=reason, notes=notes,
                         forecast_error=best.error if np.isfinite(best.error) else None)
+
+    def _error_with(self, present: PresentRound, segment: Segment) -> float:
+        """The forecast error where training ends after this round."""
+        total = self._done.rounds + 1
+        done = self._done.with_round(segment, present.divergence(segment.selected, total))
+        return done.error(self.program.tangent(total, 0.0).fixed)
 
     def _begin(self, present: PresentRound, left: int) -> None:
         """First prices, from the nominal fleet and the present one."""
