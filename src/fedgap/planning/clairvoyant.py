@@ -6,9 +6,10 @@ idle, has at least the error
 
     constant + (the R least of ℓ_0..ℓ_{W−1}, summed, + ν·(W − R)·(seconds of an idle row) − μ·E₀ − ν·T₀) / R
 
-for every μ, ν ≥ 0 (weak duality). The least over W is a bound for R rounds. The forecast error falls with R if all else
-is equal, so the costs of R₂ rounds bound those of all R₁ ≤ R ≤ R₂. Which intervals of R are bounded together, and at
-which prices, is estimated by a linear program over good rounds of all rows (:mod:`fedgap.planning.known_rows`); any
+for every μ, ν ≥ 0 (weak duality). The least over W is a bound for R rounds. The tangent is the one whose K·e^{z₀} is a
+given number (:mod:`fedgap.planning.objectives.forecast_tangent`), so that only its constant depends on R, and one
+evaluation of all ℓ_t bounds every R at once. Which prices and which tangent to take next is estimated by a linear
+program over good rounds of all rows (:mod:`fedgap.planning.known_rows`) for the R whose bound is the least so far; any
 choice gives a valid bound.
 """
 
@@ -19,7 +20,6 @@ import numpy as np
 
 from fedgap.arrays import Floats
 from fedgap.planning.known_rows import KnownRows
-from fedgap.planning.objectives.forecast_tangent import ForecastTangent
 from fedgap.planning.oracles.enumerate import Enumeration
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.oracles.planes import PlaneBound
@@ -31,18 +31,16 @@ from fedgap.planning.task import Task
 from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 from fedgap.report.printable import Printable
 
-_ENOUGH = 2e-3
-"""Share of the error by which intervals of R are allowed to lower the bound."""
 _SAMPLED = 3
 """Rows that the first prices are chosen by."""
 _FIRST_PRICES = ((1.0, 1.0), (8.0, 0.5), (0.5, 8.0), (8.0, 8.0))
 """Multiples of them at which the rounds of all rows are looked for before the first program."""
-_PROGRAMS = 6
-"""Programs that look for an interval's prices at most."""
+_PROGRAMS = 80
+"""Programs at most."""
 _MET = 5e-4
 """Share of the error by which a bound may be below its program."""
-_STUCK = 2
-"""So many programs that raise the bound by less than that are the last ones."""
+_STUCK = 3
+"""The search ends where so many programs have raised the bound of one R by less than that."""
 _DEARER = 2.0
 """Factor by which prices rise while the known rounds do not fit the budgets."""
 
@@ -73,7 +71,7 @@ def clairvoyant(world: ChangingWorld) -> Clairvoyant:
 
 
 class _Bounds:
-    """Bounds over intervals of the number of rounds."""
+    """Bounds for each number of rounds."""
 
     def __init__(self, world: ChangingWorld) -> None:
         self.world, self.problem = world, world.start.problem
@@ -93,98 +91,67 @@ class _Bounds:
         self.prices: tuple[float, float] = first.state["prices"]
         self.slowed: float = first.state["slowed"]
         self.known = KnownRows(self.first, self.budgets, world.start.step_s)
-        for mu, nu in _FIRST_PRICES:
-            self._values(rounds, rounds, mu * self.prices[0], nu * self.prices[1])
-        self.rounds = self._best_rounds(rounds)
-        self.enough = np.inf
-        """A bound that need not be raised further: another number of rounds has this one."""
-
-    def _best_rounds(self, rounds: int) -> int:
-        """The number of rounds with the least bound, by estimate."""
-        leap = max(1, rounds // 8)
-        while leap:
-            near = [other for other in (rounds - leap, rounds + leap) if 1 <= other <= self.problem.rounds]
-            best = min([rounds, *near], key=lambda count: self._estimate(count, count))
-            rounds, leap = best, leap if best != rounds else leap // 2
-        return rounds
+        self.bounds = np.full(self.problem.rounds, -np.inf)
+        """The best bound so far for 1, 2, ... rounds, (R,)."""
+        self.best_prices = np.zeros((self.problem.rounds, 2))
+        for factors in _FIRST_PRICES:
+            self._raise_bounds(rounds, (factors[0] * self.prices[0], factors[1] * self.prices[1]))
 
     def least(self) -> Clairvoyant:
         """The bound over all numbers of rounds."""
-        tried: dict[int, float] = {}
-        while self.rounds not in tried:
-            tried[self.rounds] = self._bound(self.rounds, self.rounds)
-            self.rounds = self._best_rounds(self.rounds)
-        self.enough = min(tried.values())
-        goal = (1.0 - _ENOUGH) * self.enough
-        bounds: list[tuple[float, int]] = []
-        open_ = [(1, self.problem.rounds)]
-        while open_:
-            low, most = open_.pop()
-            high = self._widest(low, min(most, low + low // 2), goal)
-            if high < most:
-                open_.append((high + 1, most))
-            bound = self._bound(low, high)
-            if bound < goal and high > low:
-                open_ += [((low + high) // 2 + 1, high), (low, (low + high) // 2)]
-            else:
-                bounds.append((bound, (low + high + 1) // 2))
-        bound, rounds = min(bounds)
-        return Clairvoyant(min(bound, 1.0), rounds)
-
-    def _widest(self, low: int, most: int, goal: float) -> int:
-        """The last number of rounds that may share a bound with ``low``, by estimate."""
-        high = low
-        while high < most and self._estimate(low, high + 1) >= goal:
-            step = 1
-            while high + 2 * step <= most and self._estimate(low, high + 2 * step) >= goal:
-                step *= 2
-            high += step
-        return high
-
-    def _estimate(self, low: int, high: int) -> float:
-        """About what :meth:`_bound` gives."""
-        tangent = self._tangent(self._some_row, low, high)
-        return tangent.constant + self.known.shared(feature_weights(tangent), low).objective
-
-    def _bound(self, low: int, high: int) -> float:
-        """A bound on the error of every policy that trains between ``low`` and ``high`` rounds."""
-        best, prices, stepped, stuck = -np.inf, self.prices, True, 0
+        misses = np.zeros(self.problem.rounds, dtype=np.intp)
+        rounds = self.problem.rounds
         for _ in range(_PROGRAMS):
-            tangent = self._tangent(self._some_row, low, high)
-            program = self.known.shared(feature_weights(tangent), low)
-            if not np.isfinite(program.objective):
-                prices = _DEARER * prices[0], _DEARER * prices[1]
-            elif stepped:
-                prices = program.prices
-            else:  # the program's prices were too far away: half way between them and the best ones
-                prices = 0.5 * (program.prices[0] + self.prices[0]), 0.5 * (program.prices[1] + self.prices[1])
-            bound = self._bound_at(low, high, prices)
-            stepped = bound > best or not stepped
-            stuck = 0 if bound > best + _MET * abs(best) else stuck + 1
-            if bound > best:
-                best, self.prices = bound, prices
+            rounds = int(self.bounds.argmin()) + 1
+            before, known = self.bounds[rounds - 1], self.best_prices[rounds - 1]
+            tangent = self._some_row.objective(rounds, self.slowed)
+            program = self.known.shared(feature_weights(tangent), rounds)
             if np.isfinite(program.objective):
+                if before >= (1.0 - _MET) * (tangent.constant + program.objective):
+                    break
+                # Where the program's prices were too far away, half way between them and the best ones.
+                prices = np.array(program.prices) if misses[rounds - 1] % 2 == 0 else 0.5 * (known + program.prices)
                 _, divergence, pruning = program.features
                 self.slowed = tangent.fixed.slowed(pruning, divergence)
-            met = best >= (1.0 - _MET) * (tangent.constant + program.objective)
-            if met or best >= self.enough or stuck == _STUCK:
+            else:
+                prices = _DEARER * known
+            self._raise_bounds(rounds, (float(prices[0]), float(prices[1])))
+            misses[rounds - 1] += bool(self.bounds[rounds - 1] <= before + _MET * abs(before))
+            if misses[rounds - 1] == _STUCK:
                 break
-        return best
+        return Clairvoyant(min(float(self.bounds.min()), 1.0), int(self.bounds.argmin()) + 1)
 
-    def _bound_at(self, low: int, high: int, prices: tuple[float, float]) -> float:
-        """The bound at given prices."""
+    def _raise_bounds(self, rounds: int, prices: tuple[float, float]) -> None:
+        """Evaluate all rows at some prices, with the tangent for so many rounds, and raise the bounds of every R."""
         mu, nu = prices
-        values = self._values(low, high, mu, nu)[self.first]
-        sums = _least_sums(values, low, high, nu * self.world.start.step_s)
+        values = self._values(rounds, mu, nu)[self.first]
+        numbers = np.arange(1, self.problem.rounds + 1)
+        sums = _least_sums(values, 1, len(numbers), nu * self.world.start.step_s)
         spent = mu * self.budgets[0] + nu * self.budgets[1]
-        constant = self._tangent(self._some_row, low, high).constant
-        return float((constant + (sums - spent) / np.arange(low, high + 1)).min())
+        bounds = self._constants(rounds) + (sums - spent) / numbers
+        if self._limits_change:
+            bounds[: rounds - 1] = -np.inf
+        better = bounds > self.bounds
+        self.bounds[better], self.best_prices[better] = bounds[better], prices
 
-    def _values(self, low: int, high: int, mu: float, nu: float) -> Floats:
+    def _constants(self, rounds: int) -> Floats:
+        """The constant of the tangent for 1, 2, ... rounds whose slope is that of this number of rounds, (R,)."""
+        tangent = self._some_row.objective(rounds, self.slowed)
+        slope, fixed = tangent.slope, tangent.fixed
+        scales = np.array([tangent.with_rounds(number).fixed.scale for number in range(1, self.problem.rounds + 1)])
+        return np.asarray(fixed.floor + slope * (1.0 - np.log(slope / scales)))
+
+    @property
+    def _limits_change(self) -> bool:
+        """Whether more rounds allow fewer label distributions, so that a bound holds for no smaller R."""
+        labels = self._some_row.objective(1, 0.0).labels
+        return labels is not None and labels.batches == "target"
+
+    def _values(self, rounds: int, mu: float, nu: float) -> Floats:
         """ℓ of each row at some prices, infinite where nobody is there; the best rounds become known."""
         values = np.full(self.world.most_rows, np.inf)
         for number, row in self.rows.items():
-            task = replace(row.task(1, 0.0), objective=self._tangent(row, low, high))
+            task = row.task(rounds, self.slowed)
             values[number], columns = self._cheapest(number, task, mu, nu)
             if columns is not None:
                 self.known.add(number, features_of(task, columns)[:5])
@@ -224,17 +191,6 @@ class _Bounds:
             assert listed is not None
             self.enumerations[number] = listed
         return self.enumerations[number].with_objective(task.objective)
-
-    def _tangent(self, row: PresentRound, low: int, high: int) -> ForecastTangent:
-        """Costs of a round that are a lower bound for every plan of ``low`` to ``high`` rounds.
-
-        It combines the costs of ``high`` rounds with the label limits of ``low`` rounds.
-        """
-        tangent = row.objective(low, self.slowed)
-        forecast = tangent.fitted.forecast
-        steps, bits = self.problem.local_steps, self.problem.upload_bits
-        start = forecast.start * forecast.at(high, steps, bits).scale / forecast.at(low, steps, bits).scale
-        return replace(tangent, fitted=replace(tangent.fitted, forecast=replace(forecast, start=start)))
 
 
 def _contents(world: ChangingWorld, number: int) -> object:

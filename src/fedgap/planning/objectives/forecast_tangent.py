@@ -51,24 +51,24 @@ class ForecastTangent:
         return drawn_labels(self.problem)
 
     @property
-    def _slope(self) -> float:
+    def slope(self) -> float:
         """K·e^{z₀}."""
         return float(self.fixed.scale * np.exp(self.slowed))
 
     @property
     def constant(self) -> float:
         """The part of the tangent that no decision changes: floor + K·e^{z₀}·(1 − z₀)."""
-        return self.fixed.floor + self._slope * (1.0 - self.slowed)
+        return self.fixed.floor + self.slope * (1.0 - self.slowed)
 
     @property
     def pruning_weight(self) -> float:
         """K·e^{z₀}·d."""
-        return self._slope * self.fixed.slowed_by_pruning
+        return self.slope * self.fixed.slowed_by_pruning
 
     @property
     def label_weight(self) -> float:
         """C + K·e^{z₀}·c: what a nat of divergence costs."""
-        return self.fixed.divergence + self._slope * self.fixed.slowed_by_divergence
+        return self.fixed.divergence + self.slope * self.fixed.slowed_by_divergence
 
     @property
     def least_error(self) -> float:
