@@ -96,3 +96,33 @@ def test_killed_runs_end_bit_identical(prepared, tmp_path):
         assert not list(folder.rglob(".*.part"))
         shutil.rmtree(folder)
     assert killed >= KILLED_RUNS  # most were killed twice, some had ended before their second kill
+
+
+def fedgap_process(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "fedgap", *arguments], stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE)
+
+
+def test_a_run_by_a_policy_that_is_killed_and_resumed_by_commands_ends_bit_identical(tmp_path):
+    """``replan`` decides in a changing world; its state and the rounds decided so far are in the checkpoint."""
+    command = ("train", "embedded", "policy=replan", "mode=practical", "rounds=14", "budget.energy_j=14",
+               "budget.delay_s=9", "scheme=forecast", "learning.local_steps=1", "data.train_samples=500",
+               "data.test_samples=100", "evaluate_every=7", "checkpoint_every=2", "engine.threads=1",
+               "engine.device=cpu", "scenario.world.step_s=0.5", "scenario.world.fading.doppler_hz=0.3",
+               "scenario.world.availability.mean_on_s=4", "scenario.world.availability.mean_off_s=2")
+    folders = {name: tmp_path / name for name in ("whole", "killed")}
+    processes = {name: fedgap_process(*command, "--out", str(folder)) for name, folder in folders.items()}
+    killed = folders["killed"]
+    while processes["killed"].poll() is None and lines(killed) < 4:
+        time.sleep(0.001)
+    processes["killed"].kill()
+    errors = {name: process.communicate()[1].decode() for name, process in processes.items()}
+    assert (processes["whole"].returncode, processes["killed"].returncode) == (0, -9), errors
+    assert not (killed / "summary.json").exists()
+    assert (killed / "checkpoint" / "latest.json").exists()
+    assert_nothing_torn(killed)
+    resumed = fedgap_process("resume", str(killed))
+    error = resumed.communicate()[1].decode()
+    assert resumed.returncode == 0, error
+    assert lines(killed) >= 8
+    assert results(killed) == results(folders["whole"])

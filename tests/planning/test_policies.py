@@ -17,7 +17,7 @@ from fedgap.planning.oracles.planes import PlaneBound
 from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.policy import PolicyStart
 from fedgap.planning.policies.present_round import PresentRound
-from fedgap.planning.policies.row_program import dearest_taken
+from fedgap.planning.policies.row_program import RowProgram, dearest_taken, feature_weights
 from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
 from fedgap.planning.round_lagrangian import RoundCurve
 from fedgap.planning.solve import scheme_of
@@ -106,14 +106,22 @@ def test_the_clairvoyant_bound_of_a_constant_world_is_the_plans_error(start):
     assert 0.97 * start.plan.forecast.error <= bound.least_error <= start.plan.forecast.error * (1.0 + 1e-9)
 
 
-def test_the_bound_of_an_interval_of_rounds_has_no_dearer_rounds_than_any_number_inside(start):
-    """Also where a slow start makes the first rounds count for little, r₀ > 0."""
+def test_one_tangent_is_below_the_error_of_every_number_of_rounds(start):
+    """Also where a slow start makes the first rounds count for little, r₀ > 0; it touches where z = z₀."""
     bounds = _Bounds(ChangingWorld(start, Trace.constant(1, start.problem.size)))
     fitted = forecast(start.problem).fitted.forecast
     assert fitted.slow_start > 0.0
-    fixed = bounds._tangent(bounds.rows[0], 5, 14).fixed
-    assert fixed.scale == pytest.approx(fitted.at(14, 2).scale)
-    assert all(fixed.scale <= fitted.at(rounds, 2).scale * (1.0 + 1e-12) for rounds in range(5, 15))
+    bounds.slowed = 0.3
+    weights = feature_weights(bounds.rows[0].objective(9, 0.3))
+    constants = bounds._constants(9)
+    random = np.random.default_rng(1)
+    for rounds in range(1, 15):
+        fixed = fitted.at(rounds, 2)
+        for few, divergence, pruning in random.uniform(0.0, (1.0, 1.5, 0.9), (20, 3)):
+            assert constants[rounds - 1] + weights @ (few, divergence, pruning) <= fixed.error(
+                few, pruning, divergence) * (1.0 + 1e-12)
+    divergence = 0.3 / fitted.slowed_by_divergence
+    assert constants[8] + weights @ (0.5, divergence, 0.0) == pytest.approx(fitted.at(9, 2).error(0.5, 0.0, divergence))
 
 
 def test_replan_trains_where_not_all_rounds_could_be_dense():

@@ -37,9 +37,9 @@ _FIRST_PRICES = ((1.0, 1.0), (8.0, 0.5), (0.5, 8.0), (8.0, 8.0))
 """Multiples of them at which the rounds of all rows are looked for before the first program."""
 _PROGRAMS = 80
 """Programs at most."""
-_MET = 5e-4
+_MET = 1e-3
 """Share of the error by which a bound may be below its program."""
-_STUCK = 3
+_STUCK = 2
 """The search ends where so many programs have raised the bound of one R by less than that."""
 _DEARER = 2.0
 """Factor by which prices rise while the known rounds do not fit the budgets."""
@@ -91,8 +91,10 @@ class _Bounds:
         self.prices: tuple[float, float] = first.state["prices"]
         self.slowed: float = first.state["slowed"]
         self.known = KnownRows(self.first, self.budgets, world.start.step_s)
-        self.bounds = np.full(self.problem.rounds, -np.inf)
-        """The best bound so far for 1, 2, ... rounds, (R,)."""
+        unlimited = self._some_row.objective(1, 0.0)
+        self.bounds = np.array([unlimited.with_rounds(number).fixed.error(1.0 / self.problem.size, 0.0, 0.0)
+                                for number in range(1, self.problem.rounds + 1)])
+        """The best bound so far for 1, 2, ... rounds, (R,): at first what everybody's unpruned, matching rounds have."""
         self.best_prices = np.zeros((self.problem.rounds, 2))
         for factors in _FIRST_PRICES:
             self._raise_bounds(rounds, (factors[0] * self.prices[0], factors[1] * self.prices[1]))
