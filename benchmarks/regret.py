@@ -25,6 +25,13 @@ BUDGETS = {10: ("300", "80"), 40: ("600", "80")}
 """Joules and seconds by number of clients."""
 
 
+def scenario_of(world: str, clients: int) -> Scenario:
+    """One of the worlds with so many clients of the preset city."""
+    energy, delay = BUDGETS[clients]
+    return Scenario.load("city", ["rounds=60", f"budget.energy_j={energy}", f"budget.delay_s={delay}", "mode=practical",
+                                  "learning.local_steps=8", f"fleet.count={clients}", *WORLDS[world]])
+
+
 def main() -> None:
     """Measure what is missing, and write everything after each seed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -35,14 +42,11 @@ def main() -> None:
     found = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     plans: dict[str, Plan] = {}
     for clients in chosen.clients:
-        energy, delay = BUDGETS[clients]
-        base = ["rounds=60", f"budget.energy_j={energy}", f"budget.delay_s={delay}", "mode=practical",
-                "learning.local_steps=8", f"fleet.count={clients}"]
         for seed in range(chosen.seeds):
-            for world, overrides in WORLDS.items():
+            for world in WORLDS:
                 case = found.setdefault(f"{world}, {clients} clients", {"seeds": {}})
                 if str(seed) not in case["seeds"]:
-                    scenario = Scenario.load("city", [*base, *overrides])
+                    scenario = scenario_of(world, clients)
                     if scenario.hash() not in plans:
                         plans[scenario.hash()] = plan(scenario, scheme="forecast")
                     answer = regret(scenario, seed=seed, known_plan=plans[scenario.hash()])

@@ -10,14 +10,14 @@ import pytest
 from fedgap.analysis import regret
 from fedgap.config import Scenario
 from fedgap.planning import plan
-from fedgap.planning.clairvoyant import _Bounds, _least_sums, clairvoyant
+from fedgap.planning.clairvoyant import RowBounds, _least_sums, clairvoyant
 from fedgap.planning.objectives.forecast_tangent import forecast, plan_features
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.oracles.planes import PlaneBound
 from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.policy import PolicyStart
 from fedgap.planning.policies.present_round import PresentRound
-from fedgap.planning.policies.row_program import RowProgram, dearest_taken, feature_weights
+from fedgap.planning.policies.row_program import dearest_taken, feature_weights
 from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
 from fedgap.planning.round_lagrangian import RoundCurve
 from fedgap.planning.solve import scheme_of
@@ -108,7 +108,7 @@ def test_the_clairvoyant_bound_of_a_constant_world_is_the_plans_error(start):
 
 def test_one_tangent_is_below_the_error_of_every_number_of_rounds(start):
     """Also where a slow start makes the first rounds count for little, r₀ > 0; it touches where z = z₀."""
-    bounds = _Bounds(ChangingWorld(start, Trace.constant(1, start.problem.size)))
+    bounds = RowBounds(ChangingWorld(start, Trace.constant(1, start.problem.size)))
     fitted = forecast(start.problem).fitted.forecast
     assert fitted.slow_start > 0.0
     bounds.slowed = 0.3

@@ -67,10 +67,10 @@ class Clairvoyant(Printable):
 
 def clairvoyant(world: ChangingWorld) -> Clairvoyant:
     """The certified bound on what any policy could have reached in a world."""
-    return _Bounds(world.for_last_target).least()
+    return RowBounds(world.for_last_target).least()
 
 
-class _Bounds:
+class RowBounds:
     """Bounds for each number of rounds."""
 
     def __init__(self, world: ChangingWorld) -> None:
@@ -94,7 +94,7 @@ class _Bounds:
         unlimited = self._some_row.objective(1, 0.0)
         self.bounds = np.array([unlimited.with_rounds(number).fixed.error(1.0 / self.problem.size, 0.0, 0.0)
                                 for number in range(1, self.problem.rounds + 1)])
-        """The best bound so far for 1, 2, ... rounds, (R,): at first what everybody's unpruned, matching rounds have."""
+        """The best bound so far for 1, 2, ... rounds, (R,); at first that of everybody's unpruned, matching rounds."""
         self.best_prices = np.zeros((self.problem.rounds, 2))
         for factors in _FIRST_PRICES:
             self._raise_bounds(rounds, (factors[0] * self.prices[0], factors[1] * self.prices[1]))

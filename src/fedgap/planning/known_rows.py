@@ -14,7 +14,6 @@ from fedgap.arrays import Floats
 from fedgap.planning.linear_program import solve_linear
 from fedgap.planning.policies.row_program import Shared
 
-
 _SAME = 1e-3
 """Relative difference of two rounds' features that does not matter."""
 
@@ -33,8 +32,8 @@ class KnownRows:
     def add(self, row: int, features: Floats) -> None:
         """Further rounds of a row."""
         known = self.known[row]
-        new = (np.abs(known[:, :, None] - features[:, None]) > _SAME * np.abs(features[:, None])).any(axis=0).all(axis=0)
-        self.known[row] = np.hstack([known, features[:, new]])
+        apart = np.abs(known[:, :, None] - features[:, None]) > _SAME * np.abs(features[:, None])
+        self.known[row] = np.hstack([known, features[:, apart.any(axis=0).all(axis=0)]])
 
     def shared(self, weights: Floats, rounds: int) -> Shared:
         """Solve the program for so many rounds; ``weights``: what 1/k, KL and the mean pruning ratio cost.

@@ -92,8 +92,7 @@ class Enumeration:
         return Priced(min(floor, float(rest)), Columns.join(refinements))
 
     def least(self, mu: float, nu: float) -> tuple[float, Columns]:
-        """A lower bound on all selections, not refined, and rounds of the one that has it, at deadlines next to the best.
-        """
+        """A lower bound on all selections, not refined, and two rounds of the one that has it, around its deadline."""
         bounds, left = self.bounds(mu, nu)
         best = np.repeat(bounds.argmin(), 2)
         near = np.minimum(left[best] + (0, 1), len(self.grid) - 1)
