@@ -7,7 +7,7 @@ share of the bound:
 
 - ``plan``: the best plan found that knows the whole world: whole rounds by integer programming over the rounds that the
   bound knows. Its distance from the bound is what the bound may be too low by.
-- ``true rows``: ``replan`` that expects the true rows of the future.
+- ``true rows``: ``replan`` that expects the true rows of the world, though not in their order.
 - ``replan``: which expects rows with the distribution that the scenario declares, and the rows it has seen.
 - ``seen rows``: ``replan`` that expects only the rows it has seen.
 - ``never idle``: ``replan`` that never leaves a row idle to wait for a better one.
@@ -31,43 +31,20 @@ from fedgap.files import write_json
 from fedgap.planning.clairvoyant import RowBounds
 from fedgap.planning.objectives.forecast_tangent import forecast
 from fedgap.planning.policies import replan as replan_module
-from fedgap.planning.policies.policy import PolicyStart, RoundView
-from fedgap.planning.policies.present_round import PresentRound
+from fedgap.planning.policies.policy import PolicyStart
 from fedgap.planning.policies.replan import Replan
 from fedgap.planning.policies.row_program import RowProgram, feature_weights
 from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
 from fedgap.planning.solve import scheme_of
+from fedgap.system.trace import Trace
 
 CLIENTS = 10
 WORLDS_LOOKED_AT = ("availability", "both with drift")
-FEWER = (0, 1, 2, 4)
+FEWER = (0, 2)
 """How many rounds fewer than at the least bound are tried for the plan."""
-SOLVER = {"mip_rel_gap": 3e-4, "time_limit": 10.0}
-
-
-class TrueRows(Replan):
-    """``replan`` that expects the rows that will come."""
-
-    known: list[np.ndarray]
-
-    def _plan_again(self, present: PresentRound, reason: str):  # type: ignore[no-untyped-def]
-        state = self.state
-        future = [row.tolist() for row in self.known[self.number + 1 :][: int(1.5 * state["left"])] if row.shape[1]]
-        state["rows"] = future + state["rows"][state["typical"] :]
-        state["counts"] = [1] * len(state["rows"])
-        state["typical"] = len(future)
-        return super()._plan_again(present, reason)
-
-    def decide(self, view: RoundView):  # type: ignore[no-untyped-def]
-        """As ``replan`` does."""
-        self.number = view.number
-        return super().decide(view)
-
-    def _forget(self) -> None:
-        super()._forget()
-        first = self.state["typical"]
-        del self.state["rows"][first:], self.state["counts"][first:]
-        self.state["row"] = None
+REACHED = 1.25
+"""Rows that are expected to be passed, for each round of the plan."""
+SOLVER = {"mip_rel_gap": 3e-4, "time_limit": 4.0}
 
 
 def known_rows(bounds: RowBounds) -> list[np.ndarray]:
@@ -107,15 +84,16 @@ def parts(world: ChangingWorld) -> dict[str, float]:
     bounds = RowBounds(world.for_last_target)
     bound = bounds.least()
 
-    def reached(policy: Callable[[PolicyStart], Replan] = Replan) -> float:
-        return bound.regret(simulate_policy(world, policy(start)))
+    def reached(rows: Callable[..., Trace | None] | None = None) -> float:
+        declared = replan_module.typical_rows
+        replan_module.typical_rows = rows or declared
+        found = bound.regret(simulate_policy(world, Replan(start)))
+        replan_module.typical_rows = declared
+        return found
 
-    found = {"plan": min(bound.regret(best_plan(world, bounds, bound.rounds - less)) for less in FEWER)}
-    TrueRows.known = known_rows(bounds)
-    found["replan"] = reached()
-    declared, replan_module.typical_rows = replan_module.typical_rows, lambda *world: None
-    found |= {"true rows": reached(TrueRows), "seen rows": reached()}
-    replan_module.typical_rows = declared
+    found = {"plan": min(bound.regret(best_plan(world, bounds, bound.rounds - less)) for less in FEWER),
+             "true rows": reached(lambda *declared: world.trace.first(int(REACHED * start.plan.rounds))),
+             "replan": reached(), "seen rows": reached(lambda *declared: None)}
     waits, RowProgram.worth_waiting = RowProgram.worth_waiting, lambda *row: False  # type: ignore[method-assign]
     found["never idle"] = reached()
     RowProgram.worth_waiting = waits  # type: ignore[method-assign]
