@@ -17,9 +17,15 @@ class Optimum(NamedTuple):
     """How much one more unit of each row's upper limit lowers the value, at least 0."""
 
 
-def solve_linear(costs: Floats, rows: Floats, lower: Floats, upper: Floats) -> Optimum | None:
-    """min costs·w s.t. lower ≤ rows·w ≤ upper, w ≥ 0; None where HiGHS gives up."""
-    filled = rows.T != 0.0
+def solve_linear(
+    costs: Floats, rows: Floats, lower: Floats, upper: Floats, *, presolve: bool = True
+) -> Optimum | None:
+    """min costs·w s.t. lower ≤ rows·w ≤ upper, w ≥ 0; None where HiGHS gives up.
+
+    :param presolve: takes longer than the solution itself where there are few rows.
+    """
+    columns = np.ascontiguousarray(rows.T)
+    filled = columns != 0.0
     program = highspy.HighsLp()
     program.num_row_, program.num_col_ = rows.shape
     program.col_cost_, program.col_lower_ = costs, np.zeros(len(costs))
@@ -27,11 +33,11 @@ def solve_linear(costs: Floats, rows: Floats, lower: Floats, upper: Floats) -> O
     program.row_lower_, program.row_upper_ = lower, upper
     program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(filled.sum(axis=-1))])
-    program.a_matrix_.index_, program.a_matrix_.value_ = np.nonzero(filled)[1], rows.T[filled]
+    program.a_matrix_.index_, program.a_matrix_.value_ = np.nonzero(filled)[1], columns[filled]
     for method in ("simplex", "ipm"):
         highs = highspy.Highs()  # type: ignore[no-untyped-call]
         highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("presolve", "on")
+        highs.setOptionValue("presolve", "on" if presolve else "off")
         highs.setOptionValue("solver", method)
         highs.passModel(program)
         highs.run()

@@ -11,6 +11,7 @@ price π* where G(π*) = w′·γ/(kμ), and v_n is linear. min_A L_A gives a lo
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -135,6 +136,14 @@ class RoundCurve:
         gamma_share = np.broadcast_to(task.objective.pruning_weight / count, selected.shape)
         self.balances = curves.balances(gamma_share, self._client_mu, floor)
         self.gamma_share = gamma_share[:, 0]
+
+    def take(self, index: Ints) -> "RoundCurve":
+        """The same for some of the selections, each as often as it is named; needs a price of a joule for each."""
+        other = copy(self)
+        other.selected, other.base, other.mu = self.selected[index], self.base[index], np.asarray(self.mu)[index]
+        other._client_mu, other.gamma_share = other.mu[:, None], self.gamma_share[index]
+        other.balances = tuple(Balance(*(part[index] for part in balance)) for balance in self.balances)
+        return other
 
     def at(self, deadline: Floats) -> tuple[Floats, Floats, Columns]:
         """L, L′ and the rounds themselves at deadlines (S,)."""

@@ -61,8 +61,11 @@ def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns
     someone = np.flatnonzero(selections.any(axis=0))
     few, longest = curves.take(someone), float(columns.deadline[0]) * max(_DEADLINES)
     floor = 0.5 * few.price_of_time(np.maximum(longest - few.overhead, few.u_min) / few.keep_min)
-    base = task.objective.selection_cost(selections)[place]
-    variant = RoundCurve(task, few, selections[:, someone][place], base, factor * mu, nu, floor).at(deadline)[2]
+    kinds, kind = np.unique(np.stack([place, factor]), axis=1, return_inverse=True)
+    sets = kinds[0].astype(np.intp)
+    base = task.objective.selection_cost(selections)[sets]
+    curve = RoundCurve(task, few, selections[:, someone][sets], base, kinds[1] * mu, nu, floor)
+    variant = curve.take(kind).at(deadline)[2]
     parts = [columns.take(range(min(len(columns.cost), _SELECTIONS))), replace(variant, selected=selections[place])]
     every = Columns.join(parts)
     return every.take(best_nearby(every.cost, every.energy, every.deadline, mu, nu).tolist())

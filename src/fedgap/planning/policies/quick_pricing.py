@@ -6,6 +6,8 @@ selection so far. The best selections are then improved by the moves of the loca
 (:mod:`fedgap.planning.oracles.neighbourhood`): a client added, dropped or swapped, at deadlines near and far.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
@@ -68,10 +70,12 @@ class _QuickPricing:
         sets, place = np.stack([rounds[i][0] for i in kept]), np.array([rounds[i][1] for i in kept])
         curves, grid = self.worths.curves, self.worths.grid
         base, shortest = self.task.objective.selection_cost(sets), curves.shortest(sets)
-        curve = RoundCurve(self.task, curves, sets, base, self.mu, self.nu, self.worths.floor)
+        someone = np.flatnonzero(sets.any(axis=0))
+        curve = RoundCurve(self.task, curves.take(someone), sets[:, someone], base, self.mu, self.nu,
+                           self.worths.floor[someone])
         low, high = (grid[np.clip(place + side, 0, len(grid) - 1)] for side in (-1, 1))
         refined = curve.minimise(np.maximum(low, shortest), np.maximum(high, shortest), 1e3 * LOCAL_SEARCH_MET)
-        return refined.columns.take(np.argsort(refined.value, kind="stable").tolist())
+        return replace(refined.columns, selected=sets).take(np.argsort(refined.value, kind="stable").tolist())
 
     def _by_planes(self) -> tuple[Bools, Floats, Ints]:
         """Selections, what their rounds cost, and the place of their deadline on the grid."""
@@ -104,7 +108,9 @@ class _QuickPricing:
         scored = worths
         if convex is not None:
             scored = scored + convex.weight * convex.scores(vector[None])[0] / counts
-        chosen = np.argsort(np.argsort(scored, axis=-1), axis=-1) < counts
+        rank = np.empty(scored.shape, dtype=np.intp)
+        np.put_along_axis(rank, np.argsort(scored, axis=-1), np.arange(scored.shape[-1]), axis=-1)
+        chosen = rank < counts
         worth = (np.where(chosen, worths, 0.0).sum(axis=-1) + self.fixed[rows]).ravel()
         sets, possible = chosen.reshape(-1, chosen.shape[-1]), np.isfinite(worth)
         value = np.full(len(sets), np.inf)

@@ -196,7 +196,7 @@ class RowProgram:
         table[1, width], table[3:, width] = step, -self.shares
         lower, upper = np.full(3 + count, -np.inf), np.zeros(3 + count)
         lower[2], upper[:3] = 1.0, (1.0, 1.0 + step, 1.0)
-        answer = solve_linear(np.append((cost - base) / unit, 0.0), table, lower, upper)
+        answer = solve_linear(np.append((cost - base) / unit, 0.0), table, lower, upper, presolve=False)
         if answer is None:
             return Shared(np.inf)
         mu, nu = (answer.prices[:2] * unit / (energy, delay)).tolist()
