@@ -269,8 +269,7 @@ class ClientCurves:
         Where the model is worth more than full speed costs, π* follows from G = ε + π·u_min; μπ* stays finite at μ = 0.
         Where it is worth less than the lowest speed costs, likewise from G = ε + π·u_max, and below ε nothing is kept.
         """
-        full = self.full_price
-        at_full = self.at(full)
+        full, at_full = self.full_price, self._at_full
         stretched = worth >= mu * (at_full.energy + full * at_full.time)
         joules = worth / np.where(np.asarray(mu) > 0.0, mu, 1.0)
         target = np.where(stretched, at_full.energy + full * at_full.time, joules)
@@ -366,6 +365,10 @@ class ClientCurves:
         computing = self.cubic / self.x_min**3 if self.free_frequency else np.zeros_like(self.x_min)
         sending = self._sending_price(self.s_max) if self.free_power else np.zeros_like(self.x_min)
         return np.maximum(computing, sending)
+
+    @cached_property
+    def _at_full(self) -> OperatingPoint:
+        return self.at(self.full_price)
 
     @cached_property
     def slow_price(self) -> Floats:

@@ -154,7 +154,10 @@ class RowProgram:
         objective = task.objective
         assert isinstance(objective, ForecastTangent)
         weights = feature_weights(objective)
-        values = np.array([(weights @ row[:3] + mu * row[3] + nu * row[4]).min() for row in self.rows])
+        rows = self.rows
+        every, sizes = np.hstack(rows), [row.shape[1] for row in rows]
+        value = weights @ every[:3] + mu * every[3] + nu * every[4]
+        values = np.minimum.reduceat(value, np.cumsum([0, *sizes[:-1]]))
         return bool(values[-1] > dearest_taken(values, self.shares, nu * self.start.step_s))
 
     def add(self, place: int, task: Task, columns: Columns) -> None:
