@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedgap import Scenario
 from fedgap.config.trace_csv import read_trace, write_trace
-from fedgap.config.world import Drift
+from fedgap.config.world import Drift, typical_rows
 from fedgap.errors import InputError
 from fedgap.system.trace import Trace
 
@@ -101,3 +101,18 @@ def test_clients_keep_all_data_or_the_latest():
     """Of rows 0 to 6 of a sudden change at row 5 of 10, two are late; of the latest three rows likewise two."""
     assert Drift(kind="sudden").collected(6, 10) == pytest.approx(2.0 / 7.0)
     assert Drift(kind="sudden", memory_rounds=3).collected(6, 10) == pytest.approx(2.0 / 3.0)
+
+
+def test_typical_rows_have_the_distribution_of_the_world_and_are_not_its_own() -> None:
+    scenario = Scenario.load("paper-mnist", MOVING)
+    rows = typical_rows(scenario.world, scenario.names, 400)
+    assert rows is not None
+    assert rows.available.mean() == pytest.approx(0.75, abs=0.03)  # 30 s of 40 s; 4,000 draws
+    assert rows.gain.mean() == pytest.approx(1.0, abs=0.06)
+    assert (rows.speed == 0.4).mean() == pytest.approx(0.2, abs=0.03)
+    assert abs(np.corrcoef(rows.gain[1:, 0], rows.gain[:-1, 0])[0, 1]) < 0.15  # independent
+    for seed in range(3):
+        assert not (scenario.trace(seed).gain[0] == rows.gain).any()
+    assert typical_rows(None, scenario.names, 4) is None
+    drifting = Scenario.load("paper-mnist", ["world.drift.kind=sudden"])
+    assert typical_rows(drifting.world, drifting.names, 4) is None

@@ -3,6 +3,7 @@
 import json
 import os
 from dataclasses import asdict, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from fedgap.analysis import regret
 from fedgap.config import Scenario
 from fedgap.planning import plan
 from fedgap.planning.clairvoyant import RowBounds, _least_sums, clairvoyant
+from fedgap.planning.known_rows import KnownRows
 from fedgap.planning.objectives.forecast_tangent import forecast, plan_features
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.oracles.planes import PlaneBound
 from fedgap.planning.policies.cheapest_round import cheapest_rounds
 from fedgap.planning.policies.policy import PolicyStart
 from fedgap.planning.policies.present_round import PresentRound
-from fedgap.planning.policies.row_program import dearest_taken, feature_weights
+from fedgap.planning.policies.row_program import RowProgram, dearest_taken, feature_weights
 from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
 from fedgap.planning.round_lagrangian import RoundCurve
 from fedgap.planning.solve import scheme_of
@@ -290,3 +292,79 @@ def test_rounds_at_several_energy_prices_are_those_at_each(start):
         assert value[i] == pytest.approx(alone[0][0], rel=1e-12)
         assert slope[i] == pytest.approx(alone[1][0], rel=1e-9)
         assert columns.energy[i] == pytest.approx(alone[2].energy[0], rel=1e-12)
+
+
+def test_the_program_of_expected_rows_has_no_gap_to_its_dual(start):
+    """At its prices the value of a round that is just taken, v*, is the least cost of a round and of the rows passed
+    before it, waiting included, so that v* less one row's waiting and what the budgets are worth is the objective."""
+    random = np.random.default_rng(4)
+    idle = 0
+    for _ in range(12):
+        program = RowProgram(start, {})
+        rows = [random.uniform(0.1, 1.0, (5, 6)) * random.choice([1.0, 3.0]) for _ in range(7)]
+        counts = random.integers(1, 4, 7)
+        program.state |= {"rows": [row.tolist() for row in rows], "counts": counts.tolist()}
+        tangent, budgets = program.tangent(9, 0.2), random.uniform(0.6, 1.5, 2)
+        shared = program.shared(tangent, *budgets.tolist())
+        if np.isfinite(shared.objective):
+            (mu, nu), weights = shared.prices, feature_weights(tangent)
+            values = np.array([(weights @ row[:3] + mu * row[3] + nu * row[4]).min() for row in rows])
+            dearest = dearest_taken(values, counts / counts.sum(), nu * start.step_s)
+            paid = mu * budgets[0] + nu * (budgets[1] + start.step_s)
+            assert shared.objective == pytest.approx(dearest - paid, rel=1e-6)
+            assert shared.objective == pytest.approx(weights @ shared.features, rel=1e-6)
+            idle += bool(values.max() > dearest + 1e-9)
+    assert idle  # in some cases a row is better left idle
+
+
+def test_the_program_of_known_rows_is_below_all_plans_and_meets_them_without_limits():
+    """Three rounds in five rows with two rounds to choose from each, by brute force."""
+    random = np.random.default_rng(6)
+    weights = np.array([1.0, 2.0, 0.5])
+    for energy, delay in ((1e3, 1e3), (4.0, 1e3), (5.0, 6.0)):
+        features = random.uniform(0.5, 2.0, (5, 5, 2))
+        known = KnownRows(range(5), (energy, delay), 0.5)
+        for row in range(5):
+            known.add(row, features[row])
+        best = np.inf
+        for choice in product((None, 0, 1), repeat=5):
+            rounds = [features[row, :, column] for row, column in enumerate(choice) if column is not None]
+            last = max((row for row, column in enumerate(choice) if column is not None), default=0)
+            if len(rounds) == 3:
+                few, divergence, pruning, joules, seconds = np.sum(rounds, axis=0)
+                if joules <= energy and seconds + 0.5 * (last + 1 - 3) <= delay:
+                    best = min(best, float(weights @ (few, divergence, pruning)) / 3)
+        shared = known.shared(weights, 3)
+        assert shared.objective <= best * (1.0 + 1e-9)
+        if delay > 100.0 and energy > 100.0:
+            assert shared.objective == pytest.approx(best)
+            assert shared.prices == (0.0, 0.0)
+
+
+def test_replan_waits_for_more_clients_where_that_is_worth_the_time():
+    """Three of four rows have one client only; a plan would train many rounds with it."""
+    start = start_of("world.availability.mean_on_s=20", "world.availability.mean_off_s=10", "world.step_s=0.05",
+                     "rounds=8", "budget.delay_s=10", "budget.energy_j=30")
+    still = Trace.constant(12, start.problem.size)
+    available = still.available.copy()
+    available[np.arange(12) % 4 > 0, 1:] = False
+    world = ChangingWorld(start, replace(still, available=available))
+    reached = simulate_policy(world, POLICIES.load("replan")(start))
+    idle = [number for number in range(len(reached.decisions) - 1) if number not in reached.rows]
+    assert len(idle) > reached.rounds / 2
+    assert sum(int(segment.selected.sum()) > 1 for segment in reached.segments) > 0.6 * reached.rounds
+
+
+def test_a_drifting_world_is_judged_by_its_last_target():
+    start = start_of("world.drift.kind=sudden", "learning.batches=balanced")
+    world = ChangingWorld.of(start, Trace.constant(1, start.problem.size))
+    reached = simulate_policy(world, POLICIES.load("static")(start))
+    _, last = world.labels(start.plan.rounds)
+    assert not np.allclose(last, world.labels(0)[1])
+    drawn = [world.present(0, (1.0, 1.0), first=False).drawn(segment.selected, reached.rounds)[0]
+             for segment in reached.segments]
+    divergence = np.mean([label_divergence(labels, smoothed(last)) for labels in drawn])
+    features = plan_features(start.problem, reached.segments)
+    expected = forecast(start.problem.with_rounds(reached.rounds)).fixed.error(
+        features.few_clients, features.pruning, float(divergence))
+    assert reached.error == pytest.approx(min(1.0, expected))

@@ -3,10 +3,11 @@
 As long as nothing differs from what the plan assumed, the plan is followed. Afterwards a round is decided in two steps.
 
 1. Prices of a joule and a second: a linear program shares the remaining budgets between as many rounds as are left,
-   over the rounds that would have been good in the rows of the world seen so far
-   (:mod:`fedgap.planning.policies.row_program`). Trying several numbers of rounds gives the best one by the forecast
-   error, with the rounds that are done counted in.
-2. The round: the cheapest one at these prices with the channels, clients and labels of now.
+   over rounds that are good in the rows of the world seen so far and in typical rows, drawn once from the random
+   processes that the scenario declares (:mod:`fedgap.planning.policies.row_program`). Trying several numbers of rounds
+   gives the best one by the forecast error, with the rounds that are done counted in.
+2. The round: the cheapest one at these prices with the channels, clients and labels of now, or none where one more row
+   later is worth more than this round and the time of an idle row.
 """
 
 import hashlib
@@ -295,7 +296,7 @@ class Replan:
     def _segment(self, present: PresentRound, columns: Columns, task: Task, total: int, left: int) -> Segment | None:
         """The best of these rounds that leaves enough of the budgets; a last round may use all that is left.
 
-        Where none leaves enough, because everybody is in a deep fade, say, None if a better row is worth waiting for.
+        None where a better row is worth waiting for.
         """
         energy_j, delay_s = present.problem.energy_j, present.problem.delay_s
         if left > 1 and not present.dense and self.program.worth_waiting(task, left):
