@@ -137,6 +137,27 @@ def regret_table() -> str:
                   for world, case in results.items()])
 
 
+def regret_parts() -> str:
+    """The table of where the regret of ``replan`` comes from, in %, as means over seeds."""
+    results = data("benchmarks/results/regret_parts.json")
+    if results is None:
+        return ABSENT
+    titles = {"plan": "best plan found with foresight", "true rows": "expects the true rows", "replan": "`replan`",
+              "seen rows": "expects only rows it has seen", "never idle": "never leaves a row idle"}
+    return table(["world", "seeds", *titles.values()],
+                 [[world, str(len(case["seeds"])), *(f"{100.0 * case['mean'][key]:.1f} %" for key in titles)]
+                  for world, case in results.items()])
+
+
+def regret_by_rows() -> str:
+    """The regret of ``replan`` in % where each round is judged by the target of its own row."""
+    results = data("benchmarks/results/regret_parts.json")
+    if results is None:
+        return ABSENT
+    seeds = results["both with drift"]["seeds"].values()
+    return f"{100.0 * sum(seed['replan by rows'] / seed['bound by rows'] - 1.0 for seed in seeds) / len(seeds):.1f} %"
+
+
 def secant(ratio: str) -> str:
     """The measured γ₂·R at a pruning ratio along the pilots on MNIST, from the least to the most."""
     sensitivity = data("benchmarks/results/calibration.json")["mnist"]["sensitivities"][ratio]
@@ -169,4 +190,5 @@ def planned_seconds() -> str:
 
 
 WRITERS: tuple[Callable[..., str], ...] = (value, planning, pruning, noise, readings, overheads, latencies, hostile,
-                                        planned_seconds, regret_table, secant)
+                                        planned_seconds, regret_table, regret_parts, regret_by_rows,
+                                        secant)
