@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Verdict = Literal["higher", "lower", "tie", "identical", "too few seeds"]
+"""Result of comparing a first scheme with a second. ``higher`` and ``lower`` are significant differences of the
+first, ``tie`` is a difference that is not significant, and ``identical`` means equal values for every seed."""
 LEVEL = 0.05
 """Significance level of a family of comparisons, after Holm's correction."""
 POWER = 0.8
@@ -48,7 +50,7 @@ class Interval:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Student's interval for the mean of independent values."""
+    """Return the mean of independent values with Student's 95 % confidence interval."""
     from scipy.special import stdtrit
 
     n = len(values)
@@ -117,6 +119,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> PairedCom
 
 
 def _detectable(difference: Interval, level: float) -> float:
+    """The smallest difference that is significant at ``level`` with probability :data:`POWER`."""
     from scipy.special import stdtrit
 
     dof = difference.n - 1
@@ -129,7 +132,9 @@ def _verdict(mean: float, p: float) -> Verdict:
 
 
 def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
-    """Correct a family of comparisons: p₍ᵢ₎ becomes max over j ≤ i of min(1, (m − j)·p₍ⱼ₎), j from 0, smallest p first.
+    """Return the comparisons of a family with p-values and verdicts corrected by Holm's method.
+
+    With the p-values in rising order, p₍₀₎ ≤ p₍₁₎ ≤ …, p₍ᵢ₎ becomes the maximum over j ≤ i of min(1, (m − j)·p₍ⱼ₎).
 
     >>> from fedgap.statistics import holm, paired
     >>> first, other = {0: 0.95, 1: 0.96, 2: 0.98}, {0: 0.91, 1: 0.93, 2: 0.94}

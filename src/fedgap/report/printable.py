@@ -41,7 +41,7 @@ class Printable:
 
 
 def text_of(part: RenderableType, width: int | None = None) -> str:
-    """A table or a result as plain text, by default as wide as the terminal."""
+    """Return a table or a result as plain text, by default as wide as the terminal."""
     console = _recorder(width or shutil.get_terminal_size((WIDTH, 24)).columns)
     console.print(part)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
