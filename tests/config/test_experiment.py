@@ -129,10 +129,8 @@ def test_a_module_of_ones_own():
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
-        ("partition.file=who.json", "partition.file: is used only with partition.kind=file; the kind is dirichlet; leave "
+    ("override", "message"), [ ("seeed=3", "seeed: unknown key; did you mean 'seed'?"), ("partition.file=who.json",
+    "partition.file: is used only with partition.kind=file; the kind is dirichlet; leave "
          "the file out, or change the kind"),
         ("learning.batch_size=8", "learning.batch_size: unknown key; did you mean 'scenario.learning.batch_size'?"),
         ("learning.local_steps=0",
