@@ -184,9 +184,10 @@ class SelectionStep:
         return best
 
     def _relaxed(self, budgets: _Budgets) -> Bools | None:
-        """P4 with a in [0, 1]: a convex program for each Σa = k; of the best k the k largest a are taken.
+        """Solve P4 with a in [0, 1], and round; None if no selection fits the budgets.
 
-        Rounding can break a budget; then the client that spends most is dropped until all fit.
+        For each k a convex program with Σa = k is solved. For the best k the clients with the k largest a are selected.
+        If they exceed a budget, the client that needs most is dropped until the rest fits.
         """
         cp = cvxpy()
         problem = self._repeated.problem
