@@ -36,6 +36,9 @@ _MANY_SEGMENTS = 8
 _TIES = "kept first"
 """A weight that was kept wins a tie at importance 0. Part of the key, since older runs broke ties differently."""
 
+_FORGETS = "momentum forgets old targets"
+"""Part of the key where batches follow a drifting target, since older runs kept the server's momentum."""
+
 
 def model_size(job: Job) -> int:
     """Return M, the number of weights of the job's model."""
@@ -64,6 +67,7 @@ def training_key(job: Job) -> str:
         *([job.aggregator] if job.aggregator != "mean" else []),  # keys of stored records stay as they are
         *([job.structure] if job.structure != "weights" else []),  # likewise
         *([hashlib.sha256(job.targets[job.schedule].tobytes()).hexdigest()] if job.targets.size else []),  # likewise
+        *([_FORGETS] if job.targets.size and job.batches == "target" else []),  # likewise
         *_beyond_fedsgd(job), *_by_rule(job),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]

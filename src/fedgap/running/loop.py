@@ -98,6 +98,7 @@ class Rounds:
         if self._steered:
             self.model.follow_schedule([account.rate_place(self.round) for account in self.accounts])
             self.clients.keep(self.accounts)  # with the jobs of this round
+        self._leave_old_targets()
         self.model.rank(any(account.prunes(self.round) for account in self.accounts))
         delivery = self.clients.work(self.model, self.accounts)
         if delivery is None:
@@ -114,6 +115,14 @@ class Rounds:
             self._report_losses(delivery)
         self._evaluate(delivery)
         return True
+
+    def _leave_old_targets(self) -> None:
+        """Start the server's momentum anew where the batches follow another target than before.
+
+        It would go on towards the old target for ten rounds or so. If targets alternate, it overshoots each time.
+        """
+        if moved := [row for row, account in enumerate(self.accounts) if account.leaves_target(self.round)]:
+            self.model.forget_direction(moved)
 
     def _advance_if_finite(self, update: Update) -> bool:
         """Apply the update of the only run, unless the model or its outputs for some test samples would not be
