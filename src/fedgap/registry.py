@@ -51,7 +51,7 @@ def allow(*references: str) -> None:
 
 
 def allowed() -> list[str]:
-    """The references that were allowed with :func:`allow`."""
+    """Return the references that were allowed with :func:`allow`."""
     return os.environ.get(ALLOW_VARIABLE, "").split()
 
 
@@ -179,7 +179,7 @@ class Registry:
         return {point.name: point.value for point in entry_points(group=self.group) if point.name not in self.built_in}
 
     def names(self) -> list[str]:
-        """Every known name: first those that come with fedgap, then those that packages add."""
+        """Return every known name: first those that come with fedgap, then those that packages add."""
         return [*self.built_in, *sorted(self.added())]
 
     def __contains__(self, name: object) -> bool:

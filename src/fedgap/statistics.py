@@ -44,7 +44,7 @@ class Interval:
         return self.mean + (self.half or 0.0)
 
     def signed(self, scale: float = 1.0, digits: int = 2) -> str:
-        """The interval of a difference as text, with its sign: ``+1.23 ± 0.45``."""
+        """Format the interval of a difference, multiplied by ``scale``, with its sign: ``+1.23 ± 0.45``."""
         half = "" if self.half is None else f" ± {scale * self.half:.{digits}f}"
         return f"{scale * self.mean:+.{digits}f}{half}"
 
@@ -61,7 +61,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float | None:
-    """Lower one-sided confidence bound of the mean, mean − t(n − 1)·s/√n; None for a single value."""
+    """Return the lower one-sided confidence bound of the mean, mean − t(n − 1)·s/√n; None for a single value."""
     from scipy.special import stdtrit
 
     n = len(values)
@@ -71,7 +71,7 @@ def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float | No
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The sample standard deviation s."""
+    """Return the sample standard deviation s of at least two values."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1))
 
@@ -119,7 +119,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> PairedCom
 
 
 def _detectable(difference: Interval, level: float) -> float:
-    """The smallest difference that is significant at ``level`` with probability :data:`POWER`."""
+    """Return the smallest difference that would be significant at ``level`` with probability :data:`POWER`."""
     from scipy.special import stdtrit
 
     dof = difference.n - 1

@@ -107,4 +107,4 @@ def test_bad_tables(load, tmp_path, text, message):
 def test_a_missing_table(document, tmp_path):
     with pytest.raises(InputError) as caught:
         Scenario.from_dict(document | {"clients": "fleet.csv"}, folder=tmp_path)
-    assert str(caught.value) == "clients: 'fleet.csv' does not exist (a CSV with one row per client)"
+    assert str(caught.value) == "clients: 'fleet.csv' does not exist; name a CSV file with one row per client"

@@ -62,7 +62,7 @@ def test_traces_round_trip(tmp_path_factory: pytest.TempPathFactory, values: np.
     ("round,client\n0,anna\n", "'anna' is not in the fleet"),
     ("round,client,gain\n0,a,x\n", "line 2: gain: must be a number"),
     ("round,client,gain\n0,a,-1\n", "at least 0"),
-    ("round,client,gain\n0,a,0\n", "must be above 0 where the client is available"),
+    ("round,client,gain\n0,a,0\n", "must be above 0 if the client is available"),
     ("round,client,available\n0,a,0.5\n", "available: must be 0 or 1"),
     ("round,client\n0,a\n0,a\n", "already has a row for round 0"),
     ("round,client\n0,a\n1,b\n1,a\n", "b has no row for round 0"),

@@ -136,7 +136,8 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
         [("bound.pruning_sensitivity", -1)],
         "bound.pruning_sensitivity: must be at least 0 (it is a squared distance divided by a ratio); got -1",
     ),
-    ([("bound.sensitivity", "secant")], "bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R"),
+    ([("bound.sensitivity", "secant")], "bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R; "
+     "give it, or use theorem"),
     ([("bound.aggregation", "avg")], "bound.aggregation: must be one of sum, mean, mixture; got 'avg'"),
     (
         [("bound.aggregation", "means")],
@@ -146,11 +147,11 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("bound.statement", 3)], "bound.statement: must be one of as_printed, size_normalised; got 3"),
     (
         [("bound.aggregation", "mixture")],
-        "target_counts: missing; aggregation mixture needs the target's label histogram",
+        "target_counts: missing; aggregation mixture needs the target's label histogram; give it, or use mean",
     ),
     (
         [("bound.aggregation", "mixture"), ("target_counts", [5, 5])],
-        "clients[0].label_counts: missing; aggregation mixture needs every client's histogram",
+        "clients[0].label_counts: missing; aggregation mixture needs every client's histogram; give it, or use mean",
     ),
     ([("server.power_w", 0)], "server.power_w: must be above 0 W (a silent server cannot broadcast); got 0"),
     ([("server.bandwith_hz", 1e5)], "server.bandwith_hz: unknown key; did you mean 'bandwidth_hz'?"),
@@ -167,7 +168,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("clients", [])], "clients: must have at least one client; got none"),
     ([("clients", 10)], "clients: must be a list of clients, or the name of a CSV file; got 10"),
     ([("clients", GONE)], "clients: missing; list them, name a CSV file, or give a recipe under fleet"),
-    ([("clients", "fleet.csv")], "clients: 'fleet.csv' does not exist (a CSV with one row per client)"),
+    ([("clients", "fleet.csv")], "clients: 'fleet.csv' does not exist; name a CSV file with one row per client"),
     (
         [("clients.1", "phone")],
         "clients[1]: must be a mapping with keys such as name, phi, label_counts, target_counts; got 'phone'",
@@ -288,7 +289,7 @@ TEXTS: list[tuple[str, str]] = [
     ("rounds: 3\nbudget: {energy_j: 40,5, delay_s: 3}\n", "FILE: line 2: the key '5' is empty;"
      " write a decimal point: 1.5, not 1,5"),
     ("rounds: 3\nbudget:\n\tenergy_j: 4\n", "FILE: line 3: is not YAML (it is indented with a tab; use spaces)"),
-    ("rounds: *many\n", "FILE: line 1: the alias 'many' has no anchor before it"),
+    ("rounds: *many\n", "FILE: line 1: the alias 'many' is not defined; write its anchor (&) first"),
     ("a: 1\n---\nb: 2\n", "FILE: line 2: a second YAML document begins; a file must have only one"),
     ("scenario: paper-mnist\ndata: {name: embedded}\n", "FILE: is an experiment file; name a scenario file"),
     ("{segments: [], theta: null}", "FILE: is a plan file; name a scenario file"),

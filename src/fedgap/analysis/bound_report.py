@@ -149,7 +149,7 @@ class BoundReport(Printable):
 
     def _statements_table(self) -> Sheet:
         shown = list(self.statements)
-        if len(shown) > MOST_CLIENTS:  # the largest φ first, the unknown before all
+        if len(shown) > MOST_CLIENTS:  # list clients without φ, and then those with the largest φ
             shown = sorted(shown, key=lambda row: -np.inf if row.used is None else -row.used)[:MOST_CLIENTS]
         hidden = len(self.statements) - len(shown)
         table = Sheet(

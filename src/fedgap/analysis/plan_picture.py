@@ -20,7 +20,7 @@ MOST_LINES = 40
 COLOURS = {"download": "#56B4E9", "compute": "#E69F00", "upload": "#0072B2", "idle": "#999999"}
 """Okabe and Ito's colours, which colour-blind people can tell apart."""
 DECADES = 30.0
-"""An axis is logarithmic if its largest value is more than so many times the smallest."""
+"""An axis is logarithmic if its largest value is more than this many times the smallest."""
 
 
 def draw_plan(plan: Plan, cost: CostReport) -> Figure:

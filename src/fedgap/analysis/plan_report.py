@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 FEW_CLIENTS = 12
-"""For at most so many clients the table also lists those that are not selected."""
+"""For at most this many clients the table also lists those that are not selected."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -165,7 +165,7 @@ class Named(Checked):
             raise wrong(f"must be a name such as {names}; got {shown(value)}")
         try:
             self.registry.check(value)
-        except InputError as error:  # its message begins with the noun, which the key replaces
+        except InputError as error:  # remove the noun at the beginning, because the key is put there later
             raise wrong(str(error).partition(": ")[2]) from None
         return value
 

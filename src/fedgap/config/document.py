@@ -136,7 +136,7 @@ class Document(Section):
 
     @classmethod
     def file_schema(cls) -> dict[str, Any]:
-        """The JSON Schema of a file, for editors and other programs."""
+        """Return the JSON Schema of a file, for editors and other programs."""
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cls.model_json_schema()}
 
 

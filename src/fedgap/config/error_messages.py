@@ -26,7 +26,7 @@ def shown(value: object, limit: int = 60) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     text = str(value)
-    limit = limit if isinstance(value, str) else 300  # a path keeps its end, which is its file
+    limit = limit if isinstance(value, str) else 300  # paths may be longer, because the file's name is at their end
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[: limit + 1])
     cut = printable if len(printable) <= limit else printable[: limit - 1] + "…"
     return f"'{cut}'" if isinstance(value, str) else cut

@@ -149,7 +149,7 @@ class Experiment(Document):
             document = _practical(document, base, inner)
             try:
                 experiment = cls.model_validate(document)
-            except ValidationError as error:  # of what the scenario says about the learner
+            except ValidationError as error:  # a wrong value in the scenario's section learning
                 raise error_messages.first_error(error, document) from None
         experiment._base = base
         experiment._checked_scenario()
@@ -287,7 +287,7 @@ class Experiment(Document):
         :param forecast: the section ``forecast``, if one was fitted; otherwise the old one stays.
         """
         document = with_histograms(self._base, *histograms)  # type: ignore[arg-type]
-        if self.mode is not None:  # the experiment's mode wins over the keys of its scenario
+        if self.mode is not None:  # the experiment's mode has priority over the keys of its scenario
             document["mode"] = self.mode
             for section, key in mode_defaults.PLANNING_KEYS.values():
                 document[section] = {name: value for name, value in document[section].items() if name != key}
@@ -295,7 +295,7 @@ class Experiment(Document):
         document = _changed(self._with_choices(document, readings), constants)
         if forecast is not None:
             document["forecast"] = dict(forecast)
-        document["clients"] = Scenario.from_dict(document).to_dict()["clients"]  # a CSV's texts become numbers
+        document["clients"] = Scenario.from_dict(document).to_dict()["clients"]  # strings from a CSV become numbers
         return Scenario._build(replace(self._base.written, value=document), ())
 
     def devices(self) -> list[dict[str, Any]]:
@@ -315,7 +315,7 @@ class Experiment(Document):
         """Return the experiment as plain values, with all readings and the whole scenario, so that no file is
         needed."""
         document = self.model_dump(mode="json", exclude_none=True) | self.readings
-        # Files of fedgap 0.1 do not have these, and their hashes must stay.
+        # Files of fedgap 0.1 do not have these keys, and their hashes must stay the same.
         learner = self.learning.model_dump(mode="json", exclude_unset=True, exclude_none=True)
         document["learning"] = {key: value for key, value in learner.items() if (key, value) != ("aggregator", "mean")}
         if not self.data.validation:

@@ -24,7 +24,7 @@ def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[st
     """
     path = folder / name if exists(folder / name) else Path(name)
     if not exists(path):
-        raise InputError(f"clients: {shown(name)} does not exist (a CSV with one row per client)")
+        raise InputError(f"clients: {shown(name)} does not exist; name a CSV file with one row per client")
     rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     clients: list[dict[str, Any]] = []
     places: list[str] = []

@@ -289,9 +289,11 @@ def check_together(scenario: Scenario) -> None:
         raise InputError("clients: must have at least one client; got none")
     bound, target = scenario.bound, scenario.target_counts
     if bound.sensitivity == "secant" and bound.pruning_sensitivity is None:
-        raise InputError("bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R")
+        raise InputError("bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R; give it, or "
+                         "use theorem")
     if bound.aggregation == "mixture" and target is None:
-        raise InputError("target_counts: missing; aggregation mixture needs the target's label histogram")
+        raise InputError("target_counts: missing; aggregation mixture needs the target's label histogram; give it, or "
+                         "use mean")
     _check_curve(scenario)
     classes = len(target) if target is not None else None
     names: dict[str, int] = {}
@@ -302,7 +304,8 @@ def check_together(scenario: Scenario) -> None:
                 raise InputError(f"clients[{n}].{key}: must have {classes} classes, as the other histograms have; "
                                  f"got {len(counts)}")
         if bound.aggregation == "mixture" and client.label_counts is None:
-            raise InputError(f"clients[{n}].label_counts: missing; aggregation mixture needs every client's histogram")
+            raise InputError(f"clients[{n}].label_counts: missing; aggregation mixture needs every client's histogram; "
+                             "give it, or use mean")
         if client.phi is None and client.label_counts is None:
             raise InputError(f"clients[{n}].phi: missing; give phi, or label_counts and target_counts, or a recipe "
                              "under labels")

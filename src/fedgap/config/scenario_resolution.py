@@ -80,7 +80,7 @@ def resolve(written: Written, overrides: Sequence[Override]) -> Resolved:
     clients, origins = _clients(document, shorthand.seed, written.folder)
     if isinstance(document.get("clients"), str):
         document = document | {"clients": clients}
-    clients = [dict(client) if isinstance(client, dict) else client for client in clients]  # to be filled in
+    clients = [dict(client) if isinstance(client, dict) else client for client in clients]  # copies, changed below
     scenario = {key: item for key, item in document.items() if key not in SHORTHAND_KEYS} | {"clients": clients}
     if shorthand.labels is not None:
         scenario.setdefault("target_counts", draw_labels(shorthand.labels, shorthand.seed, clients))

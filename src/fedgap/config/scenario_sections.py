@@ -289,7 +289,7 @@ class Client(Section):
 
 def _ordered(value: tuple[float, float]) -> tuple[float, float]:
     if not value[0] <= value[1]:
-        raise wrong(f"must be [least, largest] value; got [{value[0]:g}, {value[1]:g}]")
+        raise wrong(f"must be [least, largest], with the smaller value first; got [{value[0]:g}, {value[1]:g}]")
     return value
 
 

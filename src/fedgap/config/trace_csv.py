@@ -30,7 +30,8 @@ def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
     """
     path = folder / name if exists(folder / name) else Path(name)
     if not exists(path):
-        raise InputError(f"world.trace: {shown(name)} does not exist (a CSV with one row for each round and client)")
+        raise InputError(f"world.trace: {shown(name)} does not exist; name a CSV file with one row for each round and "
+                         "client")
     rows = csv.DictReader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     header = rows.fieldnames or ()
     for key in header:
@@ -58,7 +59,8 @@ def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
         if available not in (0.0, 1.0):
             raise InputError(f"{where}: available: must be 0 or 1; got {row['available']!r}")
         if available and not (gain > 0.0 and speed > 0.0):
-            raise InputError(f"{where}: gain and speed: must be above 0 where the client is available")
+            raise InputError(f"{where}: gain and speed: must be above 0 if the client is available; got {gain:g} and "
+                             f"{speed:g}")
     rounds = 1 + max((number for number, _ in cells), default=-1)
     if len(cells) != rounds * len(clients) or not cells:
         lacking = next((f"{client} has no row for round {t}" for t in range(rounds) for client, n in index.items()

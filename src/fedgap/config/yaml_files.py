@@ -151,7 +151,7 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
         before = self.values
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchored:
-                raise self.fail(event, f"the alias {shown(event.anchor)} has no anchor before it")
+                raise self.fail(event, f"the alias {shown(event.anchor)} is not defined; write its anchor (&) first")
             value, size = self.anchored[event.anchor]
             self.count(event, size)
             return value

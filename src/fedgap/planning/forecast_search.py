@@ -192,7 +192,8 @@ class _Grid:
         hopeless = sum(_objective(self.task.with_rounds(int(r))).least_error >= _CLOSE * below for r in rounds)
         if hopeless == len(rounds):
             return None
-        rounds, selected = rounds[max(hopeless - 1, 0):], self._selections()  # the last hopeless one begins the range
+        # The largest number of rounds that is too small stays as the lower end of the range.
+        rounds, selected = rounds[max(hopeless - 1, 0):], self._selections()
         error, _ = self.errors(rounds, selected)
         row, few = int(error.min(axis=1).argmin()), error.min(axis=0).argsort()[:_FEW]
         around = rounds[max(row - 1, 0)], rounds[min(row + 1, len(rounds) - 1)]

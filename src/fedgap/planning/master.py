@@ -30,7 +30,7 @@ _NEARBY = (0.9, 1.1)
 _ROUGH_BOUND = 0.2
 """How far an oracle's bound may be below its best column, as a share of the gap between program and bound."""
 _STUCK, _PATIENCE = 1e-13, 6
-"""The loop ends after so many (second number) solutions with a smaller relative gain than the first number, because
+"""The loop ends when the relative gain was below the first number this many (second number) times in a row, because
 HiGHS's own tolerance then prevents progress."""
 _UNBOUNDED_STUCK, _UNBOUNDED_PATIENCE = 1e-4, 3
 """The same if the oracles prove no bound; small gains are then not worth the time."""

@@ -200,7 +200,7 @@ class Plan(Printable):
                     f"minimises ({self.minimised}). Others may have a lower θ.")
         if self.gap is None or self.lower_bound is None:
             return "There is no certificate: better plans may exist."
-        scope = "" if self.scheme == "proposed" else f" by {self.scheme}"  # others may decide what this one fixes
+        scope = "" if self.scheme == "proposed" else f" by {self.scheme}"  # others may decide what it fixes
         scope += "" if self.bound_scope == "all" else " with one selection in all rounds"
         gap = "0.0001" if self.gap < 1e-6 else f"{100.0 * self.gap:.2g}"
         return (f"Certified: no plan of {rounds_text(self.rounds)}{scope} has θ below {text_of(self.lower_bound, 6)}, "

@@ -39,8 +39,7 @@ def plan(
     options: object | None = None,
     progress: Progress | None = None,
 ) -> Plan:
-    """Return the best plan for a scenario: who trains in which rounds, how much is pruned, and at which power and
-    clock.
+    """Return the best plan for a scenario: who trains in which rounds, with how much pruning, power and clock.
 
     If a scheme other than ``proposed`` cannot finish R rounds within the budgets, it is planned again with as many
     rounds as fit. Its plan then has fewer rounds, the status ``infeasible`` and θ = ∞.

@@ -41,9 +41,9 @@ LOCAL_SEARCH_MET = 1e-7
 """The same in a local search, whose rounds are solved more precisely afterwards."""
 
 ENUMERATED_CLIENTS = 12
-"""For at most so many clients all 2^N − 1 selections are priced one by one; 4,095 take a few milliseconds."""
+"""For at most this many clients all 2^N − 1 selections are priced one by one; 4,095 take a few milliseconds."""
 ENUMERATED_ROUNDS = 6
-"""For at most so many rounds compositions are enumerated. With more rounds there are too many, and rounding loses
+"""For at most this many rounds compositions are enumerated. With more rounds there are too many, and rounding loses
 little."""
 CHEAPEST_PRICE = 1e-18
 """The least price of time that is considered, relative to the largest. At this price a second costs almost nothing."""

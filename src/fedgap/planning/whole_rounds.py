@@ -163,7 +163,7 @@ class WholeRounds:
     def _near_program(self, shift: int) -> list[Composition]:
         """Return compositions with whole rounds near the program's weights.
 
-        :param shift: if not 0, also compositions with so many rounds moved from one selection to another.
+        :param shift: if not 0, also return compositions with this many rounds moved from one selection to another.
         """
         choices = []
         for k, kind in enumerate(self.kinds):

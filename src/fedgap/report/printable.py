@@ -18,7 +18,7 @@ class Printable:
     """A result made of tables and sentences, which ``print``, rich and Jupyter show."""
 
     def parts(self) -> Sequence[RenderableType]:
-        """The tables and sentences, from top to bottom."""
+        """Return the tables and sentences of the result, from top to bottom."""
         raise NotImplementedError
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -73,7 +73,7 @@ class RoundRule:
         return stream(self.facts.seed, "policy", number)
 
     def wanted(self, now: RoundFacts) -> int:
-        """k, or the number of available clients if it is smaller."""
+        """Return k, or the number of available clients if that is smaller."""
         return min(self.facts.count, int(now.available.sum()))
 
 

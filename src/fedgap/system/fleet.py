@@ -91,7 +91,7 @@ class Fleet:
         return self.local_steps * (self.batch_size * self.flops_per_sample / self.flops_per_cycle)
 
     def cost_share(self, ratio: Floats) -> Floats:
-        """s(λ): share of the full model's bits and operations that is left at ratio λ; 1 − λ without a cost curve."""
+        """Return s(λ), the share of the full model's bits and operations that remains; 1 − λ without a cost curve."""
         return 1.0 - ratio if self.cost_curve is None else self.cost_curve.share_at(ratio)
 
     @classmethod

@@ -150,7 +150,7 @@ class FittedForecast:
 
 def _short(value: float, towards: int = 0) -> float:
     """Round to four significant digits: to the nearest value, or upwards (``towards`` = 1) or downwards (−1)."""
-    short = float(f"{value:.4g}") + 0.0  # no −0
+    short = float(f"{value:.4g}") + 0.0  # adding 0 turns −0 into 0
     while towards * (short - value) < 0.0:
         short = float(f"{short + towards * 10.0 ** (np.floor(np.log10(abs(value))) - 3):.4g}")
     return short

@@ -28,22 +28,22 @@ def smoothed(counts: npt.ArrayLike) -> Floats:
 
 
 def entropy(p: Floats) -> Floats:
-    """H(p) = −Σ p·ln p, in nats, over the last axis."""
+    """Entropy H(p) = −Σ p·ln p, in nats, over the last axis."""
     return -np.asarray(np.sum(p * np.log(p), axis=-1))
 
 
 def cross_entropy(p: Floats, q: Floats) -> Floats:
-    """H(p, q) = −Σ p·ln q, in nats."""
+    """Cross entropy H(p, q) = −Σ p·ln q, in nats, over the last axis."""
     return -np.asarray(np.sum(p * np.log(q), axis=-1))
 
 
 def mutual_information(train: Floats, test: Floats) -> Floats:
-    """I(p̂, p̃) = H(p̂) + H(p̃) − H(p̂, p̃), with the *cross* entropy H(p̂, p̃), as the proof of Lemma 1 defines it."""
+    """Mutual information as the proof of Lemma 1 defines it, with the *cross* entropy: H(p̂) + H(p̃) − H(p̂, p̃)."""
     return np.asarray(entropy(train) + entropy(test) - cross_entropy(train, test))
 
 
 def divergence(train: Floats, test: Floats) -> Floats:
-    """KL(p̂‖p̃) = Σ p̂·ln(p̂/p̃) ≥ 0, in nats; equals H(p̃) − I(p̂, p̃) exactly (Appendix A)."""
+    """Divergence KL(p̂‖p̃) = Σ p̂·ln(p̂/p̃) ≥ 0, in nats, over the last axis; equals H(p̃) − I(p̂, p̃) (Appendix A)."""
     # Σ p̂·[ln(p̂/p̃) − 1 + p̃/p̂] has the same sum and no negative term, so rounding cannot make it negative.
     ratio = test / train
     return np.asarray(np.sum(train * (ratio - 1.0 - np.log(ratio)), axis=-1))

@@ -1,6 +1,6 @@
 """Choose label probabilities of the selected clients so that their mean matches a target as well as their data allow.
 
-Client k has n_{k,c} samples of label c, n_k in all, and draws labels with probabilities q_k. It can only draw labels
+Client k has n_{k,c} samples of label c, n_k in total, and draws labels with probabilities q_k. It can only draw labels
 that it has, and it must not repeat its few samples of a rare label too often, so that 0 ≤ q_{k,c} ≤ u_{k,c}
 (:func:`largest_probabilities`). With weights v_k (equal ones by default, Σ v_k = 1) the mean is m = Σ_k v_k·q_k. The
 problem is
@@ -35,7 +35,7 @@ _SLOPE_LEFT = 0.1
 """A line search ends where the slope is at most this share of the initial one; with a larger share Newton's method may
 cycle."""
 _STEPS = 100
-"""Most steps of any iteration; usually fewer than 20 are taken."""
+"""Maximum number of steps of any iteration; usually fewer than 20 are taken."""
 _LARGEST_EXPONENT = 300.0
 """Keeps exponentials finite while a line search tries long steps."""
 

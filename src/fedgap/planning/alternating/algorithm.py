@@ -76,7 +76,7 @@ def solve(
     options = options or AlternatingOptions()
     repeated = Repeated(problem, scheme)
     selection = SelectionStep(repeated, options.selection)
-    step_for = cache(lambda clients: ResourceStep(repeated, clients, options.tie_break))  # compiled once per number
+    step_for = cache(lambda count: ResourceStep(repeated, count, options.tie_break))  # compiled once per client count
     if repeated.energy_j <= 0.0:
         return AlternatingResult((), (), why_infeasible(repeated, everybody(repeated)), False, 0)
     point = everybody(repeated) if options.start == "printed" else fewer(repeated)
@@ -96,7 +96,7 @@ def solve(
                 new = point
             new = selection(pruning_step(repeated, new))
             value = repeated.theta(new)
-            if repeated.feasible(new) and value <= theta:  # line 11
+            if repeated.feasible(new) and value <= theta:  # line 11 of Algorithm 1
                 point, gain, theta, started = new, theta - value, value, True
             else:
                 gain = 0.0

@@ -55,7 +55,7 @@ class SelectionStep:
         if mixture and repeated.scheme.select and (problem.size > ENUMERATED_CLIENTS or variant == "relaxed"):
             raise InputError(
                 f"bound.aggregation: mixture works with the solver alternating only for up to {ENUMERATED_CLIENTS} "
-                "clients, and not with the selection relaxed; use sum or mean, or the solver exact"
+                "clients, and not with its option selection: relaxed; use sum or mean, or the solver exact"
             )
 
     def __call__(self, point: Iterate) -> Iterate:

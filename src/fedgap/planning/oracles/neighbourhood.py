@@ -118,7 +118,8 @@ class Neighbourhood:
         nobody, (at,) = self.task.problem.size, np.flatnonzero(self.rows == self.place)
         able = self.outside[~self.late[at, self.outside]]
         out, into = (self._groups_of_three(clients, _MANY if thorough else _SOME) for clients in (self.inside, able))
-        counts = np.append(self.counts, np.zeros((1, self.counts.shape[-1])), axis=0)  # N: nobody
+        # The index N stands for nobody, who has no labels.
+        counts = np.append(self.counts, np.zeros((1, self.counts.shape[-1])), axis=0)
         root = np.sqrt(smoothed(self.labels.target))
         left = (self.held + 1.0 - counts[out].sum(axis=1)) / root
         come = counts[into].sum(axis=1) / root

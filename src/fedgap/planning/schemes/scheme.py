@@ -26,13 +26,13 @@ class Scheme:
     title: str
     """What it is in a few words; for the paper's schemes, the name in the paper."""
     prune: bool = True
-    """False: λ = 0 for every client and round."""
+    """Whether the planner decides the pruning ratios; otherwise λ = 0 for every client and round."""
     select: bool = True
-    """False: a = 1 for every client and round."""
+    """Whether the planner selects clients; otherwise all clients take part in every round, a = 1."""
     power: bool = True
-    """False: p = p^max for every selected client."""
+    """Whether the planner decides the transmit powers; otherwise p = p^max for every selected client."""
     frequency: bool = True
-    """False: f = f^max for every selected client."""
+    """Whether the planner decides the clock frequencies; otherwise f = f^max for every selected client."""
     objective: str | ObjectiveFactory = "theta"
     """What is minimised: a name in ``fedgap.registry.OBJECTIVES``, ``package.module:NAME``, or a function from a
     problem to an objective."""
