@@ -56,8 +56,8 @@ def test_a_device_with_data_of_its_own(profile):
     ({"device": {}}, "device.uplink_gain: missing"),
     ({"data": "none.npz"}, "data: .*none.npz cannot be read"),
     ({"dta": "x"}, "dta: unknown key; did you mean 'data'"),
-    ({"client": 1}, "client: a node has experiment and client, or"),
-    ({"experiment": "embedded"}, "name: a node has experiment and client, or")])
+    ({"client": 1}, "client: must be left out of a node without experiment; give either"),
+    ({"experiment": "embedded"}, "name: must be left out of a node with experiment; give either")])
 def test_what_is_wrong_with_a_file_is_named(profile, change, said):
     with pytest.raises(InputError, match=said) as error:
         profile({**NODE, **change})
