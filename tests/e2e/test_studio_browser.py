@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,9 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
          "--disable-sync", "--no-first-run"]  # fmt: skip
 PATIENCE_MS = 120_000
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+LOOKS = {f"{width}-{theme}": {"viewport": size, "color_scheme": theme}
+         for width, size in (("desktop", DESKTOP), ("phone", PHONE)) for theme in ("light", "dark")}
+"""How a browser shows the studio. `make test` runs all tests in the first way, `make test-all` in all four."""
 SHOTS = os.environ.get("FEDGAP_SHOTS")
 """A folder for pictures of what the tests see."""
 
@@ -57,10 +61,19 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         yield running
 
 
+@pytest.fixture(autouse=True, params=list(LOOKS) if os.environ.get("FEDGAP_FULL") == "1" else list(LOOKS)[:1])
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shows the test's pages in one way after another."""
+    monkeypatch.setattr("tests.e2e.test_studio_browser.PRESENT", LOOKS[request.param])
+
+
+PRESENT: dict[str, Any] = LOOKS["desktop-light"]
+
+
 @contextmanager
 def opened_page(browser: Browser, studio: Studio, address: str | None = None) -> Iterator[Page]:
     """A page whose errors, and whose requests to other hosts, fail the test."""
-    context = browser.new_context(viewport=DESKTOP, accept_downloads=True)  # type: ignore[arg-type]
+    context = browser.new_context(**PRESENT, accept_downloads=True)
     context.grant_permissions(["clipboard-read", "clipboard-write"], origin=studio.address)
     opened = context.new_page()
     opened.set_default_timeout(PATIENCE_MS)
@@ -783,7 +796,7 @@ def test_the_timeline_of_a_run_with_a_policy_grows_with_it(page: Page, studio: S
     shutil.rmtree(folder)
 
 
-LONG = 500
+LONG = 60
 """Rounds of a run that is still going when it is stopped."""
 
 
@@ -797,29 +810,32 @@ def start(page: Page, seed: int, rounds: int, model: str = "mlp", evaluate_every
 
 
 @pytest.mark.full
-def test_a_run_is_started_watched_stopped_and_resumed(page: Page) -> None:
-    page.click("nav a[data-view=run]")
-    page.fill("#run-rounds", "0")
-    page.click("#run-form button[type=submit]")
-    expect(page.locator("#run-form [data-error=rounds]")).to_contain_text("must be")
-    start(page, 0, LONG)
-    expect(page.locator("#watch-state")).to_have_text("running")
-    early = grown(page, "chart-loss", 3)
-    assert grown(page, "chart-loss", early + 1) > early
-    shoot(page, "run-light")
-    page.click("#stop")
-    expect(page.locator("#watch-state")).to_have_text("stopped")
-    page.reload()
-    expect(page.locator("#watch-title")).to_have_text("embedded-proposed-seed0")  # still there
-    expect(page.locator("#watch-state")).to_have_text("stopped")
-    grown(page, "chart-loss", early)
-    page.click("#resume")
-    expect(page.locator("#watch-state")).to_have_text("finished")
-    assert grown(page, "chart-loss", LONG) == LONG
-    drawn(page, "chart-participation")
-    assert sum(bars(page, "chart-participation")[0]) > 0
-    start(page, 1, 12)
-    expect(page.locator("#watch-state")).to_have_text("finished")
+def test_a_run_is_started_watched_stopped_and_resumed(browser: Browser, tmp_path: Path) -> None:
+    write_document(small_document(), tmp_path / "small.yaml")
+    with Studio(tmp_path / "runs", opened="small.yaml", folder=tmp_path) as running, \
+            opened_page(browser, running) as page:
+        page.click("nav a[data-view=run]")
+        page.fill("#run-rounds", "0")
+        page.click("#run-form button[type=submit]")
+        expect(page.locator("#run-form [data-error=rounds]")).to_contain_text("must be")
+        start(page, 0, LONG, "lenet5", evaluate_every=1)
+        expect(page.locator("#watch-state")).to_have_text("running")
+        early = grown(page, "chart-loss", 3)
+        assert grown(page, "chart-loss", early + 1) > early
+        shoot(page, "run-light")
+        page.click("#stop")
+        expect(page.locator("#watch-state")).to_have_text("stopped")
+        page.reload()
+        expect(page.locator("#watch-title")).to_have_text("embedded-proposed-seed0")  # still there
+        expect(page.locator("#watch-state")).to_have_text("stopped")
+        grown(page, "chart-loss", early)
+        page.click("#resume")
+        expect(page.locator("#watch-state")).to_have_text("finished")
+        assert grown(page, "chart-loss", LONG) == LONG
+        drawn(page, "chart-participation")
+        assert sum(bars(page, "chart-participation")[0]) > 0
+        start(page, 1, 12)
+        expect(page.locator("#watch-state")).to_have_text("finished")
 
 
 @pytest.mark.full
