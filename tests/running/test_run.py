@@ -396,7 +396,7 @@ def test_a_model_that_does_not_fit_is_named_before_anything_is_written(small, tm
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_a_device_that_is_not_there_is_named(small, tmp_path):
     experiment = small("rounds=2", "engine.device=cuda")
-    with pytest.raises(InputError, match=r"engine\.device: torch sees no CUDA device"):
+    with pytest.raises(InputError, match=r"engine\.device: torch finds no CUDA device"):
         train(experiment, tmp_path / "run", plan=planned(experiment, (2, [0], 0.0)))
 
 
