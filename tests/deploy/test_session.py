@@ -455,7 +455,7 @@ def test_the_simulator_refuses_to_go_on_with_a_deployed_run(fleet):
     session = nodes.session(on_event=lambda job, event: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         session.run()
-    with pytest.raises(InputError, match=r"its data are on its nodes; continue with: flwr run"):
+    with pytest.raises(InputError, match=r"this run is a deployment; continue it with: flwr run"):
         resume(session.folder)
     (session.folder / DEPLOY_COMMAND).parent.mkdir()
     (session.folder / DEPLOY_COMMAND).write_text("fedgap deploy up x --out y\n")

@@ -83,7 +83,7 @@ def test_without_labels_there_is_no_accuracy(place):
     (["predict", "runs/first", "absent.npz"], "absent.npz: cannot be read as .npz"),
     (["predict", "runs/first", "wrong.npz"], "data: one sample of x of wrong.npz has shape (1, 5, 5)"),
     (["predict", "runs/first", "digits.npz", "--out", "p.txt"], "--out: p.txt must end in .npz or .csv"),
-    (["export", "runs/first", "--out", "absent/model.pt"], "--out: the folder absent does not exist"),
+    (["export", "runs/first", "--out", "absent/model.pt"], "--out: the folder absent must exist"),
 ])
 def test_what_is_wrong_is_one_line(place, monkeypatch, arguments, says):
     monkeypatch.chdir(place)
