@@ -276,7 +276,7 @@ def test_on_a_ray_cluster(small, tmp_path):
 
 
 @pytest.mark.parametrize(("address", "says"), [
-    ("127.0.0.1:1", "no cluster answers at 127.0.0.1:1"), ("here:there", "HOST:PORT"), ("127.0.0.1:99999", "no cluster")])
+    ("127.0.0.1:1", "no cluster answers"), ("here:there", "HOST:PORT"), ("127.0.0.1:99999", "no cluster")])
 def test_a_ray_cluster_that_is_not_there_is_said_at_once(small, tmp_path, address, says):
     pytest.importorskip("ray")
     with pytest.raises(InputError, match=says):

@@ -9,7 +9,7 @@ from fedgap.report.uncut_table import Sheet
 
 
 def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
-    """A figure's results for a terminal."""
+    """The results of a figure as tables and sentences for a terminal."""
     head = f"{results['figure']}: {results['title']}"
     if results["kind"] == "table":
         sheet = Sheet(head, "column", "model", "quantity", "printed", "derived", "ratio")
