@@ -47,7 +47,7 @@ def test_the_reported_accuracy_comes_out_again(place):
 def test_the_pages_python_and_export_run(place):
     answer = fedgap("export", place / "runs" / "first", "--out", place / "model.pt")
     assert answer.code == 0, answer.err
-    assert "takes samples (n, 1, 28, 28) without standardisation and gives probabilities (n, 10)" in answer.out
+    assert "takes samples (n, 1, 28, 28) without standardisation and returns probabilities (n, 10)" in answer.out
     scripts = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     done = subprocess.run([sys.executable, "-c", scripts[1]], cwd=place, check=True, capture_output=True, text=True)
     first, second = done.stdout.split()
