@@ -39,11 +39,12 @@ STUDY = {  # the study before the project: (full, pruned) model evaluated, in pe
     ("unpruned", 0.0): (93.2, 93.2)}
 
 STUDY_SD = (0.6, 1.1)
-"""Between these are the seed-to-seed standard deviations that the study tells of pruned models, in percent points."""
+"""The range of the standard deviations between seeds that the earlier study reports for pruned models, in percentage
+points."""
 
 
 def everybody(scenario: Scenario, rounds: int, ratio: float, dense_first: bool) -> Plan:
-    """All clients in all rounds at one ratio, at full power and clock."""
+    """A plan with all clients in all rounds at one pruning ratio, at full power and clock."""
     fleet, n = scenario.fleet(), scenario.size
     parts = [(1, 0.0), (rounds - 1, ratio)] if dense_first else [(rounds, ratio)]
     segments = tuple(Segment(r, np.ones(n, dtype=bool), np.full(n, x), fleet.max_power_w, fleet.max_frequency_hz)
@@ -53,7 +54,7 @@ def everybody(scenario: Scenario, rounds: int, ratio: float, dense_first: bool) 
 
 
 def accuracy(run: Run, data: Dataset) -> tuple[float, float]:
-    """Of the full and of the pruned model, in percent."""
+    """The accuracies of the full and of the pruned model in per cent."""
     tensors, _ = Checkpoints(run.folder / "checkpoint").load()
     module = build(**run.job.model, input_shape=data.shape, classes=data.classes, seed=0)
     weights, buffers = tensors["weights"][None], tensors["buffers"][None]
@@ -62,7 +63,7 @@ def accuracy(run: Run, data: Dataset) -> tuple[float, float]:
 
 
 def prepared(name: str, ratio: float, seed: int, rounds: int, folder: str, data: Dataset) -> Prepared:
-    """One run, ready to execute."""
+    """One run, ready to be executed."""
     experiment = Experiment.load("mnist", [
         f"seed={seed}", f"rounds={rounds}", f"evaluate_every={rounds}", "engine.threads=1", "engine.device=cpu",
         f"data.folder={folder}", "budget.energy_j=1e9", "budget.delay_s=1e9", "evaluate_pruned=true",
@@ -73,11 +74,11 @@ def prepared(name: str, ratio: float, seed: int, rounds: int, folder: str, data:
 
 
 def row(name: str, ratio: float, results: list[tuple[float, float]]) -> dict[str, object]:
-    """Means with 95 % confidence intervals, and how far the pruned mean is off the study's in pooled standard errors.
+    """Means with 95 % confidence intervals, and the difference of the pruned mean from the earlier study's in pooled
+    standard errors.
 
-    The study had five seeds and tells a range of standard deviations: ``off`` is with the least of them, which is the
-    stricter, ``off_at_most_spread`` with the greatest.
-    """
+    The study had five seeds and reports a range of standard deviations: ``off`` uses the smallest, which is stricter,
+    and ``off_at_most_spread`` the largest."""
     full, pruned = ({"mean": mean.mean, "ci95": mean.half}
                     for mean in (interval(column) for column in zip(*results, strict=True)))
     spread, study = float(np.std([p for _, p in results], ddof=1)), STUDY.get((name, ratio))

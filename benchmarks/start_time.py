@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 def run_once(arguments: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds on the clock and of the processor that one process takes."""
+    """The wall-clock seconds and the processor seconds of one process."""
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, env=environment)
     _, status, used = os.wait4(process.pid, 0)
