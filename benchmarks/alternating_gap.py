@@ -1,4 +1,4 @@
-"""Algorithm 1 against the certified optimum over a grid of scenarios: what exactness buys.
+"""Algorithm 1 against the certified optimum over a grid of scenarios: what exact planning gains.
 
     python benchmarks/alternating_gap.py [--quick]
 

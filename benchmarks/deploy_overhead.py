@@ -62,7 +62,7 @@ class Relay:
     def __init__(self, port: int) -> None:
         self.target, self.down = port, 0
         self.requests: list[list[float]] = []
-        """The start (monotonic seconds) and the bytes of each request; a connection's first bytes are TLS's handshake."""
+        """Start (monotonic seconds) and bytes of each request; a connection's first bytes are TLS's handshake."""
         self._lock = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]

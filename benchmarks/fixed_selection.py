@@ -4,8 +4,8 @@
 
 Both start from the same fleet and end with m, f and p. The comparator is the DPP-parametrised model from start to end.
 Two further times are given for it: the compiled model solved again for other budgets (which a search over selections
-cannot use, because each selection is a new model), and Clarabel's own time. For our solver, the time of one of a hundred
-problems solved in one call is given as well. The objectives must agree to 1e-6, or the benchmark fails.
+cannot use, because each selection is a new model), and Clarabel's own time. For our solver, the time of one of a
+hundred problems solved in one call is given as well. The objectives must agree to 1e-6, or the benchmark fails.
 """
 
 # ruff: noqa: E402

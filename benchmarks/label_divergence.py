@@ -3,8 +3,8 @@
     PYTHONPATH=src python benchmarks/label_divergence.py --data DATA [--out benchmarks/results/label_divergence.json]
 
 MNIST is divided among ten clients as in the paper, with ten seeds. The measure is the KL divergence, in nats, of the
-mean of the clients' label distributions from that of the test set, if clients draw from their data as they are, balanced,
-or matched to the target over 150 rounds of 16 steps of 32 samples.
+mean of the clients' label distributions from that of the test set, if clients draw from their data as they are,
+balanced, or matched to the target over 150 rounds of 16 steps of 32 samples.
 """
 
 import argparse
