@@ -136,7 +136,7 @@ def best_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
-    """Two Markdown tables: by fleet and reading, and by variant."""
+    """Two Markdown tables of the gaps: by fleet and reading, and by variant of Algorithm 1."""
     planned = [row for row in rows if row["exact"] is not None]
     complete = [name for name in VARIANTS if all(name in row["variants"] for row in planned)]
 

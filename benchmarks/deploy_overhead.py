@@ -2,7 +2,8 @@
 
     python benchmarks/deploy_overhead.py [--nodes 2 4] [--rounds 12] [--out FILE]
 
-Rounds, for each number of nodes in three ways, one after the other, on the loopback interface with TLS and node keys:
+For each number of nodes, rounds are run in three ways, one after the other, on the loopback interface with TLS and node
+keys:
 
 - ``ordinary``: Flower's defaults and an app as Flower's own examples are (``peers/flower_app``), whose client imports
   torch in a new process for every message;

@@ -3,7 +3,8 @@
     python benchmarks/engine_cpu.py [--peers] [--threads 1 2] [--passes 3] [--seconds 5] [--out results.json]
 
 Contestants are processes that take turns: in each pass every one of them runs for ``--seconds`` while the others wait,
-and the median over passes counts. Ours does a whole round: ranking, masks, gradients, memory of gradients, update.
+and the median over passes is reported. fedgap does whole rounds: ranking, masks, gradients, remembered gradients,
+update.
 
   shared     the engine, all clients with one pruning ratio (they share one pruned model and one pass)
   distinct   the engine, every client with a ratio of its own
@@ -162,7 +163,7 @@ def commands_of(script: str, ours: Sequence[str], peers: Sequence[str], cache: P
 
 def options(description: str, ours: Sequence[str], out: Path, *, passes: int, seconds: float,
             ) -> argparse.ArgumentParser:
-    """The options that both benchmarks on a CPU have."""
+    """The command-line options that both CPU benchmarks share."""
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--contest", choices=ours, help=argparse.SUPPRESS)
     parser.add_argument("--peers", action="store_true", help="install and run other simulators too")

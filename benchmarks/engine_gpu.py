@@ -69,7 +69,8 @@ def by_turns(functions: list[Callable[[], object]], calls: int, repeats: int = 7
 
 def case(name: str, *, runs: int = 1, clients: int = CLIENTS, sets: int = 4,
          off_the_kink: bool = False) -> tuple[nn.Module, list[RoundInput]]:
-    """A model and ``sets`` rounds of it; each client has its own ratio, between 0.02 and 0.5."""
+    """A model and ``sets`` random inputs of a round for it; each client has its own pruning ratio, between 0.02 and
+    0.5."""
     module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
     if off_the_kink:
         for layer in module.modules():

@@ -38,7 +38,8 @@ BATCH = 100
 
 
 def fleet_of(clients: int, seed: int = 0) -> Fleet:
-    """Clients of the paper's CIFAR-10 column with Rayleigh fading, and processors that differ by a factor of 4."""
+    """A fleet of clients from the paper's CIFAR-10 column, with Rayleigh fading and processors that differ by a factor
+    of 4."""
     rng = np.random.default_rng(seed)
 
     def spread(middle: float) -> np.ndarray:

@@ -44,7 +44,8 @@ def milliseconds_by_turns(functions: list[Callable[[], object]], calls: int, rep
 
 def case(name: str, steps: int, *, runs: int = 1, clients: int = CLIENTS, batch: int = BATCH, sets: int = 2,
          off_the_kink: bool = False) -> tuple[nn.Module, list[RoundInput], torch.Tensor]:
-    """A model, ``sets`` rounds of ``steps`` batches, and rates; each client's ratio lies between 0.02 and 0.5."""
+    """A model, ``sets`` random inputs of a round with ``steps`` batches, and rates; each client's pruning ratio is
+    between 0.02 and 0.5."""
     module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
     if off_the_kink:
         for layer in module.modules():

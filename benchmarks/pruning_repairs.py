@@ -1,13 +1,12 @@
 """What the pruning repairs give: test accuracy of the pruned and of the full model on MNIST after 400 rounds.
 
-LeNet-5, ten clients, σ = 5, everybody in every round, current weights in the importance throughout; λ = 0.3, 0.5, 0.7
-without repair, with a dense first round (and remembered gradients, or without remembering), and ranked by magnitude;
-ten seeds each.
+The runs train LeNet-5 with ten clients at σ = 5; all clients take part in every round, and the importance uses current
+weights. The pruning ratio λ is 0.3, 0.5 or 0.7. The variants are: no repair, a dense first round (with or without
+remembered gradients), and ranking by magnitude. Each has ten seeds.
 
     python benchmarks/pruning_repairs.py --data FOLDER_WITH_MNIST --out benchmarks/results/pruning_repairs.json
 
-Everything is resumable: runs are kept under --work and results under --out, and a second call goes
-on where the first stopped.
+Runs are kept under --work and results under --out, so that a second call resumes where the first stopped.
 """
 
 import argparse

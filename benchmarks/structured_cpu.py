@@ -49,7 +49,7 @@ MARKS = {("lenet5", 0.5): 0.75, ("lenet5", 0.7): 0.65, ("resnet20", 0.5): 0.75, 
 
 
 def round_of(name: str, structure: str, ratio: float) -> tuple[torch.nn.Module, RoundInput, LocalTraining]:
-    """One client's round with random samples."""
+    """A model and the input of one client's round, with random samples."""
     module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
     layout, shape = Layout.of(module), structure_of(structure, module, SHAPES[name])
     weights, steps = layout.weights(module)[None], STEPS[name]
@@ -100,7 +100,8 @@ def step_times(name: str, passes: int) -> list[dict[str, Any]]:
 
 
 def lenet_parts(structure: Channels, ratio: float) -> dict[str, Callable[[], object]]:
-    """Forward and backward passes of LeNet-5's parts at a ratio, each with random inputs and gradients."""
+    """Functions that compute the forward and backward pass of each part of LeNet-5 at a pruning ratio, with random
+    inputs and gradients."""
     small = copy.deepcopy(structure.small_module(structure.widths_of(structure.keep_count(ratio))))
     first, second, linear = small.conv1, small.conv2, (small.fc1, small.fc2, small.fc3)
     image, labels = torch.randn(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
@@ -125,10 +126,10 @@ def lenet_parts(structure: Channels, ratio: float) -> dict[str, Callable[[], obj
 
 
 def part_times(passes: int) -> list[dict[str, Any]]:
-    """Milliseconds of processor time of LeNet-5's parts: the least of all passes, in which parts and ratios take turns.
+    """Milliseconds of processor time of LeNet-5's parts: the smallest of all passes, in which parts and ratios take
+    turns.
 
-    Other work on the machine only adds to these short times.
-    """
+    The smallest is used because other work on the machine only adds to these short times."""
     structure = round_of("lenet5", "channels", 0.0)[1].structure
     assert isinstance(structure, Channels)
     functions = {(part, ratio): function for ratio in RATIOS

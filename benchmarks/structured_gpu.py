@@ -42,7 +42,8 @@ MARKS = {("resnet44", "bfloat16", 1, "0.5"): 0.85}
 
 def case(name: str, structure: str, ratios: Sequence[float], *, steps: int | None = None, batch: int = BATCH,
          sets: int = 2, off_the_kink: bool = False) -> tuple[nn.Module, list[RoundInput]]:
-    """A model and ``sets`` rounds of clients with these ratios, with ``steps`` batches each if given."""
+    """A model and ``sets`` random inputs of a round for clients with these pruning ratios, with ``steps`` batches each
+    if given."""
     module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
     if off_the_kink:
         for layer in module.modules():
@@ -66,7 +67,7 @@ def distance(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def correctness() -> list[dict[str, Any]]:
-    """Relative distances from the plain loop in float64: one gradient, and three local steps."""
+    """Relative distances from the plain loop in float64, for one gradient and for three local steps."""
     rows = []
     for name in ("lenet5", "resnet20"):
         for local in (None, LocalTraining(3, momentum=0.9)):
@@ -154,7 +155,7 @@ def slow_kernels(ratio: float) -> list[dict[str, Any]]:
 
 def whole_round(engine: Engine, rounds: list[RoundInput], local: LocalTraining, rates: torch.Tensor, *,
                 ranked: bool) -> Callable[[], object]:
-    """Ranking and updates, on the next set each time."""
+    """A function that ranks the weights and computes the updates, with the next set of inputs each time."""
     endless = cycle(rounds)
     assert rounds[0].structure is not None
     rank = engine.ranking(rounds[0].structure)

@@ -33,7 +33,7 @@ SERVER = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz")
 
 
 def draw(seed: int = 0) -> tuple[Fleet, Decision]:
-    """Table I's MNIST column with Rayleigh fading, and a random decision for each client."""
+    """A fleet from Table I's MNIST column with Rayleigh fading, and a random decision for each client."""
     rng = np.random.default_rng(seed)
     shape = (SCENARIOS, CLIENTS)
     gain = 1e-5 * rng.exponential(size=shape)

@@ -52,7 +52,7 @@ def planning(preset: str) -> str:
 
 
 def pruning(variant: str, ratio: str, which: str) -> str:
-    """Test accuracy in % of the full or the pruned model, after training under a pruning rule."""
+    """The test accuracy in % of the full or the pruned model after training with this pruning rule and ratio."""
     for row in data("benchmarks/results/pruning_repairs.json")["rows"]:
         if (row["variant"], row["ratio"]) == (variant.replace("_", " "), float(ratio)):
             return f"{row[which]['mean']:.1f} ± {row[which]['ci95']:.1f}"

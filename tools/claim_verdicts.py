@@ -128,7 +128,8 @@ def table_sizes(results: Results, mode: str) -> Answer:
 
 
 def moment_bound(results: Results, mode: str) -> Answer:
-    """E‖G‖² ≤ A²/(Z·k), which the proof of Theorem 1 uses: the measured ratio of both sides along the runs."""
+    """Judge E‖G‖² ≤ A²/(Z·k), which the proof of Theorem 1 uses, by the measured ratio of both sides during the
+    runs."""
     mode_rows = [row for row in results["rows"] if row["mode"] == mode]
     if not mode_rows:
         return NOT_YET
@@ -140,7 +141,7 @@ def moment_bound(results: Results, mode: str) -> Answer:
 
 
 def phi_follows_divergence(results: Results, mode: str) -> Answer:
-    """Fig. 3: the rank correlation of φ_n with the divergence of client n's labels from the target's."""
+    """Judge Fig. 3 by the rank correlation of φ_n with the divergence of client n's labels from the target's."""
     rows = [row for row in results["spread"] if row["mode"] == mode]
     lows = [row["rank_with_divergence"][0] - row["rank_with_divergence"][1] for row in rows]
     return _above(lows), "rank correlation of φ_n with KL: " + "; ".join(

@@ -127,7 +127,7 @@ def page(folder: Path = EXPERIMENTS) -> str:
 
 
 def _answers(claim: Claim, results: Results | None, runs: savings.Runs) -> list[verdicts.Answer]:
-    """A claim's verdict and measurement in each mode."""
+    """The verdict on a claim and the measurement, in each mode."""
     return [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
 
 

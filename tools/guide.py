@@ -212,7 +212,8 @@ def _written(value: Interval) -> dict[str, float]:
 
 
 def plans(shop: Workshop) -> list[dict[str, Any]]:
-    """The random plans of :data:`SIGMAS` and :data:`SEEDS`, each with the accuracy that it reaches."""
+    """Make and train the random plans for all of :data:`SIGMAS` and :data:`SEEDS`; returns each with the accuracy that
+    it reaches."""
     drawn: list[Sample] = []
     for sigma, seed in itertools.product(SIGMAS, SEEDS):
         case = Experiment.load("mnist", [f"seed={seed}", f"partition.concentration={sigma}", "evaluate_every=1000"])

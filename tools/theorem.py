@@ -1,8 +1,9 @@
-"""Lemma 1, Assumption 4, Proposition 1 and Theorem 1: the measured trajectories against what they promise.
+"""Compare measured trainings with what Lemma 1, Assumption 4, Proposition 1 and Theorem 1 promise.
 
     python -m tools.theorem --data DATA [--device cpu] [--again as_printed]
 
-measures the runs that ``experiments/theory/results.json`` does not have (or those of a mode again), and judges.
+measures the runs that ``experiments/theory/results.json`` does not have (with --again, those of a mode once more), and
+judges all of them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from fedgap.running.run import Run
 
 @dataclass
 class Local:
-    """A running deployment on this machine."""
+    """A running deployment on this machine: its SuperLink, its nodes and its settings."""
 
     superlink: SuperLink
     nodes: list[NodeProcesses]

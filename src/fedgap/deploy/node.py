@@ -53,7 +53,7 @@ MOST_BYTES = 2**28
 
 
 class NodeData(Protocol):
-    """A node's samples and its profile."""
+    """Provides a node's samples and its profile."""
 
     def profile(self) -> dict[str, Any]:
         """The fields of the answer to ``enrol``; they contain no raw data."""
@@ -88,7 +88,7 @@ class _BehindError(Exception):
 
 
 class Node:
-    """Answers the server's requests."""
+    """Answers the server's requests; it holds the node's samples and its copy of the model."""
 
     def __init__(self, data: NodeData) -> None:
         self._data = data
@@ -219,7 +219,7 @@ class Node:
                 raise PacketError(f"task: upload_bits must be 32, 8 or 4; got {bits}")
             keys = batch_keys(seed, client), int(upload_keys(seed, client)[0])
         except (KeyError, TypeError, ValueError) as error:
-            raise PacketError(f"task: cannot be understood ({error})") from None
+            raise PacketError(f"task: a key is missing or has a wrong value ({error})") from None
         model = GlobalModel(weights, torch.zeros(1, layout.buffer_size), importance, update, structure.ranks)
         model.load([_read_state(state, layout, update)], number)
         return _ModelCopy(run, module, layout, structure, *keys, bits, learner, model)
@@ -242,7 +242,7 @@ class Node:
                 self._built = described, module, structure
             return self._built[1:]
         except (KeyError, TypeError, ValueError) as error:
-            raise PacketError(f"task: cannot be understood ({error})") from None
+            raise PacketError(f"task: a key is missing or has a wrong value ({error})") from None
 
     def _check_allowed(self, registry: Registry, name: object) -> None:
         """Refuse code that the server names but this node's operator has not allowed, before anything is imported."""

@@ -122,7 +122,7 @@ class NodeProfile:
         return line + (f"; not measured: {', '.join(self.left_out)}" if self.left_out else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """All measurements, for JSON."""
         measured = {"follow_s": self.follow_s, "idle_w": self.idle_w, "busy_w": self.busy_w,
                     "exchange_s": self.exchange_s}
         return {"steps": [{"ratio": ratio, **step.to_dict()}

@@ -53,7 +53,7 @@ PILOT_SHARE, PILOT_RUNS = 0.045, 32
 
 @dataclass(frozen=True, eq=False)
 class DrawnPlan:
-    """A plan with the settings that it was drawn for."""
+    """A random plan, with the settings (budgets, rounds, local steps, bits) for which it was made."""
 
     number: int
     settings: tuple[str, ...]

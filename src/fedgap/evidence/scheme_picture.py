@@ -48,12 +48,12 @@ class SchemeCell:
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:
-        """The runs of this mode."""
+        """The rows of the panel's runs in this mode."""
         return [row for row in self.panel["rows"] if row["mode"] == self.mode]
 
     @property
     def values(self) -> list[float]:
-        """The values of the varied key."""
+        """The values of the quantity that the panel varies, sorted."""
         return sorted({row["value"] for row in self.rows})
 
     @property

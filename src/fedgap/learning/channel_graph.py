@@ -170,7 +170,8 @@ class _Walk:
         return self._whole(inputs, _reason(node))
 
     def _whole(self, inputs: Sequence[fx.Node], why: str) -> _Units:
-        """Note for the groups that these nodes carry that their units cannot be removed, and ``why``."""
+        """Mark the groups whose units these nodes compute as not removable; ``why`` is the reason. Returns that the
+        result has no units."""
         for node in inputs:
             group = self.units[node].group
             if group is not None and not group.whole:

@@ -32,14 +32,14 @@ class GlobalModel:
         self.ranks = self._unranked = torch.arange(size, dtype=torch.int32, device=weights.device).repeat(runs, 1)
 
     def rank(self, pruned: bool) -> Tensor:
-        """Rank the weights for the current round, (R, M). If nobody prunes, the ranking is not needed and not
-        computed."""
+        """Rank the weights for the current round; returns the ranking (R, M). If nobody prunes, it is not needed and
+        not computed."""
         self.ranks = self._rank(self.importance.scores(self.weights, self.round)) if pruned else self._unranked
         return self.ranks
 
     @property
     def client_rates(self) -> Tensor:
-        """η of each run's clients in the current round, (R,)."""
+        """The learning rate η of each run's clients in the current round, (R,)."""
         return self._update.client_rates(self.round)
 
     @property

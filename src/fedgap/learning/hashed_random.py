@@ -33,7 +33,8 @@ def client_keys(seed: int, stream: str, clients: int | Sequence[int]) -> np.ndar
 
 
 def hashes(keys: Tensor, rounds: Tensor | int, steps: Tensor | int, counters: Tensor) -> Tensor:
-    """64 random bits for each (key, round, local step, counter), int64; the arguments are broadcast."""
+    """64 random bits, int64, for each combination of key, round, local step and counter; the arguments are broadcast
+    against each other."""
     start = _mixed(keys + _product(_ROUND, rounds + 1) + _product(_STEP, steps))
     return _mixed(start + _COUNTER * (counters + 1))
 
@@ -53,12 +54,12 @@ def uniform_pairs(bits: Tensor) -> Tensor:
 
 
 def _product(factor: int, value: Tensor | int) -> Tensor | int:
-    """The product modulo 2^64, as a signed number."""
+    """``factor`` times ``value`` modulo 2^64, as a signed number."""
     return _signed(factor * value % 2**64) if isinstance(value, int) else factor * value
 
 
 def _mixed(z: Tensor) -> Tensor:
-    """The finaliser of SplitMix64; ``z`` is overwritten."""
+    """Apply the finaliser of SplitMix64 to ``z``, which is overwritten."""
     z.bitwise_xor_(_shifted(z, 30)).mul_(_MIX[0])
     z.bitwise_xor_(_shifted(z, 27)).mul_(_MIX[1])
     return z.bitwise_xor_(_shifted(z, 31))

@@ -16,9 +16,10 @@ the end in another order."""
 
 
 class RunningSum:
-    """The sum of rows (M,), added one at a time, with the same bits as ``torch.sum`` over a stack of them.
+    """Adds rows (M,) one at a time; the sum has the same bits as ``torch.sum`` over all rows stacked.
 
-    It holds four rows, and of every row the last few columns."""
+    Memory does not grow by a whole row per addition: it holds four partial sums, and of every row only the last few
+    columns, which torch sums in another order."""
 
     def __init__(self, size: int) -> None:
         self.count = 0
@@ -48,11 +49,10 @@ class RunningSum:
 
 
 class RunningMean:
-    """The mean of clients' updates (M,), added in the order of the clients, and ``known`` (M,): whether any client kept
-    a weight.
+    """Computes the mean of clients' updates (M,), which must be added in the order of the clients.
 
-    With ``weighted`` the mean is :func:`~fedgap.learning.aggregators.weighted_mean`; otherwise all clients count
-    equally."""
+    ``known`` (M,) says for each weight whether any client kept it. With ``weighted`` the mean is
+    :func:`~fedgap.learning.aggregators.weighted_mean`; otherwise all clients count equally."""
 
     def __init__(self, size: int, *, weighted: bool) -> None:
         self.known = torch.zeros(size, dtype=torch.bool)

@@ -8,13 +8,13 @@ which takes as long as the whole model.
 
 **Channels.** A client keeps whole units (neurons of linear layers, channels of convolutions) and computes with a model
 that is really smaller. :mod:`fedgap.learning.channel_graph` finds the units that can be removed, in groups: a group is
-the units of one layer. Units are removed one by one in a fixed order of layers: the j-th unit of a layer with C units
-is removed when the share (j − 1)/C is exceeded, so that all layers lose the same share, rounded up to whole units, and
-each keeps at least one. (Because of this rounding, the few wide units of the first layers, which need most operations,
-are removed early, so that operations fall about as much as bits.) Importance decides which unit of the layer is
-removed: the one whose weights have the smallest sum of scores. So the possible sizes of the model, its bits and its
-FLOPs are known before training; a client takes the largest size with at most round((1 − λ)·M) weights. E is the number
-of units that can be removed, so there are E + 1 possible sizes.
+the units of one layer. Units are removed one by one. The order of the layers is fixed: as the share of removed units
+grows from 0 to 1, the j-th unit of a layer with C units is removed as soon as the share exceeds (j − 1)/C. So all
+layers lose the same share, rounded up to whole units, and each keeps at least one. (Because of this rounding, the few
+wide units of the first layers, which need most operations, are removed early, so that operations fall about as much as
+bits.) Importance decides which unit of the layer is removed: the one whose weights have the smallest sum of scores. So
+the possible sizes of the model, its bits and its FLOPs are known before training; a client takes the largest size with
+at most round((1 − λ)·M) weights. E is the number of units that can be removed, so there are E + 1 possible sizes.
 
 A weight belongs to two units (its output and its input) and is removed with the first of them; its rank is the number
 of weights that are removed after it. So a client that keeps k weights keeps those of rank below k, as with single
@@ -50,14 +50,14 @@ _TOLERANCE = 1e-9  # largest allowed error of the small model's logits in float6
 
 
 class Structure(Protocol):
-    """What a client with pruning ratio λ keeps of M weights."""
+    """Says what a client with pruning ratio λ keeps of the model's M weights."""
 
     @property
     def size(self) -> int:
         """M, the number of weights of the whole model."""
 
     def keep_count(self, ratio: float) -> int:
-        """How many weights a client with this ratio keeps."""
+        """The number of weights that a client with this pruning ratio keeps."""
 
     def ranks(self, scores: Tensor) -> Tensor:
         """The rank of each weight by ``scores`` (..., M), int32. A client that keeps k weights keeps those of rank

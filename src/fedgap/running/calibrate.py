@@ -65,7 +65,7 @@ class Quantity:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration(Printable):
-    """The measured constants, and the scenario with them."""
+    """The result of :func:`calibrate`: the measured constants, and the scenario that contains them."""
 
     scenario: Scenario
     quantities: tuple[Quantity, ...]
@@ -85,7 +85,7 @@ class Calibration(Printable):
     """The pilot of the forecast, if there was one."""
 
     def parts(self) -> list[RenderableType]:
-        """Tables of the constants with their spreads, and remarks."""
+        """The parts of the printed report: tables of the constants with their spreads, and remarks."""
         table = Sheet(
             f"Measured along {self.pilots} pilots of {self.steps} steps", "key", "taken", "as the", "least", "median",
             "most", "what it is", left=("as the", "what it is"),

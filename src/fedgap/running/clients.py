@@ -40,7 +40,7 @@ class Delivery:
 
 
 class Clients(Protocol):
-    """All clients of the runs that train together."""
+    """The clients of all runs that train together."""
 
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery | None:
         """Compute the update of round ``model.round``, whose ranking is in ``model.ranks``, and charge the round to

@@ -141,7 +141,7 @@ class DeviceProfile(Printable):
         return [ratio for ratio, _ in pairs], [min(seconds / pairs[0][1], 1.0) for _, seconds in pairs]
 
     def parts(self) -> list[RenderableType]:
-        """A table of the steps, and remarks."""
+        """The parts of the printed report: a table of the steps, and remarks."""
         ratios = sorted({ratio for _, ratio in self.steps_s})
         table = Sheet(f"A step of {self.name} on {self.device}", "batch", *(f"λ = {ratio:g}" for ratio in ratios))
         for batch in sorted({batch for batch, _ in self.steps_s}):
@@ -167,7 +167,7 @@ class DeviceProfile(Printable):
         return [*lines, *(f"{self.name}: left out {line}" for line in self.left_out)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """All measurements, for JSON."""
         measured = {"idle_power_w": self.idle_w, "busy_power_w": self.busy_w, "upload_bit_s": self.upload_bit_s}
         return {
             "name": self.name, "device": self.device, "clock_hz": self.clock_hz, "peak_bytes": self.peak_bytes,

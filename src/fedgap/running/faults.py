@@ -27,7 +27,7 @@ class Faults:
         return self.dropout_probability > 0.0 or self.straggler_probability > 0.0
 
     def to_dict(self) -> dict[str, float]:
-        """The fields by name."""
+        """The fields by name, for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

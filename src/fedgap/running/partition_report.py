@@ -46,7 +46,7 @@ class PartitionPanel:
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """The overrides, φ and histograms, for JSON."""
         return {"overrides": list(self.overrides), "scenario_hash": self.scenario.hash(), "phi": self.phi.tolist(),
                 "label_counts": self.partition.label_counts.tolist(),
                 "target_counts": self.partition.target_counts.tolist()}
@@ -68,5 +68,5 @@ class PartitionReport(Printable):
                                                   panel.scenario.names) for panel in self.panels], path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """All panels, for JSON."""
         return {"panels": [panel.to_dict() for panel in self.panels]}

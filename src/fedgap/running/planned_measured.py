@@ -40,7 +40,7 @@ class PlannedMeasured(Printable):
     """Seconds of the same rounds, measured by the server's clock."""
 
     def parts(self) -> list[RenderableType]:
-        """One row per node, and the totals."""
+        """A table with one row per node, and a sentence with the totals."""
         table = Sheet("Planned and measured", "node", "rounds", "computing planned", "measured", "ratio",
                       "uploads planned", "measured", "ratio")
         for n, name in enumerate(self.names):
@@ -56,7 +56,7 @@ class PlannedMeasured(Printable):
         return [table, total]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The sums and ratios of each node and of all rounds, for JSON."""
         keys = ("rounds", "planned_s", "measured_s", "planned_bytes", "measured_bytes")
         nodes = [{"name": name, **{key: float(getattr(self, key)[n]) for key in keys},
                   "seconds_ratio": _ratio(self.measured_s[n], self.planned_s[n]),

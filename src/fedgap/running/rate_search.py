@@ -27,7 +27,7 @@ AMPLE = 1e12
 
 @dataclass(frozen=True)
 class RateSearch:
-    """The result of a range test."""
+    """The result of a range test of the learning rate."""
 
     rates: tuple[float, ...]
     losses: tuple[float, ...]

@@ -271,7 +271,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
 
 
 def _steering(run: Run) -> Steering | RuledSteering | None:
-    """The steering of a run with a policy; None if the plan is followed."""
+    """The object that decides the run's rounds if it has a policy; None if it follows its plan."""
     if not run.job.policy:
         return None
     if "rule" in run.job.policy:
@@ -325,7 +325,7 @@ def _policy_summary(job: Job, history: Sequence[Event]) -> dict[str, Any]:
 
 
 def write_versions(folders: list[Path], rounds: Rounds) -> None:
-    """Record the versions in each run's folder."""
+    """Write the versions of fedgap, Python and packages, and the device, into each run's folder."""
     device = rounds.engine.device
     versions = {"fedgap": _version(), "python": platform.python_version(), "torch": torch.__version__,
                 "numpy": np.__version__, "platform": platform.platform(), "threads": torch.get_num_threads(),

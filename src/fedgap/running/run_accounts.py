@@ -212,7 +212,8 @@ class RunAccounts:
             self.steering.load(state["steering"])
 
     def rate_place(self, round_number: int) -> int:
-        """Position in the rate schedule: the round or, with a policy, the share of the budgets that is spent."""
+        """The position of a round in the rate schedule: its number or, with a policy, the spent share of the budgets
+        times RATE_STEPS."""
         if self.steering is None:
             return round_number
         job, ledger = self.job, self.ledger

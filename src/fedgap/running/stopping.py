@@ -34,7 +34,8 @@ class StoppingRule:
                 raise InputError(f"stop.{key}: must be at least 1; got {value}")
 
     def reason(self, accuracies: Sequence[float]) -> str:
-        """Why to stop after these validation accuracies, in the order of their evaluations; "" to continue."""
+        """The reason to stop after these validation accuracies, which are in the order of evaluation; "" to
+        continue."""
         target, needed = self.accuracy, self.target_evaluations
         if target is not None and len(accuracies) >= needed and min(accuracies[-needed:]) >= target:
             return f"the validation accuracy {accuracies[-1]:.2%} reached the target of {target:.2%}"

@@ -251,7 +251,7 @@ def _train_stacked(base: Experiment, waiting: Sequence[SweepRun]) -> Iterator[tu
 
 
 def pack(folder: Path) -> bytes:
-    """A folder as a tar archive."""
+    """Pack a folder into a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(folder, ".")

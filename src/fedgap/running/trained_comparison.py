@@ -58,7 +58,7 @@ class TrainedComparison(Printable):
         return SweepResult(self.swept.folder, tuple(self.rows), ()).plot(path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """The rows and the comparisons with the best, for JSON."""
         return {"rows": [row.to_dict() | {"forecast_accuracy": self.forecasts.get(row.values["scheme"])}
                          for row in self.rows],
                 "against_best": {name: {"mean": c.difference.mean, "ci95": c.difference.half, "p": c.adjusted,

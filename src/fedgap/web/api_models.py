@@ -80,7 +80,7 @@ class UploadRequest(ScenarioSource):
 
 
 class ScenarioReply(BaseModel):
-    """A scenario, checked and resolved."""
+    """A checked scenario, in several forms."""
 
     document: dict[str, Any]
     """The scenario as written, without the overrides."""
@@ -112,7 +112,7 @@ class OpenedReply(BaseModel):
 
 
 class TextReply(BaseModel):
-    """A file to save."""
+    """A text file for the browser to save."""
 
     name: str
     text: str

@@ -22,11 +22,11 @@ def batch_keys(seed: int, clients: int | Sequence[int]) -> np.ndarray:
 
 def batch_indices(keys: np.ndarray, rounds: np.ndarray, sizes: np.ndarray, batch: int,
                   local_steps: int | None = None) -> np.ndarray:
-    """Positions in 0..D̂_n-1 of the mini-batches Z_n^(s), shape (R, N, Z) int64; with ``local_steps``, (R, N, τ, Z).
+    """Draw the mini-batches Z_n^(s) of N clients in R rounds: positions in 0..D̂_n−1, shape (R, N, Z) int64; with
+    ``local_steps`` (R, N, τ, Z).
 
-    ``keys`` (N,), ``rounds`` (R,) round numbers s, ``sizes`` (N,) samples D̂_n of each client, ``batch`` Z. The
-    positions are those of :func:`draw_batches`.
-    """
+    ``keys`` (N,) are the clients' random keys, ``rounds`` (R,) the round numbers s, ``sizes`` (N,) the numbers of
+    samples D̂_n, ``batch`` is Z. The positions equal those of :func:`draw_batches`."""
     shape = len(rounds), len(keys)
     pairs = (keys.view(np.int64), np.asarray(rounds)[:, None], sizes, batch)
     key, number, size, wanted = (torch.from_numpy(np.broadcast_to(values, shape).astype(np.int64).ravel())
@@ -61,13 +61,13 @@ def draw_batches(keys: Tensor, rounds: Tensor, sizes: Tensor, batch: Tensor, wid
 
 def draw_weighted_batches(keys: Tensor, rounds: Tensor, sizes: Tensor, starts: Tensor, cumulative: Tensor, width: int,
                           local_steps: int | None = None) -> Tensor:
-    """Mini-batches whose samples have the given probabilities: positions (P, width) int32, or (P, τ, width).
+    """Draw mini-batches whose samples have given probabilities: positions (P, width) int32, or (P, τ, width) with
+    ``local_steps`` τ.
 
-    ``keys``, ``rounds`` and ``sizes`` as in :func:`draw_batches`. ``cumulative`` (S,) float64 holds the clients'
+    ``keys``, ``rounds`` and ``sizes`` are those of :func:`draw_batches`. ``cumulative`` (S,) float64 holds the clients'
     :func:`~fedgap.learning.data.label_sampling.cumulative_probabilities` one after another, and ``starts`` (P,) int64
-    says where those of each row begin. Samples are drawn independently, with replacement. A row's first positions do
-    not depend on ``width``, so that clients with smaller batches take the first ones.
-    """
+    says where those of each row begin. Samples are drawn independently, with replacement. The first positions of a row
+    do not depend on ``width``, so clients with smaller batches use only the first ones."""
     steps = torch.arange(local_steps or 1, device=keys.device)[:, None]
     place = torch.arange(width, device=keys.device)
     number = uniform(hashes(keys[:, None, None], rounds[:, None, None], steps, place))  # (P, τ, width)

@@ -33,11 +33,11 @@ class Preprocessing:
     deviation: tuple[float, ...]
 
     def apply(self, samples: ArrayLike | Tensor, key: str = "samples") -> Tensor:
-        """Inputs (n, c, h, w) or (n, features) float32 from ``samples``, which may also be images (n, h, w).
+        """Standardise ``samples``, images (n, h, w) or (n, c, h, w) or vectors (n, features), to inputs (n, c, h, w) or
+        (n, features) float32.
 
-        The result equals what :func:`from_arrays` makes of the same samples, bit for bit. ``key`` names the samples in
-        an error message.
-        """
+        The result equals, bit for bit, what :func:`from_arrays` makes of the same samples. ``key`` names the samples in
+        an error message."""
         x = model_inputs(samples, key)
         if x.shape[1] != len(self.mean):
             raise InputError(f"data: {key} must have {len(self.mean)} channels or features; it has {x.shape[1]}")
@@ -103,7 +103,7 @@ class Dataset:
         return tuple(self.train_x.shape[1:])
 
     def label_counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Samples of each class in the training and in the test set, each (classes,) int64."""
+        """The number of samples of each class in the training set and in the test set, each (classes,) int64."""
         return (np.bincount(self.train_y.numpy(), minlength=self.classes),
                 np.bincount(self.test_y.numpy(), minlength=self.classes))
 

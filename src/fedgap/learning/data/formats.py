@@ -35,7 +35,8 @@ def check(data: bytes, sha256: str, path: Path) -> bytes:
 
 
 def idx(data: bytes, path: Path) -> np.ndarray:
-    """An array of unsigned bytes from IDX: magic 0, 0, 8, rank; then each dimension big-endian; then the values."""
+    """Read an array of unsigned bytes from IDX data: magic 0, 0, 8, rank; then each dimension big-endian; then the
+    values."""
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise InputError(f"data: {path} must be an IDX file of unsigned bytes; its first bytes are different")
     rank = data[3]
@@ -49,7 +50,7 @@ def idx(data: bytes, path: Path) -> np.ndarray:
 
 
 def cifar(data: bytes, path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 3, 32, 32) and labels (n,) of one binary batch, both unsigned bytes."""
+    """The images (n, 3, 32, 32) and labels (n,) in the data of one binary batch, both unsigned bytes."""
     if len(data) == 0 or len(data) % CIFAR_RECORD:
         raise InputError(f"data: {path} must be a CIFAR-10 binary batch, whose length is a multiple of {CIFAR_RECORD} "
                          "bytes")

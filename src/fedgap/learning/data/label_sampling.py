@@ -28,6 +28,7 @@ def cumulative_probabilities(labels: ArrayLike, label_probabilities: ArrayLike) 
 
 
 def count_labels(labels: Tensor, classes: int) -> Tensor:
-    """How often each class occurs along the last dimension of ``labels`` (..., Z): (..., classes) int64."""
+    """Count how often each class occurs along the last dimension of ``labels`` (..., Z); returns (..., classes)
+    int64."""
     counts = torch.zeros(*labels.shape[:-1], classes, dtype=torch.int64, device=labels.device)
     return counts.scatter_add_(-1, labels.long(), torch.ones_like(labels, dtype=torch.int64))

@@ -63,7 +63,8 @@ def embedded() -> Dataset:
 
 @cache
 def _embedded_table(path: Path) -> NDArray[np.uint8]:
-    """784 pixels and the label in each row, 500 rows per class, class after class; parsed once per process."""
+    """The table of digits: each row has 784 pixels and the label; 500 rows per class, class after class. It is read
+    once per process."""
     try:
         raw = check(gzip.decompress(path.read_bytes()), _EMBEDDED_SHA256, path)
     except OSError:

@@ -84,7 +84,7 @@ class RecordedRanks:
         self._recorded: tuple[Tensor, torch.cuda.CUDAGraph, Tensor] | None = None
 
     def __call__(self, scores: Tensor) -> Tensor:
-        """The ranks of ``scores`` on a GPU."""
+        """Rank ``scores`` on a GPU."""
         kind = scores.shape, scores.dtype
         if kind != self._kind:
             self._kind, self._recorded = kind, None

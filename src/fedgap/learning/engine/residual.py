@@ -65,7 +65,7 @@ class ResidualStack:
         return torch.baddbmm(parameters["fc.bias"][:, None].to(x.dtype), x, parameters["fc.weight"].transpose(1, 2))
 
     def _rectify(self, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
-        """relu(batch_norm(x) [+ residual]) and the batch's mean and unbiased variance (2, G·C)."""
+        """Compute relu(batch_norm(x) [+ residual]), and the batch's mean and unbiased variance (2, G·C)."""
         if self.kernels:
             from fedgap.learning.engine.kernels.normalise import NormaliseRectify  # Triton: where there is a GPU
             return NormaliseRectify.apply(x, weight, bias, residual, _EPSILON)  # type: ignore[no-any-return,no-untyped-call]

@@ -1,4 +1,4 @@
-"""Decide which clients share a pass through the model."""
+"""Decide which clients share a pass (one forward and backward computation) through the model."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -26,11 +26,11 @@ class _Engine(Protocol):
     dtype: torch.dtype
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
-        """A round of FedSGD."""
+        """Compute a round of FedSGD."""
 
     def updates(self, round_input: RoundInput, local: LocalTraining, rates: Tensor, *,
                 per_client: bool = False) -> RoundOutput:
-        """A round with local steps."""
+        """Compute a round with local steps."""
 
 
 EngineKind = TypeVar("EngineKind", bound=_Engine)
@@ -229,7 +229,7 @@ class SmallModels(Generic[EngineKind]):
 
 
 def _take(batches: Tensor | Sequence[Tensor], size: _Size) -> Tensor | list[Tensor]:
-    """The batches of the jobs of this size."""
+    """Those of the round's batches that belong to the jobs of this size."""
     if not isinstance(batches, Tensor):
         return [batches[job] for job in size.jobs]
     return batches if len(size.jobs) == len(batches) else batches[size.on_device.jobs.to(batches.device)]

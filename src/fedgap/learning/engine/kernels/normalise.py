@@ -40,7 +40,7 @@ def _tile(at, stop, column, columns, inside, ROWS: tl.constexpr):
 
 @triton.jit
 def _sums_of(sums, stretches, column, columns, inside, STRETCHES: tl.constexpr):
-    """The two sums of each column over all stretches."""
+    """Add up the two sums of each column over all stretches."""
     stretch = tl.arange(0, STRETCHES)
     parts = sums + stretch[:, None] * 2 * columns + column[None, :]
     there = (stretch[:, None] < stretches) & inside[None, :]
@@ -51,7 +51,8 @@ def _sums_of(sums, stretches, column, columns, inside, STRETCHES: tl.constexpr):
 
 @triton.jit
 def _moments(x, sums, rows, columns, rows_each, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Σ(x − x₀) and Σ(x − x₀)² over a stretch of rows; x₀, the column's first entry, keeps the difference exact."""
+    """Compute Σ(x − x₀) and Σ(x − x₀)² over a stretch of rows. Subtracting x₀, the column's first entry, keeps the
+    variance accurate."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     first = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
@@ -88,7 +89,8 @@ def _rectified(x, factor, offset, residual, z, column, inside, rows, columns, ro
 @triton.jit
 def _normalise(x, weight, bias, residual, sums, stretches, z, saved, statistics, rows, columns, rows_each, epsilon,
                RESIDUAL: tl.constexpr, STRETCHES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """z = relu(factor·x + offset [+ residual]), factor = weight/√(variance + ε), offset = bias − factor·mean."""
+    """Write z = relu(factor·x + offset [+ residual]), where factor = weight/√(variance + ε) and offset = bias −
+    factor·mean."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     one, two = _sums_of(sums, stretches, column, columns, inside, STRETCHES)
@@ -109,7 +111,8 @@ def _normalise(x, weight, bias, residual, sums, stretches, z, saved, statistics,
 @triton.jit
 def _gradient_sums(x, z, gradient, weight, bias, saved, sums, rows, columns, rows_each, RESIDUAL: tl.constexpr,
                    ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Σg and Σg·x̂ over a stretch of rows, with g the gradient where z > 0 and x̂ the normalised input."""
+    """Compute Σg and Σg·x̂ over a stretch of rows, where g is the gradient where z > 0 (else 0) and x̂ the normalised
+    input."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     mean = tl.load(saved + column, mask=inside, other=0.0)
