@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedgap.evidence.equal_accuracy import AXES, Runs, ratios, written
 from fedgap.evidence.store import Store
 from fedgap.planning import PAPER_SCHEMES
-from tools import EXPERIMENTS, ROOT, planning_worth, repairs, savings, where_it_loses
+from tools import EXPERIMENTS, ROOT, planning_worth, repairs, where_it_loses
 from tools import claim_verdicts as verdicts
 from tools.claim_verdicts import NOT_YET, Results
 from tools.scheme_claims import faster_at_first, panel_of, saturates, versus
@@ -30,17 +31,25 @@ class Claim:
     text: str
     figure: str
     judge: verdicts.Judge
+    unproven: str = ""
+    """A link to why the paper does not prove it, whatever was measured."""
+
+    def verdict(self, answer: verdicts.Answer) -> str:
+        """The verdict as a cell of the table: a claim that holds only in measurements links to why."""
+        return f"{answer[0]} ([not proven]({self.unproven}))" if self.unproven and answer[0] == "holds" else answer[0]
 
 
 CLAIMS = (
     Claim("III-A", "Assumption 4: ‖ω − ω̃‖² ≤ λ‖ω‖².", "theory", verdicts.assumption4),
-    Claim("III-B", "Lemma 1: ‖∇L − ∇L̃‖ ≤ φ‖∇L‖.", "theory", verdicts.lemma),
-    Claim("III-B", "Proposition 1: the gap grows by at most ½(η² + Φ²)E‖G‖² a round.", "theory", verdicts.proposition),
+    Claim("III-B", "Lemma 1: ‖∇L − ∇L̃‖ ≤ φ‖∇L‖.", "theory", verdicts.lemma, "limits.md#of-the-theory"),
+    Claim("III-B", "Proposition 1: the gap grows by at most ½(η² + Φ²)E‖G‖² a round.", "theory", verdicts.proposition,
+          "limits.md#of-the-theory"),
     Claim("III-B", "Remark 1: a smaller φ means labels more consistent with the test set's.", "fig3",
           verdicts.phi_follows_divergence),
     Claim("III-B", "Remark 1: and thereby a smaller discrepancy between training and test.", "theory",
           verdicts.phi_orders_clients),
-    Claim("III-B", "Theorem 1: the mean squared gradient norm is at most θ.", "theory", verdicts.theorem),
+    Claim("III-B", "Theorem 1: the mean squared gradient norm is at most θ.", "theory", verdicts.theorem,
+          "limits.md#of-the-theory"),
     Claim("III-B", "Its proof: E‖G‖² ≤ A²/(Z·k).", "theory", verdicts.moment_bound),
     Claim("III-B", "Remark 2: more clients and smaller pruning ratios speed up convergence.", "guide",
           verdicts.clients_and_pruning),
@@ -113,10 +122,17 @@ def page(folder: Path = EXPERIMENTS) -> str:
     judged = {claim: _answers(claim, results_of[claim.figure], runs) for claim in CLAIMS}
     lines = [HEAD.format(runs=_runs(runs)), *counted(judged), "", *planning_worth.tables(load("panel", folder)),
              DETAILS]
-    for claim, answers in judged.items():
-        cells = [f"**{verdict}**: {text}" if text != "–" else verdict for verdict, text in answers]
-        lines.append(f"| {claim.where} | {claim.text} | {cells[0]} | {cells[1]} |")
-    lines += ["", where_it_loses.REPAIRED, *where_it_loses.repaired(results_of),
+    for number, (claim, answers) in enumerate(judged.items(), start=1):
+        cells = " | ".join(claim.verdict(answer) for answer in answers)
+        lines.append(f"| [{number}](#claim-{number}) | {claim.where} | {claim.text} | {cells} |")
+    lines += ["", MEASURED]
+    for number, (claim, answers) in enumerate(judged.items(), start=1):
+        lines += [f"### Claim {number}", "", f"{claim.where}. {claim.text}", ""]
+        lines += [f"- {mode.replace('_', ' ').capitalize()}: **{verdict}**, {text}." if text != "–" else
+                  f"- {mode.replace('_', ' ').capitalize()}: {verdict}."
+                  for mode, (verdict, text) in zip(MODES, answers, strict=True)]
+        lines.append("")
+    lines += [where_it_loses.REPAIRED, *where_it_loses.repaired(results_of),
               "", where_it_loses.BEFORE, *where_it_loses.repaired(results_of, significant=False),
               "", where_it_loses.AS_PRINTED, *where_it_loses.as_printed(results_of)]
     pruning, repeats_path = load("benchmarks/pruning_repairs", folder), folder / "repeats.json"
@@ -126,7 +142,7 @@ def page(folder: Path = EXPERIMENTS) -> str:
     return "\n".join([*lines, "", SAVINGS, *_savings(results_of, runs)]) + "\n" + _missing(results_of)
 
 
-def _answers(claim: Claim, results: Results | None, runs: savings.Runs) -> list[verdicts.Answer]:
+def _answers(claim: Claim, results: Results | None, runs: Runs) -> list[verdicts.Answer]:
     """The verdict on a claim and the measurement, in each mode."""
     return [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
 
@@ -149,7 +165,7 @@ def counted(judged: Mapping[Claim, list[verdicts.Answer]]) -> list[str]:
     return lines
 
 
-def _savings(results_of: Mapping[str, Results | None], runs: savings.Runs) -> list[str]:
+def _savings(results_of: Mapping[str, Results | None], runs: Runs) -> list[str]:
     lines = []
     for figure, panel, value, title in SETTINGS:
         results = results_of[figure]
@@ -158,14 +174,14 @@ def _savings(results_of: Mapping[str, Results | None], runs: savings.Runs) -> li
             for mode in MODES:
                 rows = [] if results is None else panel_of(results, panel, mode).get("rows", [])
                 rows = [row for row in rows if row["mode"] == mode and row["value"] == value]
-                ratio = savings.ratios(rows, runs, baseline)
-                cells += [savings.written(ratio[axis]) if axis in ratio else "–" for axis in savings.AXES]
+                ratio = ratios(rows, runs, baseline)
+                cells += [written(ratio[axis]) if axis in ratio else "–" for axis in AXES]
             if set(cells) != {"–"}:
                 lines.append(f"| {title} | {baseline} | {' | '.join(cells)} |")
     return lines
 
 
-def _runs(runs: savings.Runs) -> str:
+def _runs(runs: Runs) -> str:
     """Describe the runs behind the page, and what they cost."""
     parts = []
     for machine in sorted({run["machine"] for run in runs.values()}):
@@ -203,28 +219,37 @@ Trained runs: {runs}; several processes shared the GPU, so that it was busy for 
 
 ## How many claims hold
 
-Each claim is judged in both modes. What the words mean is below the table; a claim that holds in measurements may still
-lack its proof: [How the paper is read](readings.md) and [Limits](limits.md#of-the-theory) say where, for example for
-Lemma 1.
+Each claim is judged in both modes. [What the words mean](#how-a-claim-is-judged) is said below the claims; a claim that
+holds in measurements may still lack its proof, and then links to why.
 
 | claims about | mode | claims | hold | hold in part | undecided | do not hold | not measured |
 |---|---|---|---|---|---|---|---|"""
 DETAILS = """\
 ## Each claim
 
-Numbers are means over seeds ± half of Student's 95 % interval. Comparisons of schemes are paired over seeds
-(two-sided t-test, Holm-corrected over one panel and mode, level 5 %: what is a tie in one figure may be none in
-another, among other comparisons). "The same model" means that both schemes planned the same selections and pruning
-ratios; "level" that no difference was found. The page also gives the largest difference that a tie could have hidden
-(80 % power at a level of 5 % over the number of tests). *Holds*: better in every comparison. *Holds in part*: better in
-some, and in more than it is worse. *Undecided*: nothing but ties, each of which could have hidden more than a point (of
-the loss, 0.05). *Does not hold*: everything else, for example where both schemes trained the same model. A rank
-correlation whose interval is above 0.5 holds, one above 0 holds in part. On CIFAR-10 the mode as printed was run at the
-nominal budgets and at all σ; the city fleet and ResNet-110 were run as repaired only. "On average over the values" is
-the proposed scheme minus the baseline, each seed's mean over the values of σ or the budget for which all seeds exist.
+The number leads to what was measured.
 
-| where | claim | repaired | as printed |
-|---|---|---|---|"""
+| | where | claim | repaired | as printed |
+|---|---|---|---|---|"""
+MEASURED = """\
+## What was measured for each claim
+
+### How a claim is judged
+
+- *Holds*: the proposed scheme is better in every comparison.
+- *Holds in part*: it is better in some comparisons, and in more than it is worse.
+- *Undecided*: there are only ties, and each could have hidden more than a point (of the loss, 0.05).
+- *Does not hold*: everything else, for example where both schemes trained the same model.
+- A rank correlation whose interval is above 0.5 holds, one above 0 holds in part.
+
+Numbers are means over seeds ± half of Student's 95 % interval. Comparisons of schemes are paired over seeds (two-sided
+t-test, level 5 %). They are Holm-corrected over one panel and mode, so that a tie in one figure may be none in another,
+among other comparisons. "The same model" means that both schemes planned the same selections and pruning ratios;
+"level" that no difference was found. What a tie could have hidden is the difference that would have been found with a
+probability of 80 %. "On average over the values" is the proposed scheme minus the baseline, each seed's mean over the
+values of σ or the budget for which all seeds exist. On CIFAR-10 the mode as printed was run at the nominal budgets and
+at all σ; the city fleet and ResNet-110 were run as repaired only.
+"""
 
 
 REPAIRS = """\

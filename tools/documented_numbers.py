@@ -17,7 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from fedgap.evidence.planning_value import pooled_difference
+from fedgap.evidence.equal_accuracy import AXES, spent_at, written
+from fedgap.evidence.planning_value import pooled_difference, spending
 from fedgap.evidence.results import by_seed
 from fedgap.evidence.store import Store
 from fedgap.statistics import interval
@@ -25,7 +26,6 @@ from tools import EXPERIMENTS, ROOT, benchmark_numbers
 from tools.benchmark_numbers import ABSENT, data, short
 from tools.claim_verdicts import number
 from tools.guide import DEFAULT, MEASURED, NO_LABELS
-from tools.savings import AXES, spent_at, written
 from tools.scheme_claims import on_average
 
 MARK = re.compile(r"(<!-- n: ([^>]+?) -->)(.*?)(<!-- / -->)", re.DOTALL)
@@ -190,7 +190,7 @@ def planning_gains(*rivals: str) -> str:
     for rival in rivals:
         entry = pooled_over[rival]
         gain = pooled_difference(entry).signed(100, 1).replace("-", "−")
-        lines.append(f"| `{rival}` | {gain} | × {entry['seconds']:.2f} | × {entry['joules']:.2f} |")
+        lines.append(f"| `{rival}` | {gain} | {spending(entry, 'seconds')} | {spending(entry, 'joules')} |")
     return "\n" + "\n".join(lines) + "\n"
 
 

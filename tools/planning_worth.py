@@ -6,7 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedgap.evidence.planning_value import MARGIN, OURS, TIGHT, OfCell, by_cell, pooled, pooled_difference, seed_means
+from fedgap.evidence.equal_accuracy import AXES
+from fedgap.evidence.planning_value import (
+    MARGIN,
+    OURS,
+    TIGHT,
+    OfCell,
+    by_cell,
+    pooled,
+    pooled_difference,
+    seed_means,
+    spending,
+)
 from fedgap.planning import PAPER_SCHEMES
 from fedgap.registry import RULES
 from fedgap.statistics import holm, interval
@@ -29,8 +40,8 @@ RIVALS = """\
 
 The mean over all cells with at most a quarter of the nominal budgets that both have; *higher* and *lower* are
 significant at 5 % after Holm's correction over the rivals. Seconds and joules: what `forecast` spends over what the
-rival spends until both reach the lower of their final accuracies. *Not inferior*: cells whose one-sided 95 % bound is
-above −0.3 points.
+rival spends until both reach the lower of their final accuracies (geometric mean, 95 % interval over seeds). *Not
+inferior*: cells whose one-sided 95 % bound is above −0.3 points.
 
 | rival | cells | forecast minus rival, points | verdict | seconds | joules | not inferior |
 |---|---|---|---|---|---|---|"""
@@ -49,8 +60,15 @@ Do joint selection and pruning win at tight budgets over the uneven fleet? The p
 minimises θ, minus its baselines, all with the practical learner; mean over the cells that both have. *Higher* and
 *lower* are significant at 5 % after Holm's correction over the baselines; a large mean over few seeds may be a tie.
 
+{answer}
+
 | baseline | cells | proposed minus baseline, points | verdict |
 |---|---|---|---|"""
+
+_DECISIONS = {"pruning": "no_pruning", "selecting clients by θ": "all_clients"}
+"""What the paper's scheme decides, and the baseline that leaves the decision out."""
+_GAINS = {"higher": "wins", "lower": "loses", "tie": "neither wins nor loses"}
+"""What a verdict on the paper's scheme minus a baseline says about the decision."""
 
 
 def tables(results: Mapping[str, Any] | None) -> list[str]:
@@ -65,7 +83,7 @@ def tables(results: Mapping[str, Any] | None) -> list[str]:
     losses = _losses(judged["cells"])
     lines += ["", LOSSES, *losses] if losses else []
     again = _again([of_cell for (cell, share), of_cell in cells.items() if "city" in cell and share <= TIGHT])
-    return [*lines, *(["", AGAIN, *again] if again else []), ""]
+    return [*lines, *(["", *again] if again else []), ""]
 
 
 def _difference(cells: Iterable[OfCell], one: str, other: str) -> str:
@@ -93,7 +111,7 @@ def _rivals(judged: Mapping[str, Any]) -> list[str]:
     for entry in sorted(judged["pooled"], key=lambda each: each["difference"]):
         tight = [each for cell in judged["cells"] if cell["share"] <= TIGHT for each in cell["rivals"]
                  if each["rival"] == entry["rival"] and each.get("not_inferior") is not None]
-        spent = " | ".join(f"× {entry[axis]:.2f}" if axis in entry else "–" for axis in ("seconds", "joules"))
+        spent = " | ".join(spending(entry, axis) for axis in AXES)
         lines.append(f"| `{entry['rival']}` | {entry['cells']} | {pooled_difference(entry).signed(100)} | "
                      f"{entry['verdict']} | {spent} | {sum(each['not_inferior'] for each in tight)} of {len(tight)} |")
     return lines
@@ -113,8 +131,14 @@ def _losses(cells: Rows) -> list[str]:
 
 
 def _again(cells: Sequence[OfCell]) -> list[str]:
+    """The section about the paper's claims; empty where no cell has its scheme and a baseline."""
     found = {baseline: pooled(cells, "proposed", baseline) for baseline in PAPER_SCHEMES if baseline != "proposed"}
     compared = {baseline: answer for baseline, answer in found.items() if answer is not None}
-    corrected = holm([comparison for _, comparison in compared.values()])
-    return [f"| `{baseline}` | {len(both)} | {comparison.difference.signed(100)} | {comparison.verdict} |"
-            for (baseline, (both, _)), comparison in zip(compared.items(), corrected, strict=True)]
+    corrected = dict(zip(compared, holm([comparison for _, comparison in compared.values()]), strict=True))
+    if not corrected:
+        return []
+    said = [f"{what} {_GAINS[corrected[baseline].verdict]} ({corrected[baseline].difference.signed(100)} points "
+            f"against `{baseline}`)" for what, baseline in _DECISIONS.items() if baseline in corrected]
+    return [AGAIN.format(answer="**The answer:** " + ", ".join(said) + "."),
+            *(f"| `{baseline}` | {len(compared[baseline][0])} | {comparison.difference.signed(100)} | "
+              f"{comparison.verdict} |" for baseline, comparison in corrected.items())]

@@ -216,6 +216,12 @@ def test_the_learner_reaches_the_scenario_key_by_key():
     assert (learning.server.rate, learning.rate) == (0.01, 0.5)  # adam's rate is not yogi's
 
 
+def test_an_unknown_key_of_the_learner_is_named_in_every_mode():
+    for mode in ("repaired", "practical"):
+        with pytest.raises(InputError, match=r"^(scenario\.)?learning\.rounds: "):
+            Experiment.load("embedded", ["scenario.learning.rounds=fixed", f"mode={mode}"])
+
+
 def test_practical_in_the_experiment_wins_over_the_scenario_but_not_over_what_is_written_here():
     plain, practical = Experiment.load("mnist"), Experiment.load("mnist", ["mode=practical"])
     assert (plain.scheme, plain.pruning.importance, learner(plain).rate) == ("proposed", "taylor", 0.01)

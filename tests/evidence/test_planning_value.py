@@ -6,7 +6,7 @@ import pytest
 
 from fedgap.evidence.definition import load_figure
 from fedgap.evidence.equal_accuracy import spent
-from fedgap.evidence.planning_value import judged
+from fedgap.evidence.planning_value import judged, spending
 from fedgap.statistics import lower_bound
 
 
@@ -67,7 +67,10 @@ def test_regret_is_the_distance_to_the_best_of_all(answer):
 def test_equal_accuracy_counts_joules_and_seconds(answer):
     """All runs learn alike, so the same share of the rounds: half the joules, equal seconds."""
     entry = next(entry for entry in answer["pooled"] if entry["rival"] == "oort")
-    assert (entry["seconds"], entry["joules"]) == pytest.approx((1.0, 0.5))
+    assert (entry["seconds"]["log"], entry["joules"]["log"]) == pytest.approx((0.0, math.log(0.5)), rel=1e-3)
+    assert (spending(entry, "seconds"), spending(entry, "joules")) == ("× 1.00", "× 0.50")
+    assert spending({"seeds": 3, "seconds": {"log": math.log(0.5), "half": math.log(2)}}, "seconds") == (
+        "× 0.50 (0.25 to 1.00)")
 
 
 def test_equal_accuracy_goes_by_what_was_really_spent_where_that_is_known():

@@ -174,6 +174,17 @@ def test_rounds_and_local_steps_are_as_good_as_those_of_a_full_grid():
     assert Problem.of(scenario).with_rounds(answer.rounds).violation(answer.segments) < 1e-9
 
 
+def test_rounds_and_local_steps_are_the_best_where_everybody_must_prune_almost_as_much_as_allowed():
+    scenario = Scenario.load("paper-mnist", ["mode=practical", "fleet.count=5", "budget.energy_j=31.25",
+                                             "budget.delay_s=12"])
+    answer = plan(scenario, scheme="forecast")
+    learners = {steps: Task.of(Problem.of(scenario).with_learner(steps, 32), scheme_of("forecast"))
+                for steps in (8, 16, 32)}
+    least = min(solution.error for task in learners.values() for rounds in range(12, 30)
+                if (solution := solve_forecast(task.with_rounds(rounds), SolverSettings())) is not None)
+    assert answer.forecast.error <= least * 1.002
+
+
 def test_a_number_of_rounds_that_is_never_reached_does_not_matter():
     answers = [plan(city(5, "learning.local_steps=1", *OWN_WEIGHTS, f"rounds={most}"), scheme="forecast")
                for most in (150, 190, 240)]

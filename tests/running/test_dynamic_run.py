@@ -11,6 +11,7 @@ from fedgap.config.trace_csv import read_trace, write_trace
 from fedgap.errors import InputError
 from fedgap.planning.policies.policy import Decision
 from fedgap.running.events import read_rounds
+from fedgap.running.label_probabilities import target_changes
 from fedgap.running.prepare import prepare
 from fedgap.running.run import open_data
 from fedgap.running.steering import Steering
@@ -181,6 +182,26 @@ def test_accuracy_counts_classes_by_the_present_target(small, tmp_path):
     answers = run.trained.module(dataset.test_x).argmax(1)
     assert last["target"] == pytest.approx([1.0] + [0.0] * 9)
     assert last["test_accuracy"] == pytest.approx(float((answers[zeros] == 0).float().mean()))
+
+
+@pytest.mark.parametrize(("batches", "same"), [("target", True), ("balanced", False)])
+def test_momentum_starts_anew_where_batches_follow_another_target(small, tmp_path, batches, same):
+    """With eight rounds the target changes in each of them, so that momentum is never used: the server's is then
+    plain SGD. Balanced batches do not follow the target, and momentum goes on."""
+    drift = ("rounds=8", "learning.local_steps=2", "mode=practical", "policy=static",
+             "evaluate_every=1", "scenario.world.drift.kind=recurring", f"learning.batches={batches}")
+    accuracies = []
+    for optimiser in ("momentum", "sgd"):
+        experiment = small(*drift, f"learning.server.optimiser={optimiser}")
+        run = train(experiment, tmp_path / optimiser, plan=planned(experiment, (8, range(10), 0.2)))
+        accuracies.append([event["test_accuracy"] for event in run.history])
+    assert (accuracies[0] == accuracies[1]) is same
+
+
+def test_a_target_changes_where_it_has_moved_far_enough_since_the_last_change():
+    """Shares of the first of two classes: the total variation is their difference."""
+    shares = (0.5, 0.55, 0.58, 0.61, 0.65, 0.72, 0.5, 0.5)
+    assert target_changes([np.array([share, 1.0 - share]) for share in shares]) == [3, 5, 6]
 
 
 def test_a_dynamic_run_is_charged_by_the_cost_curve_at_its_own_ratios(small, tmp_path):

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedgap.evidence.definition import figure_names, load_figure
+from fedgap.evidence.equal_accuracy import ratios, spent_at
 from fedgap.evidence.results import MEASURES, compare
 from fedgap.evidence.store import Store
-from tools import EXPERIMENTS, claims, planning_worth, savings, scheme_claims, where_it_loses
+from tools import EXPERIMENTS, claims, planning_worth, scheme_claims, where_it_loses
 
 RESULTS = sorted(EXPERIMENTS.glob("fig[4-8]/results.json")) + sorted(EXPERIMENTS.glob("heterogeneity/results.json"))
 ALL_RESULTS = sorted(EXPERIMENTS.glob("*/results.json"))
@@ -88,11 +89,11 @@ def test_joules_and_seconds_to_equal_accuracy_by_hand() -> None:
     """The baseline ends at 0.8 after 50 s and 40 J; proposed gets there halfway between its 2nd and 3rd evaluation."""
     runs = {"proposed0": curve([0.5, 0.7, 0.9, 0.95]), "slow0": curve([0.2, 0.4, 0.6, 0.8])}
     rows = [row("proposed", 0, 0.95), row("slow", 0, 0.8, energy_j=40.0)]
-    assert savings.spent_at(rows[0], runs["proposed0"], 0.8) == pytest.approx(0.625)
-    found = savings.ratios(rows, runs, "slow")
+    assert spent_at(rows[0], runs["proposed0"], 0.8) == pytest.approx(0.625)
+    found = ratios(rows, runs, "slow")
     assert math.exp(found["seconds"].mean) == pytest.approx(0.625)
     assert math.exp(found["joules"].mean) == pytest.approx(0.625 * 20 / 40)
-    assert savings.spent_at(rows[1], runs["slow0"], 0.81) is None
+    assert spent_at(rows[1], runs["slow0"], 0.81) is None
 
 
 def test_who_is_faster_at_first_and_ends_behind() -> None:

@@ -54,7 +54,7 @@ SAID = (
     r"1/D̃ to within about 1 %|more than 1000 times the printed bound|Here 59 seconds",  # shown beside, or tested
     r"needs 105.6 s",  # an example of a message
     r"from uniform to 80 % on five classes",  # what was set
-    r"The 90 % intervals contain about 90 % of the plans|leave 35 to 44 % of the joules",  # in tables and results
+    r"The 90 % intervals contain about 90 % of the plans",  # in tables and results
     r"no longer as 5.684e-14 s|≥ 0 s|by more than 0.3 points in each",  # an old message, a mark
     r"(within|than) 1.3 times",  # how generous an answer may be
     r"was 10 times slower once counts as 5\ntimes slower|below 0\.1 s of\ncomputing and 0\.5 s on the way",  # set

@@ -142,7 +142,11 @@ class Experiment(Document):
         _check_partition(experiment, document, outer)
         base = _open_scenario(experiment.scenario, written.folder, inner)
         if (experiment.mode or base.document.get("mode")) == "practical":
-            experiment = cls.model_validate(_practical(document, base, inner))
+            document = _practical(document, base, inner)
+            try:
+                experiment = cls.model_validate(document)
+            except ValidationError as error:  # of what the scenario says about the learner
+                raise error_messages.first_error(error, document) from None
         experiment._base = base
         experiment._checked_scenario()
         return experiment

@@ -45,18 +45,35 @@ def spent(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float, axis:
     return float(np.interp(share * row["rounds"], [0.0, *run["round"]], [0.0, *run[TOTALS[axis]]]))
 
 
-def ratios(rows: Sequence[Mapping[str, Any]], runs: Runs, baseline: str,
-           scheme: str = "proposed") -> dict[str, Interval]:
-    """ln(scheme/baseline) for seconds and joules, as intervals over the seeds that have both; the rows are of one mode
-    and value."""
+def logarithms(rows: Sequence[Mapping[str, Any]], runs: Runs, baseline: str,
+               scheme: str = "proposed") -> dict[str, dict[int, float]]:
+    """ln(scheme/baseline) by axis (seconds, joules) and seed, for the seeds that have both.
+
+    The rows must be of one mode and value.
+    """
     schemes = {name: {row["seed"]: row for row in rows if row["scheme"] == name and row["accuracy"] is not None}
                for name in (scheme, baseline)}
-    logarithms: dict[str, list[float]] = {axis: [] for axis in AXES}
+    found: dict[str, dict[int, float]] = {axis: {} for axis in AXES}
     for seed in sorted(schemes[scheme].keys() & schemes[baseline].keys()):
         both = [schemes[scheme][seed], schemes[baseline][seed]]
         accuracy = min(row["accuracy"] for row in both)
         for axis in AXES:
             ours, theirs = (spent(row, runs[row["run"]], accuracy, axis) for row in both)
             if ours is not None and theirs is not None:
-                logarithms[axis].append(math.log(ours / theirs))
-    return {axis: interval(values) for axis, values in logarithms.items() if values}
+                found[axis][seed] = math.log(ours / theirs)
+    return found
+
+
+def ratios(rows: Sequence[Mapping[str, Any]], runs: Runs, baseline: str,
+           scheme: str = "proposed") -> dict[str, Interval]:
+    """Return the mean over seeds of ln(scheme over baseline) by axis; axes that no seed has are left out."""
+    found = logarithms(rows, runs, baseline, scheme)
+    return {axis: interval(list(by_seed.values())) for axis, by_seed in found.items() if by_seed}
+
+
+def written(ratio: Interval) -> str:
+    """A ratio given by its logarithm as text, such as ``0.85 (0.80 to 0.91)``; only its mean where all seeds agree or
+    there is one seed."""
+    if ratio.half is None or ratio.half < 5e-4:
+        return f"{math.exp(ratio.mean):.2f}"
+    return f"{math.exp(ratio.mean):.2f} ({math.exp(ratio.low):.2f} to {math.exp(ratio.high):.2f})"

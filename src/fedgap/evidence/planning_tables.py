@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedgap.evidence.planning_value import pooled_difference
+from fedgap.evidence.equal_accuracy import AXES
+from fedgap.evidence.planning_value import pooled_difference, spending
 from fedgap.report.uncut_table import Sheet
 
 
@@ -19,7 +20,7 @@ def planning_tables(head: str, results: Mapping[str, Any]) -> list[Sheet | str]:
     for entry in answer["pooled"]:
         pooled.add_row(entry["rival"], str(entry["cells"]), str(entry["seeds"]),
                        pooled_difference(entry).signed(100), entry["verdict"],
-                       *(f"× {entry[axis]:.2f}" if axis in entry else "–" for axis in ("seconds", "joules")))
+                       *(spending(entry, axis) for axis in AXES))
     cells = Sheet(f"{head}. Cell by cell: accuracy in %, differences in points", "cell", "budgets", "forecast", "best",
                   "regret", "rivals", "not inferior by 0.3", "inferior or undecided against", left=("best",))
     for cell in answer["cells"]:

@@ -9,7 +9,7 @@ over seeds, in accuracy, and forecast minus rival.
   have is left out.
 - **Regret** in a cell: the best mean accuracy of all minus that of ``forecast``, over the seeds that both have.
 - **Equal accuracy**: what ``forecast`` spends, divided by what the rival spends, until both reach the lower of their
-  final accuracies; the geometric mean over the runs of the tight cells.
+  final accuracies; the geometric mean over the tight cells, with its interval over seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fedgap.evidence.equal_accuracy import AXES, Runs, ratios
+from fedgap.evidence.equal_accuracy import AXES, Runs, logarithms, written
 from fedgap.statistics import Interval, PairedComparison, holm, interval, lower_bound, paired
 
 OURS = "forecast"
@@ -70,6 +70,14 @@ def pooled(cells: Iterable[OfCell], one: str, other: str) -> tuple[list[OfCell],
 def pooled_difference(entry: Mapping[str, Any]) -> Interval:
     """The difference with its interval, from an entry of ``pooled`` in the results."""
     return Interval(entry["difference"], entry["half"], entry["seeds"])
+
+
+def spending(entry: Mapping[str, Any], axis: str) -> str:
+    """What ``forecast`` spends divided by what the rival spends, from an entry of ``pooled`` in the results, such as
+    ``× 0.72 (0.65 to 0.80)``."""
+    if axis not in entry:
+        return "–"
+    return f"× {written(Interval(entry[axis]['log'], entry[axis]['half'], entry['seeds']))}"
 
 
 def judged(rows: Sequence[Row], runs: Runs) -> dict[str, Any]:
@@ -125,14 +133,17 @@ def _pooled(cells: Mapping[tuple[str, float], OfCell], runs: Runs) -> list[dict[
 
 
 def _spending(both: Sequence[OfCell], rival: str, runs: Runs) -> dict[str, Any]:
-    """Seconds and joules of ``forecast`` divided by the rival's until equal accuracy: the geometric mean over the
-    cells."""
-    logarithms: dict[str, list[float]] = {axis: [] for axis in AXES}
-    for of_cell in both:
-        rows = [dict(row) | {"scheme": name} for name in (OURS, rival) for row in of_cell[name].values()]
-        for axis, value in ratios(rows, runs, rival, OURS).items():
-            logarithms[axis].append(value.mean)
-    return {axis: _digits(math.exp(math.fsum(values) / len(values))) for axis, values in logarithms.items() if values}
+    """Seconds and joules of ``forecast`` divided by the rival's until equal accuracy: the mean logarithm over cells and
+    seeds, and half of its interval over seeds."""
+    answer: dict[str, Any] = {}
+    of_cells = [logarithms([dict(row) | {"scheme": name} for name in (OURS, rival) for row in of_cell[name].values()],
+                           runs, rival, OURS) for of_cell in both]
+    for axis in AXES:
+        seeds = set[int].intersection(*(set(of_cell[axis]) for of_cell in of_cells))
+        if seeds:
+            mean = interval([math.fsum(of_cell[axis][seed] for of_cell in of_cells) / len(of_cells) for seed in seeds])
+            answer[axis] = {"log": _digits(mean.mean), "half": None if mean.half is None else _digits(mean.half)}
+    return answer
 
 
 def _regret(cells: Mapping[tuple[str, float], OfCell]) -> dict[str, Any]:

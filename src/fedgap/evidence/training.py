@@ -37,6 +37,9 @@ _TIES = "kept first"
 """Among weights of importance 0, those that were kept rank first. This is part of the key, because older runs ranked
 them differently."""
 
+_FORGETS = "momentum forgets old targets"
+"""Part of the key if batches follow a drifting target, because in older runs the server kept its momentum."""
+
 
 def model_size(job: Job) -> int:
     """M, the number of weights of the job's model."""
@@ -65,6 +68,7 @@ def training_key(job: Job) -> str:
         *([job.aggregator] if job.aggregator != "mean" else []),  # so that keys of old records do not change
         *([job.structure] if job.structure != "weights" else []),  # for the same reason
         *([hashlib.sha256(job.targets[job.schedule].tobytes()).hexdigest()] if job.targets.size else []),
+        *([_FORGETS] if job.targets.size and job.batches == "target" else []),
         *_beyond_fedsgd(job), *_by_rule(job),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]

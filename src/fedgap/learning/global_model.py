@@ -51,6 +51,10 @@ class GlobalModel:
         """Set the position of each run in its rate schedule. It then replaces the number of the round."""
         self._update.places = places
 
+    def forget_direction(self, rows: list[int]) -> None:
+        """Start the server's momentum of these runs anew."""
+        self._update.forget(rows)
+
     def advance(self, direction: Tensor, known: Tensor, buffers: Tensor, heard: Sequence[int]) -> None:
         """End the current round: apply the aggregated ``direction`` (R, M) and the clients' mean ``buffers`` (R, B).
 

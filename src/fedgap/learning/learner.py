@@ -103,6 +103,10 @@ class ServerUpdate:
         weights, self.state = self._optimiser.step(weights, rates[:, 0] * direction, known, rates[:, 1], self.state)
         return weights
 
+    def forget(self, rows: list[int]) -> None:
+        """Let these runs forget in which direction they were moving."""
+        self.state = self._optimiser.forget(self.state, rows)
+
     def keep(self, rows: Sequence[int]) -> None:
         """Drop all runs except these rows."""
         self._rates = self._rates[:, rows]

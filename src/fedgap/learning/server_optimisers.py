@@ -66,6 +66,10 @@ class ServerOptimiser:
         update, after = self.update(direction, kept, rate, state)
         return weights - update, after
 
+    def forget(self, state: Mapping[str, Tensor], rows: list[int]) -> State:
+        """The state after these runs have forgotten in which direction they were moving; sgd remembers none."""
+        return dict(state)
+
     def scheduled(self, client_rate: float, server_rate: float, factor: float) -> tuple[float, float]:
         """The clients' rate and the server's rate in a round in which the schedule's factor is ``factor``."""
         return (client_rate, factor * server_rate) if self.adaptive else (factor * client_rate, server_rate)
@@ -87,6 +91,12 @@ class Momentum(ServerOptimiser):
         """See :class:`ServerOptimiser`."""
         velocity = torch.where(kept, self.momentum * state["velocity"] + direction, state["velocity"])
         return torch.where(kept, rate * self._ahead(velocity, direction), 0.0), {"velocity": velocity}
+
+    def forget(self, state: Mapping[str, Tensor], rows: list[int]) -> State:
+        """See :class:`ServerOptimiser`. The first of the states is the direction; Adam's sizes of steps stay."""
+        direction = state[self.state_names[0]].clone()
+        direction[rows] = 0.0
+        return {**state, self.state_names[0]: direction}
 
     def _ahead(self, velocity: Tensor, direction: Tensor) -> Tensor:
         return velocity

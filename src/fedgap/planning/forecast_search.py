@@ -1,10 +1,14 @@
 """Rounds, local steps and upload bits of the plan of least forecast error.
 
 For given rounds R, local steps τ and bits the best plan is found with a certificate
-(:mod:`fedgap.planning.forecast_plan`), in seconds. Before that a grid over (τ, bits, R) is evaluated in milliseconds
-each, with one selection in all rounds: that selection's least pruning, and hence its error, is one call of
-:func:`fedgap.planning.resources.allocate` for many selections and R at once. What the forecast of an unpruned round of
-everybody rules out is skipped. The best few are improved client by client and round by round, then solved.
+(:mod:`fedgap.planning.forecast_plan`), which takes seconds. So that only few of them are solved, *drafts* come first:
+plans with one selection of clients in all rounds. A draft's least pruning, and hence its error, is one call of
+:func:`fedgap.planning.resources.allocate`, for many selections and numbers of rounds at once.
+
+A *learner* is a choice of τ and bits. For each learner a grid of selections and rounds is tried, then a finer one
+around its best number of rounds: near the most rounds that fit the budgets the error changes fast. Numbers of rounds
+are skipped where the error would be too high even if everybody took part and nobody pruned. The drafts of the best
+learners are then improved client by client and round by round, and the best of them are solved.
 """
 
 from dataclasses import dataclass
@@ -36,8 +40,12 @@ _STEPS = 30
 """Maximum number of improvements of a selection."""
 _FLIPPED = 64
 """Clients that are tried at a time in a large fleet."""
-_DENSE_ROUND = 0.5
-"""Rounds by which a dense first round counts more than a pruned one, on the grid."""
+_FINER = 5
+"""Steps of the finer grid in one of the first, in the numbers of rounds around the best one."""
+_FEW = 8
+"""The best selections of the first grid, which the finer one tries."""
+_DENSE_ROUND = 1.5
+"""Pruned rounds that a dense first round costs, as a first guess."""
 _SHORTER = 0.97
 """Share of the rounds that is tried next if the draft's number of rounds does not fit."""
 
@@ -137,36 +145,52 @@ class _Grid:
         Infinite where the budgets do not carry them.
         """
         error, slowed = np.full((2, len(rounds), len(selected)), np.inf)
-        counted_rounds = rounds + _DENSE_ROUND * (self.dense_first & (rounds > 1))
-        affordable = counted_rounds * self.problem.broadcast_j < self.problem.energy_j
+        kept = self._kept(rounds, selected, np.full(error.shape, _DENSE_ROUND if self.dense_first else 1.0))
+        if self.dense_first:  # costs grow with the share of the model that is kept
+            kept = self._kept(rounds, selected, 1.0 / kept)
         few, apart = 1.0 / selected.sum(axis=-1), _objective(self.task).divergence(selected)
-        for curves, rows in ((self.first, affordable & (rounds == 1)), (self.curves, affordable & (rounds > 1))):
-            if not rows.any():
-                continue
-            chosen = rounds[rows]
-            counted = np.repeat(counted_rounds[rows], len(selected))
-            sets = np.tile(selected, (len(chosen), 1))
-            shape = sets.shape
-            answer = allocate(
-                curves, self.problem.delay_s / counted[:, None] - curves.overhead,
-                np.broadcast_to(1.0 / sets.sum(axis=-1, keepdims=True), shape), np.ones(shape), sets,
-                self.problem.energy_j / counted - self.problem.broadcast_j,
-            )
-            pruning = np.where(answer.feasible, 1.0 - answer.value, np.nan).reshape(len(chosen), -1)
-            for place, count, ratio in zip(np.flatnonzero(rows), chosen.tolist(), pruning, strict=True):
-                share = ratio * (count - 1) / count if self.dense_first else ratio
-                fixed = _objective(self.task.with_rounds(int(count))).fixed
-                z = fixed.slowed_by_pruning * share + fixed.slowed_by_divergence * apart
-                value = fixed.scale * np.exp(z) + fixed.few_clients * few + fixed.divergence * apart + fixed.floor
-                error[place] = np.where(np.isfinite(share), value, np.inf)
-                slowed[place] = np.where(np.isfinite(share), z, np.inf)
+        for place, count in enumerate(rounds.tolist()):
+            share = (1.0 - kept[place]) * ((count - 1) / count if self.dense_first else 1.0)
+            fixed = _objective(self.task.with_rounds(count)).fixed
+            z = fixed.slowed_by_pruning * share + fixed.slowed_by_divergence * apart
+            value = fixed.scale * np.exp(z) + fixed.few_clients * few + fixed.divergence * apart + fixed.floor
+            error[place] = np.where(np.isfinite(share), value, np.inf)
+            slowed[place] = np.where(np.isfinite(share), z, np.inf)
         return error, slowed
+
+    def _kept(self, rounds: Ints, selected: Bools, first_round: Floats) -> Floats:
+        """The mean share of the model that selections (S, N) keep in the rounds that may be pruned: (len(rounds), S).
+
+        Not a number where the budgets do not carry them.
+
+        :param first_round: how many pruned rounds the first one costs, (len(rounds), S).
+        """
+        kept = np.full(first_round.shape, np.nan)
+        counted = np.where(rounds > 1, rounds - 1, 0)[:, None] + np.where((rounds > 1)[:, None], first_round, 1.0)
+        budget = self.problem.energy_j / counted - self.problem.broadcast_j
+        for curves, rows in ((self.first, rounds == 1), (self.curves, rounds > 1)):
+            wanted = rows[:, None] & (budget > 0.0)
+            if not wanted.any():
+                continue
+            sets = np.broadcast_to(selected, (len(rounds), *selected.shape))[wanted]
+            answer = allocate(
+                curves, self.problem.delay_s / counted[wanted][:, None] - curves.overhead,
+                np.broadcast_to(1.0 / sets.sum(axis=-1, keepdims=True), sets.shape), np.ones(sets.shape), sets,
+                budget[wanted])
+            kept[wanted] = np.where(answer.feasible, answer.value, np.nan)
+        return kept
 
     def best(self, below: float) -> Draft | None:
         """The best of the first grid; None where it cannot be better than ``below``, or nothing fits."""
         rounds = np.unique(np.geomspace(1, self.most, _ROUNDS).round().astype(np.intp))
-        rounds = rounds[[_objective(self.task.with_rounds(int(r))).least_error < _CLOSE * below for r in rounds]]
-        return self._best_of(rounds, self._selections()) if len(rounds) else None
+        hopeless = sum(_objective(self.task.with_rounds(int(r))).least_error >= _CLOSE * below for r in rounds)
+        if hopeless == len(rounds):
+            return None
+        rounds, selected = rounds[max(hopeless - 1, 0):], self._selections()  # the last hopeless one begins the range
+        error, _ = self.errors(rounds, selected)
+        row, few = int(error.min(axis=1).argmin()), error.min(axis=0).argsort()[:_FEW]
+        around = rounds[max(row - 1, 0)], rounds[min(row + 1, len(rounds) - 1)]
+        return self._best_of(np.unique(np.geomspace(*around, 2 * _FINER + 1).round().astype(np.intp)), selected[few])
 
     def alone(self) -> Draft | None:
         """The best round of a single client, or of those whom the scheme selects."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,18 @@ from fedgap.theory.label_matching import label_divergence, match_labels
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
+MOVED = 0.1
+"""The total variation between two targets above which the server's momentum, which points to the first, misleads."""
+
+
+def target_changes(targets: Sequence[Array]) -> list[int]:
+    """The rounds in which a target, one label distribution a round, has moved by more than :data:`MOVED` since the
+    round of the change before, or since the first round."""
+    changes = [0]
+    for number, target in enumerate(targets):
+        if 0.5 * np.abs(target - targets[changes[-1]]).sum() > MOVED:
+            changes.append(number)
+    return changes[1:]
 
 
 @dataclass(frozen=True, eq=False)

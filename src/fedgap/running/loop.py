@@ -98,6 +98,7 @@ class Rounds:
         if self._steered:
             self.model.follow_schedule([account.rate_place(self.round) for account in self.accounts])
             self.clients.keep(self.accounts)  # take over the jobs of this round
+        self._leave_old_targets()
         self.model.rank(any(account.prunes(self.round) for account in self.accounts))
         delivery = self.clients.work(self.model, self.accounts)
         if delivery is None:
@@ -114,6 +115,14 @@ class Rounds:
             self._report_losses(delivery)
         self._evaluate(delivery)
         return True
+
+    def _leave_old_targets(self) -> None:
+        """Restart the server's momentum in runs whose batches now follow another target than before.
+
+        Otherwise it would continue towards the old target for about ten rounds, and overshoot each time if targets
+        alternate."""
+        if moved := [row for row, account in enumerate(self.accounts) if account.leaves_target(self.round)]:
+            self.model.forget_direction(moved)
 
     def _advance_if_finite(self, update: Update) -> bool:
         """Apply the update of the only run. If the model or its outputs for some test samples would not be finite, undo

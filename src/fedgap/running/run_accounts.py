@@ -18,6 +18,7 @@ from fedgap.learning.structure import Structure
 from fedgap.running.events import Event, round_event
 from fedgap.running.faults import Attendance, attend
 from fedgap.running.job import RATE_STEPS, Job
+from fedgap.running.label_probabilities import target_changes
 from fedgap.running.ledger import Charge, Ledger
 from fedgap.running.stopping import DivergenceRule, Progress, StoppingRule
 from fedgap.streams import stream
@@ -55,6 +56,7 @@ class RunAccounts:
         self.ledger, self.progress, self._structure = Ledger(job), Progress(), structure
         self.steering = steering
         self._decided: dict[str, Any] | None = None  # the decision from which the present job was made
+        self._targets: list[Floats] = []  # targets of the rounds so far, if batches follow a drifting target
         self._rules = StoppingRule(job.stop.get("accuracy"), patience=job.stop.get("patience"))
         self.divergence = DivergenceRule(job.extra["classes"]) if job.stop.get("diverged") else None
         sample = stream(job.seed, "target", len(job.names)).permutation(len(job.indices))[:TRAINING_SAMPLE]
@@ -134,6 +136,15 @@ class RunAccounts:
             return self.steering.target(round_number)
         targets = self.job.targets
         return np.asarray(targets[self.segment(round_number)]) if targets.size else None
+
+    def leaves_target(self, round_number: int) -> bool:
+        """Whether the batches follow a drifting target that has moved away from that of the previous rounds."""
+        if self.job.batches != "target" or self.target(round_number) is None:
+            return False
+        del self._targets[round_number:]  # rounds that are decided again
+        self._targets += [target for number in range(len(self._targets), round_number + 1)
+                          if (target := self.target(number)) is not None]
+        return round_number in target_changes(self._targets)
 
     def outline(self, round_number: int) -> RoundOutline:
         """The outline of a simulated round, which may be in the future."""
