@@ -230,7 +230,7 @@ def test_a_scenario_file_leads_with_its_forecast(browser: Browser, tmp_path: Pat
         expect(page.locator("#lead-range")).to_contain_text(f"{100 * plan.forecast.low:.1f} % to")
         assert plan.prices is not None
         delay = -100 * (plan.prices["delay"] or 0.0)
-        said = re.search(r"one more second is worth ([\d.]+) percentage points", page.inner_text("#prices"))
+        said = re.search(r"One more second would bring: \+([\d.]+) percentage points", page.inner_text("#prices"))
         assert said is not None
         assert float(said[1]) == pytest.approx(delay, rel=0.1)
         lead, numbers = page.locator("#lead").bounding_box(), page.locator("#numbers").bounding_box()
@@ -270,7 +270,7 @@ def test_without_an_applicable_forecast_the_page_says_why(page: Page) -> None:
     expect(page.locator("#lead-value")).to_be_empty()
     expect(page.locator("#lead-range")).to_contain_text("fitted to the learner of the mode practical. Choose that mode")
     expect(page.locator("#theta-meaning")).to_contain_text("θ is the paper’s bound on the mean squared gradient")
-    expect(page.locator("#prices")).to_contain_text(re.compile(r"one more second is worth [\d.]+ less of θ"))
+    expect(page.locator("#prices")).to_contain_text(re.compile(r"One more second would bring: θ lower by [\d.]+"))
     page.select_option("#mode", "practical")
     expect(page.locator("#lead-value")).to_have_text(re.compile(r"^\d\d\.\d %$"))
 
@@ -335,7 +335,7 @@ def test_colours_are_logarithmic_over_decades_and_only_for_what_was_solved(page:
     page.wait_for_timeout(300)
     seen = page.evaluate("clearInterval(watchHeat); coloured")
     assert min(count for stage, count in seen if stage.startswith("pending")) < len(solved)
-    expect(page.locator("#frontier-note")).to_contain_text("Cells without colour were not solved")
+    expect(page.locator("#frontier-note")).to_contain_text("cells without colour were not solved")
 
 
 def test_forty_named_clients_and_only_a_real_straggler(browser: Browser, tmp_path: Path) -> None:
@@ -434,7 +434,7 @@ def test_advice_does_not_wait_for_the_solver(page: Page) -> None:
     page.fill("[data-key='budget.energy_j']", "200")
     page.keyboard.press("Enter")
     expect(page.locator("#advice")).to_contain_text(re.compile(r"needs 400\.9 J"))
-    pending = [row for row in page.evaluate("seen") if row[0] == "does not fit; last word pending"]
+    pending = [row for row in page.evaluate("seen") if row[0] == "does not fit; being confirmed"]
     assert pending  # before the solver has given up
     assert all(charts > 0 for *_, charts in pending)  # the last plan, dimmed, and no empty chart
 
@@ -517,7 +517,7 @@ def test_labels_are_edited_where_the_plan_pools_them(page: Page) -> None:
     planned(page)
     before = fact(page, "bound θ")
     assert not page.locator("[data-cell='clients[0].phi']").is_editable()
-    expect(page.locator("#phi-note")).to_contain_text("shown, not set")
+    expect(page.locator("#phi-note")).to_contain_text("φ is only shown")
     assert "phi-note" in (page.locator("[data-cell='clients[0].phi']").get_attribute("aria-describedby") or "")
     labels = page.locator("[data-cell='clients[2].label_counts']")
     labels.fill("100;100;100;100;100;100;100;100;100;a few")
@@ -531,7 +531,7 @@ def test_labels_are_edited_where_the_plan_pools_them(page: Page) -> None:
     assert float(fact(page, "bound θ")) < float(before)
     page.select_option("#mode", "as_printed")
     expect(page.locator("[data-cell='clients[0].phi']")).to_be_editable()
-    expect(page.locator("#phi-note")).to_contain_text("typed in")
+    expect(page.locator("#phi-note")).to_contain_text("it replaces the one computed")
 
 
 @pytest.mark.full
@@ -628,7 +628,7 @@ def test_a_target_accuracy_is_answered_with_budgets(page: Page) -> None:
     page.locator("#budget-table button").first.click()
     planned(page)
     expect(page.locator("#scheme")).to_have_value("forecast")
-    expect(page.locator("#budget-stage")).to_have_text("for the scenario before")
+    expect(page.locator("#budget-stage")).to_have_text("for the previous scenario")
 
 
 def learner(page: Page) -> list[str]:
@@ -934,10 +934,10 @@ def test_runs_that_differ_in_everything_keep_a_legend_of_bounded_height(page: Pa
 def test_an_address_that_was_cut_off_says_so(page: Page) -> None:
     planned(page)
     page.evaluate("location.hash = '#/plan?doc=abc'")
-    expect(page.locator("#notice")).to_contain_text("cut off")
+    expect(page.locator("#notice")).to_contain_text("incomplete")
     planned(page)
     page.evaluate("location.hash = '#/compare?runs=gone'")
-    expect(page.locator("#notice")).to_contain_text("no run gone")
+    expect(page.locator("#notice")).to_contain_text("do not exist: gone")
 
 
 def test_without_the_token_one_may_look_but_not_start(browser: Browser, studio: Studio) -> None:
