@@ -1,10 +1,10 @@
-"""Algorithm 1 against the certified optimum over a grid of scenarios: what exactness buys.
+"""Algorithm 1 against the certified optimum over a grid of scenarios: what exact planning gains.
 
     python benchmarks/alternating_gap.py [--quick]
 
 Writes ``benchmarks/results/alternating_gap.json`` and the tables in ``docs/explanation/what-exactness-buys.md``. The
-gap of a plan is (θ − θ*)/(θ* − α) with θ* the exact solver's plan, so that α, which no plan can move, does not hide it.
-It fails where Algorithm 1 is better than the exact solver anywhere.
+gap of a plan is (θ − θ*)/(θ* − α), where θ* is that of the exact solver's plan; α is subtracted because no plan can
+change it. The benchmark fails if Algorithm 1 is better than the exact solver in any scenario.
 """
 
 import argparse
@@ -65,7 +65,7 @@ PRINTED = "as printed"
 
 
 def scenarios(quick: bool) -> Iterable[tuple[dict[str, Any], Scenario]]:
-    """The grid: fleet × reading × rounds × budgets × seed."""
+    """Yield all scenarios of the grid: fleet × reading × rounds × budgets × seed."""
     for fleet, recipe in FLEETS.items():
         rounds, budgets, seeds = recipe["rounds"], (0.8, 1.0, 1.2), (0, 1)
         if quick:
@@ -84,7 +84,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(where: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
-    """One scenario: the exact cost θ − α, and each variant's, or why it has none."""
+    """Plan one scenario: the exact cost θ − α, and the cost of each variant of Algorithm 1, or why it has none."""
     problem, scheme = Problem.of(scenario), SCHEMES.load("proposed")
     alpha = problem.constants.alpha
     seconds, best = timed(lambda: exact.solve(Task.of(problem, scheme)))
@@ -121,7 +121,7 @@ def ninth_decile(ordered: list[float]) -> float:
 
 
 def summary(entries: list[dict[str, Any]]) -> str:
-    """Cells: failed, median, 90th percentile, largest."""
+    """Table cells: number of failures, median, 90th percentile and largest gap."""
     gaps = sorted(entry["gap"] for entry in entries if "gap" in entry)
     failed = len(entries) - len(gaps)
     if not gaps:
@@ -130,18 +130,19 @@ def summary(entries: list[dict[str, Any]]) -> str:
 
 
 def best_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The best any variant reached in a scenario."""
+    """The best result of any variant in a scenario."""
     gaps = [entry["gap"] for entry in row["variants"].values() if "gap" in entry]
     return {"gap": min(gaps)} if gaps else {}
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
-    """Two Markdown tables: by fleet and reading, and by variant."""
+    """Two Markdown tables of the gaps: by fleet and reading, and by variant of Algorithm 1."""
     planned = [row for row in rows if row["exact"] is not None]
     complete = [name for name in VARIANTS if all(name in row["variants"] for row in planned)]
 
     def score(name: str) -> tuple[int, float]:
-        """Fails, then the gap of the 90th percentile: the medians of the better variants are all close to zero."""
+        """Sort key: number of failures, then the 90th percentile of the gap, because the medians of the better variants
+        are all close to zero."""
         gaps = sorted(row["variants"][name]["gap"] for row in planned if "gap" in row["variants"][name])
         return len(planned) - len(gaps), ninth_decile(gaps)
 

@@ -1,8 +1,8 @@
-"""What ``fedgap calibrate`` measures for LeNet-5, with the seconds it takes: embedded digits, and MNIST.
+"""Record what ``fedgap calibrate`` measures for LeNet-5, and how long it takes, on the embedded digits and on MNIST.
 
     python benchmarks/calibration.py --data DATA [--out FILE]
 
-DATA is the folder of MNIST's files. One thread, the command's default pilots.
+DATA is the folder of MNIST's files. It uses one thread, and the command's default number of pilots.
 """
 
 from __future__ import annotations

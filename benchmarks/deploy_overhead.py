@@ -2,7 +2,8 @@
 
     python benchmarks/deploy_overhead.py [--nodes 2 4] [--rounds 12] [--out FILE]
 
-Rounds, for each number of nodes in three ways, one after the other, on the loopback interface with TLS and node keys:
+For each number of nodes, rounds are run in three ways, one after the other, on the loopback interface with TLS and node
+keys:
 
 - ``ordinary``: Flower's defaults and an app as Flower's own examples are (``peers/flower_app``), whose client imports
   torch in a new process for every message;
@@ -48,21 +49,21 @@ APP = Path(__file__).parent / "peers" / "flower_app"
 KEYS = ["engine.threads=1", "engine.kind=loop", "evaluate_every=1000", "scheme=all_clients"]
 LENET_WEIGHTS = 44_426
 WIDTHS = (128, 512, 1024)
-"""Of the larger models' hidden layer: perceptrons of 0.1, 0.4 and 0.8 million weights."""
+"""Widths of the hidden layer of the larger models: perceptrons with 0.1, 0.4 and 0.8 million weights."""
 WARM_UP = 2
-"""A run's first rounds, in which everything is loaded, are not counted."""
+"""Number of rounds at the start of a run that are not counted, because everything is being loaded."""
 IDLE_S = 20.0
-"""How long the federation is watched before a run."""
+"""Seconds for which the idle federation is observed before a run."""
 Row = dict[str, float]
 
 
 class Relay:
-    """Passes TCP connections on and counts what goes each way, from the nodes' side, by request."""
+    """Passes TCP connections on and counts the bytes in both directions, by request of a node."""
 
     def __init__(self, port: int) -> None:
         self.target, self.down = port, 0
         self.requests: list[list[float]] = []
-        """Each request's beginning (monotonic seconds) and its bytes; a connection's first ones are TLS's handshake."""
+        """Start (monotonic seconds) and bytes of each request; a connection's first bytes are TLS's handshake."""
         self._lock = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -105,11 +106,11 @@ class Relay:
 
 
 def rows_of(relay: Relay, idle: tuple[float, float], history: list[dict[str, Any]], nodes: int) -> list[Row]:
-    """The watched time before the run and each round but the first: payload, messages, node seconds, bytes sent.
+    """Rows for the fit, from the time before the run and from each round except the first: payload, messages, node
+    seconds, bytes sent.
 
-    Every node uploads in every round, so that the round's last upload ends it. An upload is a request with more bytes
-    than half of the smallest payload; all others are a few kB.
-    """
+    Every node uploads in every round, so the last upload ends the round. A request with more bytes than half of the
+    smallest payload is an upload; all others have a few kB."""
     smallest = min(b for event in history for b in event["client_uploaded_bytes"])
     uploads = sorted(at for at, size in relay.requests if size > smallest / 2)
     if len(uploads) != nodes * len(history):
@@ -124,7 +125,8 @@ def rows_of(relay: Relay, idle: tuple[float, float], history: list[dict[str, Any
 
 
 def fitted(rows: Sequence[Row]) -> dict[str, Any]:
-    """a, b and c by least squares, with 95 % intervals; and how far a round's bytes are from them."""
+    """The coefficients a, b and c by least squares with 95 % intervals, and how far the bytes of a round are from the
+    fit."""
     names = ("modelled", "messages", "node_s")
     x = np.array([[row[name] for name in names] for row in rows])
     y = np.array([row["wire"] for row in rows])
@@ -151,7 +153,8 @@ def fitted(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def experiment(rounds: int, width: int | None) -> Experiment:
-    """LeNet-5, or a perceptron; the budgets are such that all take part and prune a part of their gradients."""
+    """An experiment with LeNet-5, or with a perceptron of this width; its budgets make all clients take part and
+    prune."""
     weights = LENET_WEIGHTS if width is None else 795 * width + 10
     model = ["model.name=lenet5"] if width is None else ["model.name=mlp", f"model.arguments.hidden=[{width}]"]
     scale = 0.8 * rounds * weights / LENET_WEIGHTS
@@ -161,7 +164,7 @@ def experiment(rounds: int, width: int | None) -> Experiment:
 
 
 def measure(mode: str, nodes: int, rounds: int, width: int | None = None) -> tuple[dict[str, Any], list[Row]]:
-    """One deployment: its rounds' overhead, and rows of bytes."""
+    """Run one deployment; returns the overhead of its rounds, and the rows of bytes."""
     with tempfile.TemporaryDirectory() as folder:
         relays: list[Relay] = []
 
@@ -191,7 +194,7 @@ def measure(mode: str, nodes: int, rounds: int, width: int | None = None) -> tup
 
 
 def ordinary(deployment: Local, rounds: int) -> list[dict[str, Any]]:
-    """The ordinary app's rounds on the deployment's SuperLink and nodes."""
+    """Run the ordinary app on the deployment's SuperLink and nodes; returns its rounds."""
     out, nodes = deployment.out.resolve() / "ordinary.jsonl", len(deployment.nodes)
     flwr(["run", str(APP), CONNECTION, "--run-config", f'rounds={rounds} nodes={nodes} out="{out}"'],
          deployment.superlink.environ)

@@ -3,7 +3,8 @@
     python benchmarks/engine_cpu.py [--peers] [--threads 1 2] [--passes 3] [--seconds 5] [--out results.json]
 
 Contestants are processes that take turns: in each pass every one of them runs for ``--seconds`` while the others wait,
-and the median over passes counts. Ours does a whole round: ranking, masks, gradients, memory of gradients, update.
+and the median over passes is reported. fedgap does whole rounds: ranking, masks, gradients, remembered gradients,
+update.
 
   shared     the engine, all clients with one pruning ratio (they share one pruned model and one pass)
   distinct   the engine, every client with a ratio of its own
@@ -38,7 +39,8 @@ PEERS = {"pfl": "pfl==0.6.0", "fedlab": "fedlab==1.3.0", "flower": "flwr[simulat
 
 
 def contest(name: str) -> None:
-    """Serve rounds of contestant ``name`` (see the module's text)."""
+    """Run rounds of contestant ``name`` whenever the referee asks for them; the module docstring describes the
+    contestants."""
     sys.path.insert(0, str(HERE / "peers"))
     import torch
     from common import CLIENTS, RATE, data, serve, stretch
@@ -102,12 +104,13 @@ class Contestant:
         self.about = self._answer()
 
     def rounds_per_second(self, seconds: float) -> float:
-        """One turn, by the wall clock."""
+        """The rounds per second in one turn, by the wall clock."""
         answer = self.turn(seconds)
         return float(answer["rounds"] / answer["seconds"])
 
     def turn(self, seconds: float) -> dict[str, Any]:
-        """One turn: its rounds, the seconds they took, and the processor's seconds."""
+        """One turn of this many seconds: the number of rounds, their wall-clock seconds, and their processor
+        seconds."""
         assert self.process.stdin
         self.process.stdin.write(f"{seconds}\n")
         self.process.stdin.flush()
@@ -121,14 +124,14 @@ class Contestant:
         raise RuntimeError(f"{self.name} ended with code {self.process.wait()}")
 
     def end(self) -> None:
-        """Close its input, which ends it."""
+        """End the process by closing its input."""
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait(timeout=60)
 
 
 def environment_of(name: str, cache: Path) -> str:
-    """The python of a peer's own environment, made and filled where it is not there yet."""
+    """The Python interpreter of a peer's own virtual environment, which is created if it does not exist."""
     import torch
 
     home = cache / name
@@ -147,7 +150,7 @@ def environment_of(name: str, cache: Path) -> str:
 
 def commands_of(script: str, ours: Sequence[str], peers: Sequence[str], cache: Path,
                 ) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """How each contestant of ``script`` is started, and which of the peers could not be installed, and why."""
+    """The command that starts each contestant of ``script``, and for peers that could not be installed the reason."""
     commands = {name: [sys.executable, str(HERE / script), "--contest", name] for name in ours}
     missing = {}
     for name in peers:
@@ -160,7 +163,7 @@ def commands_of(script: str, ours: Sequence[str], peers: Sequence[str], cache: P
 
 def options(description: str, ours: Sequence[str], out: Path, *, passes: int, seconds: float,
             ) -> argparse.ArgumentParser:
-    """The options that both benchmarks on a CPU have."""
+    """The command-line options that both CPU benchmarks share."""
     parser = argparse.ArgumentParser(description=description.split("\n")[0])
     parser.add_argument("--contest", choices=ours, help=argparse.SUPPRESS)
     parser.add_argument("--peers", action="store_true", help="install and run other simulators too")
@@ -172,7 +175,7 @@ def options(description: str, ours: Sequence[str], out: Path, *, passes: int, se
 
 
 def report(out: Path, results: dict[str, Any], head: str, rows: Sequence[str]) -> None:
-    """Write the results, with what both benchmarks ran on, and print a table of them."""
+    """Write the results together with the versions and the machine, and print a table."""
     about = {"model": "lenet5", "clients": 10, "batch": 32, "python": platform.python_version(),
              "machine": platform.processor() or platform.machine()}
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -225,7 +228,7 @@ def medians(figures: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, f
 
 
 def table(figures: dict[str, dict[str, float]]) -> list[str]:
-    """Rounds a second, and how many times faster ours is than each."""
+    """Table rows: rounds per second, and how many times faster fedgap is than each contestant."""
     lines = []
     for threads, by_name in figures.items():
         lines.append(f"{threads} thread(s)")

@@ -44,12 +44,12 @@ TARGETS = {("resnet110", "tf32"): 22.0, ("resnet110", "bfloat16"): 13.0, ("lenet
 
 
 def milliseconds(function: Callable[[], object], calls: int, repeats: int = 7, warm: int = 3) -> float:
-    """Median over ``repeats`` blocks of ``calls`` calls, in ms a call, from events on the device."""
+    """The median over ``repeats`` blocks of ``calls`` calls, in ms per call, measured by events on the device."""
     return statistics.median(by_turns([function], calls, repeats, warm)[0])
 
 
 def by_turns(functions: list[Callable[[], object]], calls: int, repeats: int = 7, warm: int = 3) -> list[list[float]]:
-    """The blocks of several functions, each in turn, so that a slow moment of the host meets all of them."""
+    """The times of several functions, measured in turn so that a slow moment of the host affects all of them."""
     for function in functions:
         for _ in range(warm):
             function()
@@ -69,7 +69,8 @@ def by_turns(functions: list[Callable[[], object]], calls: int, repeats: int = 7
 
 def case(name: str, *, runs: int = 1, clients: int = CLIENTS, sets: int = 4,
          off_the_kink: bool = False) -> tuple[nn.Module, list[RoundInput]]:
-    """A model and ``sets`` rounds of it; each client has its own ratio, between 0.02 and 0.5."""
+    """A model and ``sets`` random inputs of a round for it; each client has its own pruning ratio, between 0.02 and
+    0.5."""
     module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
     if off_the_kink:
         for layer in module.modules():
@@ -92,7 +93,7 @@ def case(name: str, *, runs: int = 1, clients: int = CLIENTS, sets: int = 4,
 
 
 def rotating(function: Callable[[RoundInput], object], rounds: list[RoundInput]) -> Callable[[], object]:
-    """``function`` on the next set each time."""
+    """A function that calls ``function`` with the next set of inputs each time."""
     endless = cycle(rounds)
     return lambda: function(next(endless))
 
@@ -127,7 +128,7 @@ def correctness() -> list[dict[str, object]]:
 
 
 def rejection() -> str:
-    """One client's NaN is named and left out, within a replayed graph."""
+    """Check that a client with NaN is reported and left out in a replayed graph."""
     module, (given, *_) = case("lenet5", sets=1)
     engine = Engine(module, device="cuda", precision="tf32")
     for _ in range(3):
@@ -142,7 +143,7 @@ def rejection() -> str:
 
 
 def ceilings() -> dict[str, float]:
-    """Bytes and multiplications a second that this machine reaches."""
+    """The bytes and multiplications per second that this machine reaches."""
     x = torch.randn(2**28, device="cuda")
     y = torch.empty_like(x)
     copy = 2 * x.numel() * 4 / milliseconds(lambda: y.copy_(x), 5) / 1e9
@@ -155,7 +156,7 @@ def ceilings() -> dict[str, float]:
 
 
 def timings(name: str) -> list[dict[str, object]]:
-    """A round by the loop, by vmap in a graph, and by the engine."""
+    """Time a round by the loop, by vmap in a graph, and by the engine."""
     module, rounds = case(name)
     calls = 10 if name.startswith("resnet") else 50
     rows: list[dict[str, object]] = []
@@ -184,7 +185,8 @@ def timings(name: str) -> list[dict[str, object]]:
 
 
 def training(name: str, precision: str, runs: int = 1) -> Callable[[], object]:
-    """A round of ``runs`` trainings as `fedgap train` runs it, nothing evaluated; the first round is dense."""
+    """A function that trains one round of ``runs`` trainings as `fedgap train` does, without evaluation; the first
+    round is unpruned."""
     generator, samples, rounds = torch.Generator().manual_seed(0), 500, 100_000
     x = torch.randn(CLIENTS * samples, *SHAPES[name], generator=generator)
     y = torch.randint(10, (CLIENTS * samples,), generator=generator)
@@ -214,11 +216,10 @@ def training(name: str, precision: str, runs: int = 1) -> Callable[[], object]:
 
 
 def stacked(name: str, precision: str, runs: int = 6) -> dict[str, object]:
-    """Six runs in one call against one: 100 % of the linear gain would be six for the price of one.
+    """Time six runs in one call against one run; 100 % of the linear gain would mean six runs in the time of one.
 
-    Of whole rounds, which is what a training pays, of calls for gradients alone, and of their graphs alone, without
-    the host. A share is the median over pairs of blocks in turn, its quartiles come with it.
-    """
+    The gain is measured for whole rounds (what a training pays), for calls for gradients alone, and for their graphs
+    alone, without the host. A share is the median over pairs of blocks measured in turn, given with its quartiles."""
     large = name.startswith("resnet")
     gradients, graphs, whole = [], [], []
     for count in (1, runs):
@@ -243,13 +244,13 @@ def stacked(name: str, precision: str, runs: int = 6) -> dict[str, object]:
 
 
 def recorded(engine: Engine) -> Callable[[], object]:
-    """The replay of what the engine has recorded, with nothing around it."""
+    """A function that replays what the engine has recorded, and nothing else."""
     (recording,) = engine._recorder._recordings.values()
     return recording._graph.replay
 
 
 def save(results: Mapping[str, object], out: Path | None, name: str) -> None:
-    """Write the results to ``out``, where it is given, and under ``name`` into the folder $OUT, where that is set."""
+    """Write the results to ``out`` if given, and under ``name`` into the folder $OUT if that is set."""
     outs = [out] if out else []
     if "OUT" in os.environ:
         outs.append(Path(os.environ["OUT"]) / name)
@@ -285,7 +286,7 @@ def main() -> None:
 
 
 def table(results: dict[str, object]) -> str:
-    """The results as a person reads them."""
+    """The results as a table for reading."""
     lines = [f"{results['device']}, torch {results['torch']}, {CLIENTS} clients x {BATCH} samples, own weights each"]
     lines += [f"  {key:18s} {value:8.2f}" for key, value in results["ceilings"].items()]  # type: ignore[attr-defined]
     lines.append("relative distance of the mean gradient       vs float64   loop vs float64   vs loop of its precision")

@@ -2,10 +2,10 @@
 
     python benchmarks/fixed_selection.py [--sizes 10 100 1000 10000] [--out benchmarks/results/fixed_selection.json]
 
-Both start from the same fleet and end with m, f and p. The comparator is the DPP-parametrised model end to end; beside
-it stand the compiled model solved again for other budgets (which a search over selections cannot use: each selection is
-a new model) and Clarabel's own time, and beside ours its time for one of a hundred problems solved in one call.
-Objectives must agree to 1e-6, or the benchmark fails.
+Both start from the same fleet and end with m, f and p. The comparator is the DPP-parametrised model from start to end.
+Two further times are given for it: the compiled model solved again for other budgets (which a search over selections
+cannot use, because each selection is a new model), and Clarabel's own time. For our solver, the time of one of a
+hundred problems solved in one call is given as well. The objectives must agree to 1e-6, or the benchmark fails.
 """
 
 # ruff: noqa: E402
@@ -38,7 +38,8 @@ BATCH = 100
 
 
 def fleet_of(clients: int, seed: int = 0) -> Fleet:
-    """Clients of the paper's CIFAR-10 column with Rayleigh fading, and processors that differ by a factor of 4."""
+    """A fleet of clients from the paper's CIFAR-10 column, with Rayleigh fading and processors that differ by a factor
+    of 4."""
     rng = np.random.default_rng(seed)
 
     def spread(middle: float) -> np.ndarray:
@@ -71,7 +72,8 @@ def fleet_of(clients: int, seed: int = 0) -> Fleet:
 def structured(
     fleet: Fleet, energy_j: float, delay_s: float, batch: int = 1
 ) -> tuple[Allocation, np.ndarray, np.ndarray]:
-    """Our solver, from the fleet to m, f and p; in a batch, as the search over selections calls it, energies differ."""
+    """Solve with our solver, from the fleet to m, f and p. In a batch, as the search over selections calls it, the
+    energy budgets differ."""
     units = ClientCurves.of(fleet)
     shape = (batch, fleet.size)
     share, ones = np.full(shape, 1.0 / fleet.size), np.ones(shape)
@@ -81,7 +83,8 @@ def structured(
 
 
 def budgets_of(fleet: Fleet) -> list[tuple[float, float]]:
-    """(J, s) a round where both budgets bind: between what most pruning needs and what no pruning would use."""
+    """Pairs of budgets (J, s) per round for which both bind: between what maximum pruning needs and what no pruning
+    would use."""
     units = ClientCurves.of(fleet)
     floor = float((units.overhead + units.keep_min * units.u_min).max())
     budgets = []
@@ -99,9 +102,10 @@ def timed(call: Any) -> tuple[float, Any]:
 
 
 def measure(clients: int) -> dict[str, Any]:
-    """All on the same budgets, by turns. Each time is the least seen, which other work on the machine disturbs least.
+    """Time all solvers in turn on the same budgets. Each time is the smallest one seen, which other work on the machine
+    disturbs least.
 
-    Clarabel's own time is that of the fresh model: in a model solved again its clock goes on counting.
+    Clarabel's own time is that of the new model, because in a model that is solved again its clock continues to count.
     """
     fleet = fleet_of(clients)
     budgets = budgets_of(fleet)

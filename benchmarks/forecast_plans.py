@@ -22,7 +22,8 @@ JOULES_PER_CLIENT = 0.3
 
 
 def measured(clients: int) -> dict[str, float]:
-    """One fleet: everything chosen, then rounds and local steps given."""
+    """Plan one fleet twice, once with rounds and local steps chosen by the planner and once with both given; returns
+    seconds and gaps."""
     scenario = Scenario.load("city", [
         f"fleet.count={clients}", "model.gradient_bits=1421632", "model.flops_per_sample=1.8e6", "rounds=400",
         f"budget.energy_j={JOULES_PER_CLIENT * clients}", "budget.delay_s=15"])
@@ -40,7 +41,7 @@ def measured(clients: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print one line per fleet, and write all of them where a file is given."""
+    """Print one line per fleet, and write all of them if a file is given."""
     rows = []
     for clients in SIZES:
         rows.append(measured(clients))

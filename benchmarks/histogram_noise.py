@@ -2,8 +2,8 @@
 
     python benchmarks/histogram_noise.py [--draws 20] [--concentration 5] [--out FILE]
 
-A plan is made from noised histograms and then scored with the exact ones: the θ that such a plan really has, against
-that of the certified optimum made without noise.
+A plan is made from histograms with noise and then scored with the exact ones. The θ that such a plan really has is
+compared with that of the certified optimum without noise.
 """
 
 from __future__ import annotations

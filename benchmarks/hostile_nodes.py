@@ -1,9 +1,9 @@
-"""What one hostile node of four costs, by aggregator: server and nodes in one process, real digits.
+"""Measure what one hostile node of four does to each aggregator, with server and nodes in one process and real digits.
 
     python -m benchmarks.hostile_nodes [--seeds 5] [--out FILE]
 
-Run it in the repository's root: the nodes that lie are those of the tests. ``accuracy`` is the test accuracy after 30
-rounds (null where the run failed), ``named`` the number of rounds until the hostile node was named.
+Run it in the repository's root, because it uses the hostile nodes of the tests. ``accuracy`` is the test accuracy after
+30 rounds (null if the run failed), ``named`` the number of rounds until the hostile node was reported.
 """
 
 from __future__ import annotations

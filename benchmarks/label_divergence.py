@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/label_divergence.py --data DATA [--out benchmarks/results/label_divergence.json]
 
-MNIST divided among ten clients as in the paper, ten seeds: KL of the mean of the clients' label distributions from the
-test set's, in nats, where clients draw as their data are, balanced, or matched to the target over 150 rounds of 16
-steps of 32 samples.
+MNIST is divided among ten clients as in the paper, with ten seeds. The measure is the KL divergence, in nats, of the
+mean of the clients' label distributions from that of the test set, if clients draw from their data as they are,
+balanced, or matched to the target over 150 rounds of 16 steps of 32 samples.
 """
 
 import argparse
@@ -25,7 +25,7 @@ CONCENTRATIONS = (0.1, 0.3, 1.0, 5.0)
 
 
 def divergences(labels: np.ndarray, target_labels: np.ndarray, concentration: float, seed: int) -> dict[str, float]:
-    """The divergence of one partition, by how its clients draw."""
+    """The divergence of one partition, by the way in which its clients draw."""
     parts = partition(labels, target_labels, CLIENTS, 10, seed, kind="dirichlet", concentration=concentration)
     everybody, rounds = np.ones((1, CLIENTS), dtype=np.bool_), np.zeros(ROUNDS, dtype=np.int64)
     found: dict[str, float] = {}

@@ -25,11 +25,12 @@ RESULT = HERE / "results" / "local_steps_cpu.json"
 OURS = ("engine", "pruned", "loop")
 OTHERS = ("pfl", "fedlab")
 MARK = 1.4
-"""How many times faster than pfl and FedLab the engine has to be."""
+"""The target: how many times faster than pfl and FedLab the engine must be."""
 
 
 def contest(name: str) -> None:
-    """Serve rounds of contestant ``name`` (see the module's text)."""
+    """Run rounds of contestant ``name`` whenever the referee asks for them; the module docstring describes the
+    contestants."""
     sys.path.insert(0, str(HERE / "peers"))
     import torch
     from common import BATCH, CLIENTS, RATE, STEPS, data, serve, stretch

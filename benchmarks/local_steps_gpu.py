@@ -38,13 +38,14 @@ OPTIONS = LocalTraining(momentum=0.9, proximal=0.1, clip_norm=10.0)
 
 
 def milliseconds_by_turns(functions: list[Callable[[], object]], calls: int, repeats: int) -> list[float]:
-    """The median over ``repeats`` blocks of each function, in ms a call; the functions take turns."""
+    """The median over ``repeats`` blocks of each function, in ms per call; the functions take turns."""
     return [statistics.median(block) for block in by_turns(functions, calls, repeats, warm=4)]
 
 
 def case(name: str, steps: int, *, runs: int = 1, clients: int = CLIENTS, batch: int = BATCH, sets: int = 2,
          off_the_kink: bool = False) -> tuple[nn.Module, list[RoundInput], torch.Tensor]:
-    """A model, ``sets`` rounds of ``steps`` batches, and rates; each client's ratio lies between 0.02 and 0.5."""
+    """A model, ``sets`` random inputs of a round with ``steps`` batches, and rates; each client's pruning ratio is
+    between 0.02 and 0.5."""
     module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
     if off_the_kink:
         for layer in module.modules():
@@ -89,7 +90,7 @@ def correctness() -> list[dict[str, Any]]:
 
 
 def timings(name: str, precision: str, steps: int, runs: int) -> dict[str, Any]:
-    """A round of one gradient against rounds of ``steps`` local steps, plain and with all client options."""
+    """Time a round of one gradient against rounds with ``steps`` local steps, plain and with all client options."""
     module, rounds, rates = case(name, steps, runs=runs)
     engine = Engine(module, device="cuda", precision=precision)
     local, options = LocalTraining(steps), replace(OPTIONS, steps=steps)
@@ -116,7 +117,7 @@ def timings(name: str, precision: str, steps: int, runs: int) -> dict[str, Any]:
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row of timings as a person reads it."""
+    """A row of timings as text."""
     mark = "".join([f"   at most {row['most_rounds']:g} rounds" if row["most_rounds"] else "",
                     f"   at most {row['most_ms']:g} ms" if row["most_ms"] else ""])
     return (f"  {row['model']:9s} {row['precision']:9s} runs {row['runs']}  τ = {row['steps']:2d}  "

@@ -25,18 +25,20 @@ from pathlib import Path
 from typing import Any
 
 QUOTAS = (0.015, 0.02, 0.03, 0.05)
-"""Shares of one core."""
+"""The share of one core that each node may use."""
 STEPS, MARK, MESSAGES_S = 32, 0.15, 3.0
-"""Local steps, how far planned and measured seconds may differ, and what messages take in a guess of the budget."""
+"""Local steps; the largest allowed difference between planned and measured seconds; and the seconds of messages that
+are assumed for the budget."""
 ROUNDS_TIMED = 5
-"""Rounds that are timed for that guess."""
+"""Number of rounds that are timed to choose the budget."""
 RESULT = Path(__file__).resolve().parent / "results" / "planned_seconds.json"
 WORKING = ("profile", "echo", "round")
-"""Requests that a node answers within its quota; starting up and enrolling are not timed."""
+"""Kinds of requests that a node answers within its quota; starting and enrolling are not limited."""
 
 
 def keep_quota(pid: int, share: float, flag: mmap.mmap) -> None:
-    """Stop and continue process ``pid`` so that it uses ``share`` of a core while the flag is set; runs in a child."""
+    """Stop and continue process ``pid`` so that it uses ``share`` of a core while the flag is set. Runs in a child
+    process."""
     clock, working, began, before = (~pid << 3) | 2, False, 0.0, 0.0  # the system's name of that process's clock
     while os.getppid() == pid:
         if flag[0] and not working:
@@ -51,7 +53,7 @@ def keep_quota(pid: int, share: float, flag: mmap.mmap) -> None:
 
 
 def work(share: float, folder: Path) -> None:
-    """A node's worker process that may use only a share of a core."""
+    """Run a node's worker process that may use only a share of a core."""
     flag = mmap.mmap(-1, 1)
     if (parent := os.getpid()) and os.fork() == 0:
         with contextlib.suppress(ProcessLookupError):
@@ -74,7 +76,7 @@ def work(share: float, folder: Path) -> None:
 
 
 def step_cpu_s() -> float:
-    """Processor seconds of one local step of the whole model: the least of several rounds, since other work on the
+    """Processor seconds of one local step of the whole model: the smallest of several rounds, because other work on the
     machine only adds to it."""
     import torch
 
@@ -96,7 +98,7 @@ def step_cpu_s() -> float:
 
 
 def deploy_once(folder: Path, rounds: int, delay_s: float) -> dict[str, Any]:
-    """Profile, plan, deploy; what ``fedgap cost RUN`` says, with each node's ratio and the load."""
+    """Profile, plan and deploy once; returns the result of ``fedgap cost RUN``, with each node's ratio and the load."""
     from fedgap.config import Experiment
     from fedgap.deploy import local_deployment
     from fedgap.deploy.child_processes import Process

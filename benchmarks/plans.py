@@ -2,9 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/plans.py [--sizes 10 100 1000] [--out benchmarks/results/plans.json]
 
-The paper's presets are planned by both solvers, by turns, the median of five times each; fleets of growing size are the
-paper's MNIST column with as many clients, the energy budget in proportion, by `sum` and `mean`. Writes the figures as
-JSON and the growth as a picture.
+The paper's presets are planned by both solvers in turn, and the median of five times is taken. Fleets of growing size
+have the paper's MNIST column and an energy budget in proportion to the clients; they are planned with `sum` and `mean`.
+Writes the figures as JSON, and their growth as a picture.
 """
 
 import argparse

@@ -1,13 +1,12 @@
 """What the pruning repairs give: test accuracy of the pruned and of the full model on MNIST after 400 rounds.
 
-LeNet-5, ten clients, σ = 5, everybody in every round, current weights in the importance throughout; λ = 0.3, 0.5, 0.7
-without repair, with a dense first round (and remembered gradients, or without remembering), and ranked by magnitude;
-ten seeds each.
+The runs train LeNet-5 with ten clients at σ = 5; all clients take part in every round, and the importance uses current
+weights. The pruning ratio λ is 0.3, 0.5 or 0.7. The variants are: no repair, a dense first round (with or without
+remembered gradients), and ranking by magnitude. Each has ten seeds.
 
     python benchmarks/pruning_repairs.py --data FOLDER_WITH_MNIST --out benchmarks/results/pruning_repairs.json
 
-Everything is resumable: runs are kept under --work and results under --out, and a second call goes
-on where the first stopped.
+Runs are kept under --work and results under --out, so that a second call resumes where the first stopped.
 """
 
 import argparse
@@ -39,11 +38,12 @@ STUDY = {  # the study before the project: (full, pruned) model evaluated, in pe
     ("unpruned", 0.0): (93.2, 93.2)}
 
 STUDY_SD = (0.6, 1.1)
-"""Between these are the seed-to-seed standard deviations that the study tells of pruned models, in percent points."""
+"""The range of the standard deviations between seeds that the earlier study reports for pruned models, in percentage
+points."""
 
 
 def everybody(scenario: Scenario, rounds: int, ratio: float, dense_first: bool) -> Plan:
-    """All clients in all rounds at one ratio, at full power and clock."""
+    """A plan with all clients in all rounds at one pruning ratio, at full power and clock."""
     fleet, n = scenario.fleet(), scenario.size
     parts = [(1, 0.0), (rounds - 1, ratio)] if dense_first else [(rounds, ratio)]
     segments = tuple(Segment(r, np.ones(n, dtype=bool), np.full(n, x), fleet.max_power_w, fleet.max_frequency_hz)
@@ -53,7 +53,7 @@ def everybody(scenario: Scenario, rounds: int, ratio: float, dense_first: bool) 
 
 
 def accuracy(run: Run, data: Dataset) -> tuple[float, float]:
-    """Of the full and of the pruned model, in percent."""
+    """The accuracies of the full and of the pruned model in per cent."""
     tensors, _ = Checkpoints(run.folder / "checkpoint").load()
     module = build(**run.job.model, input_shape=data.shape, classes=data.classes, seed=0)
     weights, buffers = tensors["weights"][None], tensors["buffers"][None]
@@ -62,7 +62,7 @@ def accuracy(run: Run, data: Dataset) -> tuple[float, float]:
 
 
 def prepared(name: str, ratio: float, seed: int, rounds: int, folder: str, data: Dataset) -> Prepared:
-    """One run, ready to execute."""
+    """One run, ready to be executed."""
     experiment = Experiment.load("mnist", [
         f"seed={seed}", f"rounds={rounds}", f"evaluate_every={rounds}", "engine.threads=1", "engine.device=cpu",
         f"data.folder={folder}", "budget.energy_j=1e9", "budget.delay_s=1e9", "evaluate_pruned=true",
@@ -73,11 +73,11 @@ def prepared(name: str, ratio: float, seed: int, rounds: int, folder: str, data:
 
 
 def row(name: str, ratio: float, results: list[tuple[float, float]]) -> dict[str, object]:
-    """Means with 95 % confidence intervals, and how far the pruned mean is off the study's in pooled standard errors.
+    """Means with 95 % confidence intervals, and the difference of the pruned mean from the earlier study's in pooled
+    standard errors.
 
-    The study had five seeds and tells a range of standard deviations: ``off`` is with the least of them, which is the
-    stricter, ``off_at_most_spread`` with the greatest.
-    """
+    The study had five seeds and reports a range of standard deviations: ``off`` uses the smallest, which is stricter,
+    and ``off_at_most_spread`` the largest."""
     full, pruned = ({"mean": mean.mean, "ci95": mean.half}
                     for mean in (interval(column) for column in zip(*results, strict=True)))
     spread, study = float(np.std([p for _, p in results], ddof=1)), STUDY.get((name, ratio))

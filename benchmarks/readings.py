@@ -2,7 +2,8 @@
 
     python benchmarks/readings.py [--out FILE]
 
-Each row is a certified plan (the solver ``exact``): clients a round, mean pruning ratio, energy, and the terms of θ.
+Each row describes a certified plan (by the solver ``exact``): clients per round, mean pruning ratio, energy, and the
+terms of θ.
 """
 
 from __future__ import annotations

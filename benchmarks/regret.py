@@ -22,7 +22,7 @@ AVAILABILITY = ["world.availability.mean_on_s=20", "world.availability.mean_off_
 WORLDS = {"fading": FADING, "availability": AVAILABILITY,
           "both with drift": [*FADING, *AVAILABILITY, "world.drift.kind=gradual"]}
 BUDGETS = {10: ("300", "80"), 40: ("600", "80")}
-"""Joules and seconds by number of clients."""
+"""The budgets in joules and seconds, by number of clients."""
 
 
 def scenario_of(world: str, clients: int) -> Scenario:

@@ -26,7 +26,7 @@ from fedgap.planning.task import Task
 
 
 def times(clients: int, rounds: int) -> dict[str, float]:
-    """Processor milliseconds of a decision."""
+    """Processor milliseconds per decision."""
     scenario = Scenario.load("city", ["mode=practical", "learning.local_steps=8", f"fleet.count={clients}",
                                       "rounds=100", f"budget.energy_j={40 * clients}", "budget.delay_s=300",
                                       "world.fading.doppler_hz=0.3"])
@@ -50,7 +50,7 @@ def times(clients: int, rounds: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure all fleets and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--rounds", type=int, default=12)

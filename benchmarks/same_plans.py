@@ -22,7 +22,7 @@ TOLERANCE = 1e-9
 
 
 def answer(tasks: str, out: str) -> None:
-    """Plan every case with the fedgap that is on the path."""
+    """Plan every case with the fedgap that is on the Python path, and write the plans to ``out``."""
     from fedgap.config import Scenario
     from fedgap.planning import plan
 
@@ -33,7 +33,7 @@ def answer(tasks: str, out: str) -> None:
 
 
 def answers_of(source: str, tasks: Path, folder: Path, name: str) -> list[dict[str, Any]]:
-    """The plans of one checkout."""
+    """The plans of one checkout, made in a separate process."""
     out = folder / f"{name}.json"
     environment = os.environ | {"PYTHONPATH": source, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, __file__, "--answer", str(tasks), str(out)], env=environment, check=True)
@@ -41,7 +41,7 @@ def answers_of(source: str, tasks: Path, folder: Path, name: str) -> list[dict[s
 
 
 def apart(old: Any, new: Any) -> float:
-    """The largest relative difference of two plans' numbers; infinite where they differ in kind."""
+    """The largest relative difference between the numbers of two plans; infinite if they differ in another way."""
     if isinstance(old, dict) and isinstance(new, dict):
         return max((apart(value, new.get(key)) for key, value in old.items()), default=0.0)
     if isinstance(old, list) and isinstance(new, list):
@@ -52,7 +52,7 @@ def apart(old: Any, new: Any) -> float:
 
 
 def verdict(old: dict[str, Any], new: dict[str, Any], *, random: bool) -> str:
-    """Empty where the plans agree, a note in brackets where they may differ, else what differs."""
+    """"" if the plans agree, a note in brackets if a difference is allowed, otherwise what differs."""
     scores = {key: apart(old[key], new[key]) for key in ("status", "rounds", "theta", "lower_bound", "delay_s")}
     scores |= {"energy_j": apart(old["energy_j"], new["energy_j"]), "segments": apart(old["segments"], new["segments"])}
     worst = {key: value for key, value in scores.items() if value > TOLERANCE}
@@ -66,7 +66,7 @@ def verdict(old: dict[str, Any], new: dict[str, Any], *, random: bool) -> str:
 
 
 def saved(case: list[Any], plan: dict[str, Any]) -> dict[str, Any]:
-    """What the tests keep of a plan."""
+    """The values of a plan that are kept for the tests."""
     name, document, scheme, solver = case
     kept = {key: plan[key] for key in ("status", "rounds", "theta", "lower_bound", "energy_j", "delay_s")}
     budget = {"budget": document["budget"]} if name.startswith("random-") else {}

@@ -1,4 +1,4 @@
-"""How long ``fedgap plan paper-mnist`` takes from a cold start, beside bare Python and import numpy.
+"""How long ``fedgap plan paper-mnist`` takes from a cold start, compared with bare Python and with importing numpy.
 
     python benchmarks/start_time.py [--repeats 15] [--out FILE]
 
@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 def run_once(arguments: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Seconds on the clock and of the processor that one process takes."""
+    """The wall-clock seconds and the processor seconds of one process."""
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, env=environment)
     _, status, used = os.wait4(process.pid, 0)
@@ -44,7 +44,8 @@ def run_once(arguments: list[str], environment: dict[str, str]) -> tuple[float, 
 
 
 def measure(repeats: int) -> dict[str, dict[str, float]]:
-    """Medians over ``repeats`` turns, after one turn that is not counted."""
+    """Run every command ``repeats`` times in turn, after one turn that is not counted; returns the median seconds of
+    each command."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     with tempfile.TemporaryDirectory() as bytecode:
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": bytecode}

@@ -43,13 +43,13 @@ PART_REPEATS = 4
 RATIOS = (0.0, 0.3, 0.5, 0.7)
 BATCH, RATE = 32, 0.01
 PROMPT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""Makes the C library give memory back at once, so that the peak is that of tensors in use."""
+"""Environment variables that make the C library return memory at once, so that the peak is that of live tensors."""
 MARKS = {("lenet5", 0.5): 0.75, ("lenet5", 0.7): 0.65, ("resnet20", 0.5): 0.75, ("resnet20", 0.7): 0.7}
-"""The largest share of the unpruned step's time that a deployed client's step may take."""
+"""The target: the largest share of the unpruned step's time that a deployed client's step may take."""
 
 
 def round_of(name: str, structure: str, ratio: float) -> tuple[torch.nn.Module, RoundInput, LocalTraining]:
-    """One client's round with random samples."""
+    """A model and the input of one client's round, with random samples."""
     module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
     layout, shape = Layout.of(module), structure_of(structure, module, SHAPES[name])
     weights, steps = layout.weights(module)[None], STEPS[name]
@@ -62,7 +62,8 @@ def round_of(name: str, structure: str, ratio: float) -> tuple[torch.nn.Module, 
 
 
 def contestants(name: str) -> dict[tuple[str, float], Callable[[], object]]:
-    """A round as a deployed client and as the simulator compute it, and a deployed client's with masks, by ratio."""
+    """The functions to time, by kind and ratio: a round as a deployed client computes it, as the simulator does, and as
+    a deployed client with masks."""
     module, given, local = round_of(name, "channels", 0.0)
     _, masked, _ = round_of(name, "weights", 0.5)
     engine, rates = Engine(module), torch.tensor([RATE])
@@ -79,7 +80,7 @@ def contestants(name: str) -> dict[tuple[str, float], Callable[[], object]]:
 
 
 def step_times(name: str, passes: int) -> list[dict[str, Any]]:
-    """Milliseconds of processor time a step, and as a share of the unpruned step's."""
+    """Milliseconds of processor time per step, and as a share of the unpruned step's."""
     functions = contestants(name)
     for function in functions.values():
         function()
@@ -99,7 +100,8 @@ def step_times(name: str, passes: int) -> list[dict[str, Any]]:
 
 
 def lenet_parts(structure: Channels, ratio: float) -> dict[str, Callable[[], object]]:
-    """Forward and backward passes of LeNet-5's parts at a ratio, each with random inputs and gradients."""
+    """Functions that compute the forward and backward pass of each part of LeNet-5 at a pruning ratio, with random
+    inputs and gradients."""
     small = copy.deepcopy(structure.small_module(structure.widths_of(structure.keep_count(ratio))))
     first, second, linear = small.conv1, small.conv2, (small.fc1, small.fc2, small.fc3)
     image, labels = torch.randn(BATCH, 1, 28, 28), torch.randint(10, (BATCH,))
@@ -124,10 +126,10 @@ def lenet_parts(structure: Channels, ratio: float) -> dict[str, Callable[[], obj
 
 
 def part_times(passes: int) -> list[dict[str, Any]]:
-    """Milliseconds of processor time of LeNet-5's parts: the least of all passes, in which parts and ratios take turns.
+    """Milliseconds of processor time of LeNet-5's parts: the smallest of all passes, in which parts and ratios take
+    turns.
 
-    Other work on the machine only adds to these short times.
-    """
+    The smallest is used because other work on the machine only adds to these short times."""
     structure = round_of("lenet5", "channels", 0.0)[1].structure
     assert isinstance(structure, Channels)
     functions = {(part, ratio): function for ratio in RATIOS
@@ -143,7 +145,7 @@ def part_times(passes: int) -> list[dict[str, Any]]:
 
 
 def peak_growth(name: str, ratio: float) -> float:
-    """MiB by which this process's peak memory exceeds what it holds before a deployed client's second round."""
+    """The MiB by which this process's peak memory exceeds what it held before a deployed client's second round."""
     module, given, local = round_of(name, "channels", ratio)
     reference.updates(module, given, local, torch.tensor([RATE]))  # libraries take their workspaces
     gc.collect()
@@ -154,7 +156,7 @@ def peak_growth(name: str, ratio: float) -> float:
 
 
 def _memory(which: str) -> int:
-    """KiB, as Linux counts this process's memory."""
+    """A memory figure of this process in KiB, as Linux reports it."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(which))
 

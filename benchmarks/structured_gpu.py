@@ -42,7 +42,8 @@ MARKS = {("resnet44", "bfloat16", 1, "0.5"): 0.85}
 
 def case(name: str, structure: str, ratios: Sequence[float], *, steps: int | None = None, batch: int = BATCH,
          sets: int = 2, off_the_kink: bool = False) -> tuple[nn.Module, list[RoundInput]]:
-    """A model and ``sets`` rounds of clients with these ratios, with ``steps`` batches each if given."""
+    """A model and ``sets`` random inputs of a round for clients with these pruning ratios, with ``steps`` batches each
+    if given."""
     module = build(name, input_shape=SHAPES[name], classes=10, seed=0)
     if off_the_kink:
         for layer in module.modules():
@@ -61,12 +62,12 @@ def case(name: str, structure: str, ratios: Sequence[float], *, steps: int | Non
 
 
 def distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    """Relative to the second."""
+    """The norm of the difference of two tensors, relative to the second."""
     return float((one.double() - other.double()).norm() / other.double().norm()) if other.numel() else 0.0
 
 
 def correctness() -> list[dict[str, Any]]:
-    """Relative distances from the plain loop in float64: one gradient, and three local steps."""
+    """Relative distances from the plain loop in float64, for one gradient and for three local steps."""
     rows = []
     for name in ("lenet5", "resnet20"):
         for local in (None, LocalTraining(3, momentum=0.9)):
@@ -91,7 +92,7 @@ def correctness() -> list[dict[str, Any]]:
 
 
 def timings(name: str, precision: str, steps: int) -> list[dict[str, Any]]:
-    """Rounds at several ratios against the unpruned one."""
+    """Time rounds at several pruning ratios in turn with the unpruned round."""
     kinds: dict[str, tuple[str, Sequence[float]]] = {
         "unpruned": ("channels", (0.0,) * CLIENTS), "0.3": ("channels", (0.3,) * CLIENTS),
         "0.5": ("channels", (0.5,) * CLIENTS), "0.7": ("channels", (0.7,) * CLIENTS), "own": ("channels", OWN),
@@ -113,7 +114,8 @@ def timings(name: str, precision: str, steps: int) -> list[dict[str, Any]]:
 
 
 def variants() -> list[dict[str, Any]]:
-    """The marked round with several alignments of the widths: milliseconds, as a share of the unpruned round."""
+    """Time the round of the target with several alignments of the widths: milliseconds, and the share of the unpruned
+    round."""
     rows, local, rates = [], LocalTraining(1), torch.full((1,), RATE, device="cuda")
     for aligned in (8, 16, 32):
         core.ON_GPU = Passes(aligned, small_models.ON_GPU.least_jobs)  # type: ignore[attr-defined]
@@ -133,7 +135,7 @@ def variants() -> list[dict[str, Any]]:
 
 
 def slow_kernels(ratio: float) -> list[dict[str, Any]]:
-    """The kernels that take longest in a marked round."""
+    """The kernels that take longest in a round of the target."""
     module, rounds = case("resnet44", "channels", (ratio,) * CLIENTS, steps=1)
     rates = torch.full((1,), RATE, device="cuda")
     engine = Engine(module, device="cuda", precision="bfloat16")
@@ -153,7 +155,7 @@ def slow_kernels(ratio: float) -> list[dict[str, Any]]:
 
 def whole_round(engine: Engine, rounds: list[RoundInput], local: LocalTraining, rates: torch.Tensor, *,
                 ranked: bool) -> Callable[[], object]:
-    """Ranking and updates, on the next set each time."""
+    """A function that ranks the weights and computes the updates, with the next set of inputs each time."""
     endless = cycle(rounds)
     assert rounds[0].structure is not None
     rank = engine.ranking(rounds[0].structure)
@@ -168,7 +170,7 @@ def whole_round(engine: Engine, rounds: list[RoundInput], local: LocalTraining, 
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row of timings as a person reads it."""
+    """A row of timings as text."""
     mark = f"   at most {row['mark']:g}" if row["mark"] else ""
     return (f"  {row['model']:9s} {row['precision']:9s} τ = {row['local_steps']}  {row['kind']:9s} "
             f"{row['ms']:8.3f} ms  {row['share']:.2f}{mark}")

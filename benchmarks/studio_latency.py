@@ -48,11 +48,11 @@ new MutationObserver(() => {
     if (document.querySelector(selector)) { delete parts[name]; note(name); }
   }
 }).observe(document, { childList: true, subtree: true });"""
-"""Notes when the first plan's numbers and its charts are on the screen, in milliseconds since the navigation."""
+"""Script that records when the first plan's numbers and charts are on the screen, in ms since the navigation."""
 
 
 def moves(page: Page, preset: str, slider: str, count: int) -> list[float]:
-    """Milliseconds of each move."""
+    """Move the slider ``count`` times; returns the milliseconds of each move."""
     page.select_option("#preset", preset)
     page.wait_for_selector("#plan-stage.good")
     page.wait_for_timeout(1500)
@@ -67,7 +67,7 @@ def moves(page: Page, preset: str, slider: str, count: int) -> list[float]:
 
 
 def certificates(page: Page, count: int) -> list[float]:
-    """Milliseconds until the plan is certified, the slider at rest."""
+    """Milliseconds until the plan is certified while the slider does not move."""
     times = []
     for _ in range(count):
         page.locator(f"[data-slider='{SLIDERS[0]}']").focus()
@@ -79,7 +79,7 @@ def certificates(page: Page, count: int) -> list[float]:
 
 
 def serve(runs: str) -> tuple[subprocess.Popen[str], str]:
-    """A studio and its address."""
+    """Start a studio; returns its process and its address."""
     command = [sys.executable, "-m", "fedgap", "studio", "--no-browser", "--port", "0", "--runs", runs]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert server.stdout is not None
@@ -87,13 +87,13 @@ def serve(runs: str) -> tuple[subprocess.Popen[str], str]:
 
 
 def end(server: subprocess.Popen[str]) -> None:
-    """As Ctrl-C does."""
+    """End the studio as Ctrl-C does."""
     server.send_signal(signal.SIGINT)
     server.wait(30)
 
 
 def starts(count: int) -> dict[str, Any]:
-    """Seconds from executing the command to having its page, and processor seconds of the server until then."""
+    """Seconds from executing the command until its page is served, and the server's processor seconds until then."""
     walls, processors = [], []
     for _ in range(count):
         with tempfile.TemporaryDirectory() as runs:
@@ -113,7 +113,7 @@ def starts(count: int) -> dict[str, Any]:
 
 
 def loads(count: int) -> dict[str, Any]:
-    """Seconds from opening the address of a studio that has just started to its first plan, and to the charts."""
+    """Seconds from opening the address of a newly started studio to its first plan, and to the charts."""
     numbers, charts = [], []
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=QUIET)
@@ -154,7 +154,7 @@ def main() -> None:
 
 
 def with_machine(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was measured, and on what: the load says how much else ran, and real-time priority that it had to wait."""
+    """What was measured, together with the load of the machine and whether the process had real-time priority."""
     machine: dict[str, Any] = {"cpus": os.cpu_count(), "python": platform.python_version(),
                                "load_before": round(os.getloadavg()[0], 2)}
     if hasattr(os, "sched_getscheduler"):

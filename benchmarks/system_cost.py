@@ -1,11 +1,10 @@
-"""A thousand scenarios of a hundred clients costed in one call, against loops over clients.
+"""Compute the costs of a thousand scenarios with a hundred clients in one call, compared with loops over clients.
 
     python benchmarks/system_cost.py
 
 Three ways to the same numbers, on one thread: one vectorised ``round_cost``; ``round_cost`` client by client; and the
-paper's formulas in plain Python floats, client by client. Writes ``benchmarks/results/system_cost.json`` and fails
-where the three disagree.
-"""
+paper's formulas in plain Python floats, client by client. Writes ``benchmarks/results/system_cost.json`` and fails if
+the three disagree."""
 
 import json
 import math
@@ -34,7 +33,7 @@ SERVER = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz")
 
 
 def draw(seed: int = 0) -> tuple[Fleet, Decision]:
-    """Table I's MNIST column with Rayleigh fading, and a random decision for each client."""
+    """A fleet from Table I's MNIST column with Rayleigh fading, and a random decision for each client."""
     rng = np.random.default_rng(seed)
     shape = (SCENARIOS, CLIENTS)
     gain = 1e-5 * rng.exponential(size=shape)
@@ -68,12 +67,12 @@ def totals(cost: RoundCost) -> tuple[np.ndarray, np.ndarray]:
 
 
 def vectorised(fleet: Fleet, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """All scenarios and clients at once."""
+    """Compute all scenarios and clients in one call."""
     return totals(round_cost(fleet, *decision))
 
 
 def client_by_client(fleet: Fleet, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """The same function, one client a call."""
+    """The same function, called for one client at a time."""
     names = [field.name for field in fields(Fleet) if field.name != "cost_curve"]
     energy, delay = np.zeros(SCENARIOS), np.zeros(SCENARIOS)
     for s in range(SCENARIOS):
@@ -91,7 +90,7 @@ def client_by_client(fleet: Fleet, decision: Decision) -> tuple[np.ndarray, np.n
 
 
 def plain_python(fleet: Fleet, decision: Decision) -> tuple[np.ndarray, np.ndarray]:
-    """The paper's formulas in Python floats: no arrays inside the loops, nothing computed twice."""
+    """The paper's formulas in Python floats, without arrays inside the loops and without computing anything twice."""
     lists = {field.name: getattr(fleet, field.name).tolist() for field in fields(Fleet)}
     chosen, ratios, powers, clocks = (value.tolist() for value in decision)
     energy, delay = [], []
@@ -117,7 +116,7 @@ def plain_python(fleet: Fleet, decision: Decision) -> tuple[np.ndarray, np.ndarr
 
 
 def seconds(run: Callable[[], object], repetitions: int) -> float:
-    """The median time of some runs."""
+    """The median duration of several runs in seconds."""
     times = []
     for _ in range(repetitions):
         started = time.perf_counter()

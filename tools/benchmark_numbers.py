@@ -1,4 +1,5 @@
-"""What pages quote of ``benchmarks/results``: single values by their place in the file, and whole tables."""
+"""The numbers that pages quote from ``benchmarks/results``: single values by their place in the file, and whole
+tables."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ ABSENT = "–"
 
 @cache
 def data(path: str) -> Any:
-    """A committed JSON file, by its path in the repository; None if it is not there."""
+    """The content of a committed JSON file, by its path in the repository; None if it does not exist."""
     file = ROOT / path
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
 def value(name: str, place: str, form: str, divisor: str = "1") -> str:
-    """One number of ``benchmarks/results/NAME.json``: its place as keys between slashes, and how it is written.
+    """One number of ``benchmarks/results/NAME.json``; ``place`` has its keys separated by slashes, ``form`` is a format
+    specification.
 
-    In a list ``key=x,other=y`` picks the first entry that has these (blanks as ``_``), and a number that in its place.
-    What is not there is a dash.
-    """
+    In a list, ``key=x,other=y`` selects the first entry with these values (with ``_`` for blanks), and a number selects
+    by position. A number that does not exist is written as a dash."""
     entry = data(f"benchmarks/results/{name}.json")
     for part in place.split("/"):
         if isinstance(entry, list) and part.isdigit():
@@ -44,14 +45,14 @@ def _word(entry: Any) -> str:
 
 
 def planning(preset: str) -> str:
-    """The seconds that ``exact`` takes for a preset as it is."""
+    """The seconds that the solver ``exact`` takes for an unchanged preset."""
     rows = [row for row in data("benchmarks/results/plans.json")["presets"]
             if (row["preset"], row["solver"]) == (preset, "exact")]
     return f"{rows[0]['seconds']:.1g} s"
 
 
 def pruning(variant: str, ratio: str, which: str) -> str:
-    """Test accuracy in % of the full or the pruned model, after training under a pruning rule."""
+    """The test accuracy in % of the full or the pruned model after training with this pruning rule and ratio."""
     for row in data("benchmarks/results/pruning_repairs.json")["rows"]:
         if (row["variant"], row["ratio"]) == (variant.replace("_", " "), float(ratio)):
             return f"{row[which]['mean']:.1f} ± {row[which]['ci95']:.1f}"
@@ -59,7 +60,7 @@ def pruning(variant: str, ratio: str, which: str) -> str:
 
 
 def noise() -> str:
-    """The table of what noise on label histograms does to plans."""
+    """The table that shows how noise on label histograms changes plans."""
     results = data("benchmarks/results/histogram_noise.json")
     return table(["ε", "noise's standard deviation", "θ above the optimum, mean (most)",
                   "plans with the same selections"],
@@ -68,7 +69,7 @@ def noise() -> str:
 
 
 def readings() -> str:
-    """The table of what each reading of the paper does to a plan."""
+    """The table that shows how each reading of the paper changes a plan."""
     rows = []
     for row in data("benchmarks/results/readings.json")["rows"]:
         terms = [short(row["terms"][name]) for name in ("clients", "generalization", "pruning")]
@@ -79,7 +80,8 @@ def readings() -> str:
 
 
 def overheads() -> str:
-    """The table of a deployed round's overhead: median and quartiles, by nodes, for each way to deploy."""
+    """The table of the overhead of a deployed round: median and quartiles by number of nodes, for each way to
+    deploy."""
     runs = data("benchmarks/results/deploy_overhead.json")["runs"]
     titles = {"ordinary": "an ordinary app", "plain": "`--plain`", "warm": "`fedgap deploy`"}
     ways = [mode for mode in titles if any(run["mode"] == mode for run in runs)]
@@ -95,14 +97,15 @@ def overheads() -> str:
 
 
 def latencies() -> str:
-    """The table of the studio's times from a move to the frame that shows the new plan."""
+    """The table of the studio's times from moving a slider to the frame that shows the new plan."""
     return table(["preset", "median", "90 % within", "certified after"],
                  [[name, *(f"{times[key]:.0f} ms" for key in ("median_ms", "p90_ms", "certified_median_ms"))]
                   for name, times in data("benchmarks/results/studio_latency.json")["presets"].items()])
 
 
 def hostile() -> str:
-    """The table of what one hostile node does to each aggregator: accuracies and rounds until it is named, by seed."""
+    """The table that shows what one hostile node does to each aggregator: accuracies, and rounds until the node is
+    reported, by seed."""
     results = data("benchmarks/results/hostile_nodes.json")
     titles = {"none": "none", "times -10": "gradient times −10", "times -4": "gradient times −4",
               "3.3e38": "every entry 3.3e38",
@@ -159,13 +162,13 @@ def regret_by_rows() -> str:
 
 
 def secant(ratio: str) -> str:
-    """The measured γ₂·R at a pruning ratio along the pilots on MNIST, from the least to the most."""
+    """The measured γ₂·R at a pruning ratio during the pilots on MNIST, as a range."""
     sensitivity = data("benchmarks/results/calibration.json")["mnist"]["sensitivities"][ratio]
     return f"{short(sensitivity['least'])} to {short(sensitivity['most'])}"
 
 
 def short(number: float) -> str:
-    """A positive number to one or two digits, from a thousand on with a power of ten: 0.008, 8.9, 439, 6.2·10³."""
+    """A positive number with one or two digits; from a thousand on with a power of ten: 0.008, 8.9, 439, 6.2·10³."""
     if number >= 1000.0:
         mantissa, _, exponent = f"{number:.1e}".partition("e")
         return f"{mantissa}·10{str(int(exponent)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
@@ -173,13 +176,14 @@ def short(number: float) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown, with a newline before and after it, as the marks around it need."""
+    """A table in Markdown, with a newline before and after it, which the marks around it need."""
     lines = [f"| {' | '.join(cells)} |" for cells in (head, *rows)]
     return "\n".join(["", lines[0], "|---" * len(head) + "|", *lines[1:], ""])
 
 
 def planned_seconds() -> str:
-    """The table of planned and measured seconds of four profiled nodes: the first run in full, all runs' totals."""
+    """The table of planned and measured seconds of four profiled nodes: the first run in full, and the totals of all
+    runs."""
     results = data("benchmarks/results/planned_seconds.json")
     runs = results["runs"]
     nodes = [[f"{node['quota']:.1%} of a core", f"{node['pruning_ratio']:.2f}", f"{node['planned_s']:.1f} s",

@@ -1,4 +1,5 @@
-"""How a sentence of the paper is judged: from the results of a figure, in a mode, a verdict and the measurement."""
+"""How sentences of the paper are judged: each function gives a verdict and the measurement, from the results of a
+figure in a mode."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ NOT_YET = ("not measured", "–")
 
 
 def number(value: Mapping[str, Any] | Sequence[Any], form: str = "{:.2f}") -> str:
-    """A mean ± half of its interval."""
+    """A mean ± half of its interval, as text."""
     mean, half = (value["mean"], value["half"]) if isinstance(value, Mapping) else value
     return form.format(mean) + ("" if half is None else f" ± {form.format(half)}")
 
@@ -32,17 +33,17 @@ def _held(share: float) -> str:
 
 
 def in_all(truths: Sequence[bool]) -> str:
-    """The verdict on a sentence that is true in all, some, or none of several respects."""
+    """The verdict on a sentence that is true in all, some or none of several cases."""
     return "holds" if all(truths) else "holds in part" if any(truths) else "does not hold"
 
 
 def _above(correlations: Sequence[float]) -> str:
-    """The verdict on rank correlations, given the lower ends of their intervals."""
+    """The verdict on rank correlations, from the lower ends of their intervals."""
     return "holds" if min(correlations) > 0.5 else "holds in part" if min(correlations) > 0.0 else "does not hold"
 
 
 def lemma(results: Results, mode: str) -> Answer:
-    """Lemma 1 for every client at every measured round."""
+    """Judge Lemma 1 for every client at every measured round."""
     row = _theory(results, mode)
     return _held(row["lemma_held"]["mean"]), (
         f"held at {row['lemma_held']['mean']:.0%} of the clients and rounds; "
@@ -50,7 +51,7 @@ def lemma(results: Results, mode: str) -> Answer:
 
 
 def proposition(results: Results, mode: str) -> Answer:
-    """Proposition 1 at every measured round."""
+    """Judge Proposition 1 at every measured round."""
     row = _theory(results, mode)
     return _held(row["proposition_held"]["mean"]), (
         f"held at {row['proposition_held']['mean']:.0%} of the rounds; "
@@ -58,7 +59,7 @@ def proposition(results: Results, mode: str) -> Answer:
 
 
 def theorem(results: Results, mode: str) -> Answer:
-    """Theorem 1 for whole runs, with both constants."""
+    """Judge Theorem 1 for whole runs, with both constants."""
     row = _theory(results, mode)
     loose = {name: row[f"orders_loose_{name}"] for name in ("printed", "corrected")}
     lows = [orders["mean"] - (orders["half"] or 0.0) for orders in loose.values()]
@@ -68,7 +69,7 @@ def theorem(results: Results, mode: str) -> Answer:
 
 
 def assumption4(results: Results, mode: str) -> Answer:
-    """Assumption 4 at every measured round that prunes."""
+    """Judge Assumption 4 at every measured round that prunes."""
     row = _theory(results, mode)
     if "assumption4_held" not in row:
         return NOT_YET
@@ -85,7 +86,7 @@ def phi_orders_clients(results: Results, mode: str) -> Answer:
 
 
 def clients_and_pruning(results: Results, mode: str) -> Answer:
-    """More clients and less pruning, among random plans within one budget (trained as repaired)."""
+    """Whether more clients and less pruning help, among random plans within one budget (trained as repaired)."""
     if mode == "as_printed":
         return NOT_YET
     names = ("fewest clients last (−k)", "mean pruning ratio")
@@ -98,7 +99,7 @@ def clients_and_pruning(results: Results, mode: str) -> Answer:
 
 
 def good_guide(results: Results, mode: str) -> Answer:
-    """Whether θ ranks random plans as their accuracy does."""
+    """Whether θ ranks random plans in the same order as their accuracy."""
     name = {"repaired": "size_normalised mixture, secant, corrected", "as_printed": "as_printed sum, theorem, printed"}
     values = {block["sigma"]: block["of"][name[mode]] for block in results["correlations"]}
     lows = [correlation["mean"] - correlation["half"] for correlation in values.values()]
@@ -107,7 +108,7 @@ def good_guide(results: Results, mode: str) -> Answer:
 
 
 def spread_falls(results: Results, mode: str) -> Answer:
-    """Fig. 3: the statements' deviation among clients at every σ."""
+    """Fig. 3: whether the standard deviation of φ among clients falls with σ."""
     rows = [row for row in results["spread"] if row["mode"] == mode]
     values = [row["deviation"][0] for row in rows]
     verdict = "holds" if all(a > b for a, b in pairwise(values)) else "does not hold"
@@ -116,7 +117,7 @@ def spread_falls(results: Results, mode: str) -> Answer:
 
 
 def table_sizes(results: Results, mode: str) -> Answer:
-    """Table I's sizes of the models that the text names."""
+    """Compare the sizes in Table I with those of the models that the text names."""
     ratio = {(row["model"], row["quantity"]): row["ratio"] for row in results["rows"]}
     fits = {model: all(abs(ratio[model, quantity] - 1.0) < 0.1 for quantity in ("gradient_bits", "flops_per_sample"))
             for model in ("lenet5", "resnet44", "resnet110")}
@@ -127,7 +128,8 @@ def table_sizes(results: Results, mode: str) -> Answer:
 
 
 def moment_bound(results: Results, mode: str) -> Answer:
-    """E‖G‖² ≤ A²/(Z·k), which the proof of Theorem 1 uses: the measured ratio of both sides along the runs."""
+    """Judge E‖G‖² ≤ A²/(Z·k), which the proof of Theorem 1 uses, by the measured ratio of both sides during the
+    runs."""
     mode_rows = [row for row in results["rows"] if row["mode"] == mode]
     if not mode_rows:
         return NOT_YET
@@ -139,7 +141,7 @@ def moment_bound(results: Results, mode: str) -> Answer:
 
 
 def phi_follows_divergence(results: Results, mode: str) -> Answer:
-    """Fig. 3: the rank correlation of φ_n with the divergence of client n's labels from the target's."""
+    """Judge Fig. 3 by the rank correlation of φ_n with the divergence of client n's labels from the target's."""
     rows = [row for row in results["spread"] if row["mode"] == mode]
     lows = [row["rank_with_divergence"][0] - row["rank_with_divergence"][1] for row in rows]
     return _above(lows), "rank correlation of φ_n with KL: " + "; ".join(
@@ -147,7 +149,7 @@ def phi_follows_divergence(results: Results, mode: str) -> Answer:
 
 
 def more_balanced(results: Results, mode: str) -> Answer:
-    """Fig. 3: the clients' mean divergence from the target at every σ."""
+    """Fig. 3: whether the clients' mean divergence from the target falls with σ."""
     values = {sigma: interval([float(np.mean(row["divergence"])) for row in results["rows"] if row["sigma"] == sigma])
               for sigma in dict.fromkeys(row["sigma"] for row in results["rows"])}
     falls = all(a.low > b.high for a, b in pairwise(values.values()))
@@ -156,7 +158,7 @@ def more_balanced(results: Results, mode: str) -> Answer:
 
 
 READING = {"repaired": "mixture", "as_printed": "as printed"}
-"""A mode's reading in the benchmark of Algorithm 1."""
+"""Mode → the name of its reading in the benchmark of Algorithm 1."""
 
 
 def _solved(results: Results, mode: str) -> list[Mapping[str, Any]]:
@@ -164,7 +166,7 @@ def _solved(results: Results, mode: str) -> list[Mapping[str, Any]]:
 
 
 def hard_to_solve(results: Results, mode: str) -> Answer:
-    """Whether P1 resists an optimal solution: the certified gap of the solver ``exact``, where it has a bound."""
+    """Whether P1 cannot be solved optimally: the certified gap of the solver ``exact``, if it has a bound."""
     rows = _solved(results, mode)
     gaps = [row["exact"] / row["lower_bound"] - 1.0 for row in rows if row["lower_bound"]]
     if not gaps:
@@ -176,7 +178,7 @@ def hard_to_solve(results: Results, mode: str) -> Answer:
 
 
 def algorithm_gap(results: Results, mode: str) -> Answer:
-    """Algorithm 1 as printed: its cost θ − α over the optimum's."""
+    """The cost θ − α of Algorithm 1 as printed, divided by that of the optimum."""
     rows = _solved(results, mode)
     all_gaps = [row["variants"]["as printed"].get("gap") for row in rows]
     gaps = [gap for gap in all_gaps if gap is not None]

@@ -24,7 +24,8 @@ MODES = ("repaired", "as_printed")
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, where it stands, and how it is judged in a mode from the results of a figure."""
+    """A sentence of the paper, its place in the paper, and the function that judges it in a mode from the results of a
+    figure."""
 
     where: str
     text: str
@@ -103,11 +104,11 @@ SETTINGS = (("fig7", 0, 150.0, "nominal"), ("fig7", 0, 90.0, "T₀ = 90 s"), ("f
             ("heterogeneity", 1, 0.3, "city, σ = 0.3, by mean"), ("heterogeneity", 2, 0.3, "city, σ = 0.3, mixture"),
             ("fig7", 1, 3600.0, "CIFAR-10, nominal"), ("fig7", 1, 2160.0, "CIFAR-10, T₀ = 2160 s"),
             ("fig8", 1, 4260.0, "CIFAR-10, E₀ = 4260 J"))
-"""Figure, panel and value at which joules and seconds to equal accuracy are compared; all else is nominal."""
+"""Figure, panel and value at which joules and seconds to equal accuracy are compared; everything else is nominal."""
 
 
 def load(figure: str, folder: Path = EXPERIMENTS) -> Results | None:
-    """A figure's committed results, or a benchmark's, if there are any."""
+    """The committed results of a figure or benchmark; None if there are none."""
     path = folder / figure / "results.json"
     if figure.startswith("benchmarks/"):
         path = folder.parent / "benchmarks" / "results" / f"{figure.partition('/')[2]}.json"
@@ -115,7 +116,7 @@ def load(figure: str, folder: Path = EXPERIMENTS) -> Results | None:
 
 
 def page(folder: Path = EXPERIMENTS) -> str:
-    """``docs/explanation/claims.md``, from the committed results alone."""
+    """The text of ``docs/explanation/claims.md``, computed from the committed results alone."""
     results_of = {name: load(name, folder) for name in dict.fromkeys(claim.figure for claim in CLAIMS)}
     runs = {run["key"]: run for run in Store(folder / "runs.jsonl")}
     judged = {claim: _answers(claim, results_of[claim.figure], runs) for claim in CLAIMS}
@@ -142,7 +143,7 @@ def page(folder: Path = EXPERIMENTS) -> str:
 
 
 def _answers(claim: Claim, results: Results | None, runs: Runs) -> list[verdicts.Answer]:
-    """A claim's verdict and measurement in each mode."""
+    """The verdict on a claim and the measurement, in each mode."""
     return [claim.judge({**results, "runs": runs}, mode) if results is not None else NOT_YET for mode in MODES]
 
 
@@ -152,7 +153,7 @@ VERDICTS = ("holds", "holds in part", "undecided", "does not hold", "not measure
 
 
 def counted(judged: Mapping[Claim, list[verdicts.Answer]]) -> list[str]:
-    """Rows that count the verdicts by part of the paper and mode, and one for all of the paper."""
+    """Table rows that count the verdicts by part of the paper and mode, and one row for the whole paper."""
     lines = []
     for title, members in [*((title, [part]) for part, title in GROUPS.items()),
                            ("_all of the paper_", ["III", "IV", "V"])]:

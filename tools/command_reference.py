@@ -2,7 +2,7 @@
 
     python -m tools.command_reference             rewrites them
 
-A table stands between ``<!-- options: COMMAND -->`` and ``<!-- / options -->``.
+A table is between ``<!-- options: COMMAND -->`` and ``<!-- / options -->``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MARK = re.compile(r"(<!-- options: ([a-z -]+?) -->\n).*?(<!-- / options -->)", r
 
 
 def commands() -> dict[str, Any]:
-    """Every command by name, those of a group as ``GROUP NAME``."""
+    """All commands by name; those of a group as ``GROUP NAME``."""
     found: dict[str, Any] = {}
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         within = getattr(command, "commands", None)
@@ -60,7 +60,7 @@ def _default(option: Any) -> str:
 
 
 def rewritten(text: str) -> str:
-    """The page with its tables as the commands are now."""
+    """The text of the page with tables of the present options."""
     known = commands()
     return MARK.sub(lambda mark: mark[1] + table(known[mark[2]]) + mark[3], text)
 

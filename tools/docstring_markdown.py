@@ -14,7 +14,7 @@ EXAMPLE = re.compile(r"(?:^>>> .*\n(?:^(?!\s*$|:param|>>> ).*\n)*\n?)+", re.MULT
 
 
 class DocstringMarkdown(griffe.Extension):
-    """Rewrites every docstring when it is loaded."""
+    """Griffe extension that rewrites every docstring as Markdown when it is loaded."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Change the object's docstring in place."""

@@ -1,9 +1,8 @@
-"""Hooks of MkDocs: pages that GitHub renders become pages of the site (``make docs``).
+"""Hooks of MkDocs, which turn the pages that GitHub renders into pages of the site (``make docs``).
 
-Both read the same files. What differs is done here: pages outside ``docs/`` that others link to (the changelog, the
-results' READMEs) and pictures outside it come into the site under ``repository/``; the marks around measured numbers,
-which are comments, are removed; tables and lists may follow a paragraph without an empty line; headings have GitHub's
-anchors.
+Both use the same files. The differences are handled here: pages and pictures outside ``docs/`` that others link to (the
+changelog, the READMEs of results) are added to the site under ``repository/``; the marks around measured numbers, which
+are comments, are removed; tables and lists may follow a paragraph without an empty line; headings get GitHub's anchors.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def slug(heading: str, separator: str = "-") -> str:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what pages of the site link to outside ``docs/``, and what those pages link to in turn."""
+    """Add the files outside ``docs/`` that pages of the site link to, and those that these pages link to in turn."""
     waiting = [ROOT / "docs" / file.src_uri for file in files.documentation_pages()]
     seen = set(waiting)
     while waiting:
@@ -63,19 +62,20 @@ def linked_files(page: Path) -> Iterator[Path]:
 
 
 def site_path(path: Path) -> str:
-    """Where a file of the repository is in the site."""
+    """The path in the site of a file of the repository."""
     inside = path.is_relative_to(ROOT / "docs")
     return path.relative_to(ROOT / "docs").as_posix() if inside else f"{OUTSIDE}/{path.relative_to(ROOT).as_posix()}"
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """The page as Python-Markdown needs it."""
+    """The text of a page in the form that Python-Markdown needs."""
     source = Path(page.file.abs_src_path or "")
     return outside_code(markdown, lambda text: adapt(text, source))
 
 
 def adapt(text: str, source: Path) -> str:
-    """Text without code: no marks, empty lines before tables and lists, links as the site has the files."""
+    """Adapt text that contains no code: remove marks, add empty lines before tables and lists, and change links to the
+    site's paths."""
     text = COMMENT.sub("", text)
     text = BEFORE_BLOCK.sub(r"\1\n\n", text)
     here = PurePosixPath(site_path(source)).parent
@@ -93,7 +93,7 @@ def adapt(text: str, source: Path) -> str:
 
 
 def outside_code(markdown: str, change: Any) -> str:
-    """Apply ``change`` to the text, with every piece of code replaced by a placeholder of one line meanwhile."""
+    """Apply ``change`` to the text while every piece of code is replaced by a placeholder of one line."""
     pieces: list[str] = []
 
     def keep(match: re.Match[str]) -> str:

@@ -2,8 +2,9 @@
 
     python -m tools.documented_numbers            rewrites them
 
-A page has ``<!-- n: WORDS -->…<!-- / -->`` around each number. The first word is one of :data:`WRITERS`, the others
-are its arguments, and its answer stands between the marks. Data that does not exist yet is written as "–".
+A page has ``<!-- n: WORDS -->…<!-- / -->`` around each number. The first word is the name of one of :data:`WRITERS`,
+the others are its arguments, and its result is written between the marks. Data that does not exist yet is written as
+"–".
 """
 
 from __future__ import annotations
@@ -35,26 +36,28 @@ FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds")
 
 
 def pages() -> list[Path]:
-    """Return the pages that may have numbers."""
+    """The pages that may contain marked numbers."""
     folders = (ROOT / "docs", EXPERIMENTS, ROOT / "benchmarks")
     return sorted([*ROOT.glob("*.md"), *(page for folder in folders for page in folder.rglob("*.md"))])
 
 
 def guide(sigma: str, name: str) -> str:
-    """A guide's rank correlation with the error of random plans; ``NAME-theta``: how much better than θ it ranks."""
+    """The rank correlation of a guide with the error of random plans; ``NAME-theta``: how much better it ranks than θ.
+
+    A guide is a quantity that could rank plans before training, such as θ (see ``tools.guide``)."""
     block = next(b for b in data("experiments/guide/results.json")["correlations"] if b["sigma"] == float(sigma))
     named = {"measured-theta": "measured_less_theta", "measured-held": "measured_weight_from_other_seeds"}
     return number(block[named[name]] if name in named else block["of"][GUIDES[name]])
 
 
 def missed(sigma: str, name: str) -> str:
-    """By how many points the plan that a guide puts first misses the best of twenty."""
+    """How many points of accuracy the plan that a guide ranks first is below the best of twenty."""
     block = next(b for b in data("experiments/guide/results.json")["correlations"] if b["sigma"] == float(sigma))
     return number(block["missed_points"][GUIDES[name]])
 
 
 def versus(figure: str, value: str, baseline: str) -> str:
-    """Proposed minus baseline in points of accuracy, repaired, in a figure's first panel."""
+    """Proposed minus baseline in points of accuracy, in the mode repaired, in the first panel of a figure."""
     for c in data(f"experiments/{figure}/results.json")["panels"][0]["comparisons"]:
         if (c["mode"], c["value"], c["baseline"]) == ("repaired", float(value), baseline):
             return f"{100 * c['difference']:+.1f} ± {100 * c['half']:.1f}"
@@ -62,7 +65,7 @@ def versus(figure: str, value: str, baseline: str) -> str:
 
 
 def averaged(figure: str, panel: str, baseline: str) -> str:
-    """Proposed minus baseline on average over a panel's values."""
+    """Proposed minus baseline, averaged over the values of a panel."""
     rows = data(f"experiments/{figure}/results.json")["panels"][int(panel)].get("rows", [])
     difference = on_average(rows, "repaired", baseline, "accuracy")
     return ABSENT if difference is None else difference.signed(100.0, 1)
@@ -78,7 +81,7 @@ def pooled(sigma: str) -> str:
 
 
 def measured(panel: str, value: str, other: str) -> str:
-    """The scheme ``measured`` minus another in points of accuracy, on seeds that did not choose it."""
+    """The scheme ``measured`` minus another one in points of accuracy, on seeds that were not used to choose it."""
     results = data("experiments/measured/results.json")
     rows = [] if results is None else results["panels"][int(panel)]["rows"]
     first, second = (by_seed(rows, "accuracy", scheme=name, value=float(value)) for name in ("measured", other))
@@ -108,7 +111,8 @@ def learner_gain(panel: str, other: str, sigma: str) -> str:
 
 
 def learner_share(panel: str, paper: str, sigma: str, axis: str) -> str:
-    """The seconds or joules until the paper's final accuracy, as a share of what the paper's learner spends on it."""
+    """The seconds or joules that a learner needs until the paper's final accuracy, as a share of what the paper's
+    learner spends."""
     first, second, store = _learner_rows(panel, sigma), _learner_rows(paper, sigma), Store(EXPERIMENTS / "runs.jsonl")
     logarithms = []
     for seed in sorted(first.keys() & second.keys()):
@@ -119,7 +123,7 @@ def learner_share(panel: str, paper: str, sigma: str, axis: str) -> str:
 
 
 def forecast_table(which: str) -> str:
-    """How well the forecast foretells each cell's plans: ``held_out`` folds, or the fit to the ``pilot``."""
+    """How well the forecast predicts the plans of each cell: with ``held_out`` folds, or fitted to the ``pilot``."""
     columns = ("rank", "rank_better_half", "points_better_half", "chosen", "best", "missed_points", "coverage")
     forms = ("{:.2f}", "{:.2f}", "{:.2f}", "{:.2%}", "{:.2%}", "{:.2f}", "{:.0%}")
     lines = ["| cell | plans | rank correlation | better half | mean error there, points | chosen | best | "
@@ -131,14 +135,16 @@ def forecast_table(which: str) -> str:
 
 
 def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
-    """The ``least`` or the ``most`` of one of the values above over the cells of a task."""
+    """The smallest (``least``) or largest (``most``) value of one column of the forecast table over the cells of a
+    task."""
     values = [panel[which][key] for panel in data("experiments/forecast/results.json")["panels"]
               if panel["title"].startswith(f"{task},")]
     return f"{(min if end == 'least' else max)(values):{form}}"
 
 
 def compared_panels(figure: str) -> str:
-    """The panels of a figure of learners: plans (means over seeds), accuracy, and what the reference gains."""
+    """A table of the panels of a figure of learners: plans (means over seeds), accuracy, and the gain of the
+    reference."""
     results = data(f"experiments/{figure}/results.json")
     differences = {(c["baseline"], c["value"]): c for c in results["comparisons"]}
     lines = ["| | σ | local steps | rounds | clients | pruned | forecast, % | accuracy, % | "
@@ -161,8 +167,7 @@ def compared_panels(figure: str) -> str:
 def gains(figure: str, sigma: str, *budgets: str) -> str:
     """What the fully planned scheme ``forecast`` gains over plans without one of its decisions, in points of accuracy.
 
-    One row per baseline of a figure of learners, one column per budget, such as ``15_s_and_12_J``.
-    """
+    There is one row per baseline of a figure of learners, and one column per budget, such as ``15_s_and_12_J``."""
     names = [budget.replace("_", " ") for budget in budgets]
     found: dict[str, dict[str, str]] = {}
     for c in data(f"experiments/{figure}/results.json")["comparisons"]:
@@ -177,7 +182,8 @@ def gains(figure: str, sigma: str, *budgets: str) -> str:
 
 
 def planning_gains(*rivals: str) -> str:
-    """What ``forecast`` gains over rivals on the panel's tight cells, and what it spends until equal accuracy."""
+    """What ``forecast`` gains over these rivals in the panel's cells with tight budgets, and what it spends until equal
+    accuracy."""
     pooled_over = {entry["rival"]: entry for entry in data("experiments/panel/results.json")["judged"]["pooled"]}
     lines = ["| `forecast` against | gain, points of accuracy | seconds to equal accuracy | joules |",
              "|---|---|---|---|"]
@@ -189,12 +195,12 @@ def planning_gains(*rivals: str) -> str:
 
 
 def planning_cells() -> str:
-    """The number of the panel's tight cells."""
+    """The number of cells with tight budgets in the panel."""
     return str(data("experiments/panel/results.json")["judged"]["regret"]["tight"]["cells"])
 
 
 def statement(sigma: str, what: str) -> str:
-    """The median over Fig. 3's clients and seeds: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
+    """The median over the clients and seeds of Fig. 3: of φ in a mode, or of D̃·√(2KL) (``printed_factor``)."""
     rows = [row for row in data("experiments/fig3/results.json")["rows"] if row["sigma"] == float(sigma)]
     if what == "printed_factor":
         return f"{median(1000 * (2 * kl) ** 0.5 for row in rows for kl in row['divergence']):.0f}"
@@ -202,13 +208,14 @@ def statement(sigma: str, what: str) -> str:
 
 
 def constant(key: str) -> str:
-    """The least and the largest of a constant of Theorem 1 over the runs whose trajectories were measured."""
+    """The smallest and the largest value of a constant of Theorem 1 over the runs whose trajectories were measured."""
     values = [row["constants"][key] for row in data("experiments/theory/results.json")["rows"]]
     return f"{short(min(values))} to {short(max(values))}"
 
 
 def repeated(what: str) -> str:
-    """Runs trained twice: how many, their mean and largest difference, or the difference of the means, in points."""
+    """About runs that were trained twice: how many, their mean and largest difference, or the difference of the means,
+    in points."""
     repeats = data("experiments/repeats.json")
     if repeats is None:
         return ABSENT
@@ -220,18 +227,18 @@ def repeated(what: str) -> str:
 
 
 def machines() -> str:
-    """The trained runs in ``experiments/runs.jsonl`` by machine."""
+    """The number of trained runs in ``experiments/runs.jsonl`` by machine."""
     counts = Counter(run["machine"] for run in Store(EXPERIMENTS / "runs.jsonl"))
     return ", ".join(f"{count:,} on {'a CPU' if name == 'CPU' else name}" for name, count in counts.most_common())
 
 
 def gpu_hours() -> str:
-    """Return the hours of the runs on GPUs, summed over processes."""
+    """The hours of all runs on GPUs, summed over processes."""
     return f"{sum(run['wall_s'] for run in Store(EXPERIMENTS / 'runs.jsonl') if run['machine'] != 'CPU') / 3600:.1g}"
 
 
 def trained(data_set: str, mode: str = "") -> str:
-    """Count the distinct runs of the figures' panels on a data set (of one mode) that have no status."""
+    """The number of distinct runs of the figures' finished panels on a data set (in one mode, if given)."""
     runs: set[str] = set()
     missing: set[str] = set()
     for figure in FIGURES:
@@ -243,10 +250,9 @@ def trained(data_set: str, mode: str = "") -> str:
 
 
 def targets(what: str, cell: str = "") -> str:
-    """Of the answers of ``fedgap budget`` that were trained: how many, and the shares of runs and answers that hold.
+    """About the trained answers of ``fedgap budget``: how many there are, and the shares of runs and answers that hold.
 
-    ``cell`` is a fleet and a σ, as ``paper-0.3``.
-    """
+    ``cell`` is a fleet and a σ, such as ``paper-0.3``."""
     found = data("experiments/forecast/budget_answers.json")["rows"]
     rows = [row for row in found if not cell or row["cell"] == "{}, σ = {}".format(*cell.split("-"))]
     if what == "answers":
@@ -263,7 +269,7 @@ WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_nu
 
 
 def filled(text: str) -> str:
-    """Return the text with every marked number taken from the data; an unknown word is an error."""
+    """The text with every marked number replaced from the data. An unknown word raises an error."""
     def write(match: re.Match[str]) -> str:
         name, *arguments = match[2].split()
         return match[1] + WRITERS[name](*arguments) + match[4]

@@ -44,7 +44,7 @@ SIGMAS, SEEDS, PLANS = (5.0, 0.3), tuple(range(100, 110)), 20
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One random plan: its job, and what could have foretold its accuracy."""
+    """One random plan: its job, and the quantities that could have predicted its accuracy."""
 
     facts: dict[str, Any]
     job: Job
@@ -52,18 +52,18 @@ class Sample:
 
 
 def reading_name(reading: tuple[tuple[str, str], str, str]) -> str:
-    """A reading in words, e.g. ``size_normalised mixture, secant, corrected``."""
+    """The name of a reading, such as ``size_normalised mixture, secant, corrected``."""
     (statement, aggregation), sensitivity, constants = reading
     return f"{statement} {aggregation}, {sensitivity}, {constants}"
 
 
 def samples(experiment: Experiment, dataset: Dataset, count: int) -> Iterator[Sample]:
-    """``count`` random plans within the experiment's budgets, each with θ under every reading.
+    """Draw ``count`` random plans within the experiment's budgets, each with its θ under every reading.
 
-    The number of clients is uniform over 1..N, the clients uniform; pruning ratios lie within 0.1 of one another around
-    a uniform level; powers are log-uniform over two decades below the maximum, frequencies uniform over its upper half.
-    The rounds are a uniform share, between a half and all, of what the budgets carry. Round 0 is unpruned.
-    """
+    The number of clients is uniform over 1..N, and the clients are drawn uniformly; pruning ratios are within 0.1 of
+    each other around a uniform level; powers are log-uniform over two decades below the maximum, frequencies uniform
+    over the upper half of their range. The number of rounds is a uniform share, between a half and all, of what the
+    budgets allow. Round 0 is unpruned."""
     divided = divide(experiment, dataset)
     problems = {}
     for reading in READINGS:
@@ -112,20 +112,21 @@ def _draw(problem: Problem, random: np.random.Generator) -> tuple[Segment, ...]:
 
 
 DEFAULT = "size_normalised mixture, secant, corrected"
-"""θ as ``repaired`` reads it."""
+"""The reading of θ in the mode ``repaired``."""
 MEASURED, NO_LABELS = "measured: (1 + 10·KL + 1/k + λ/5)/R", "the same without labels: (1 + 2/k + λ/5)/R"
 WEIGHTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
-"""Weights of the divergence that are tried, to see how much the choice matters."""
+"""Weights of the divergence that are tried, to show how much the choice matters."""
 
 
 def measured(facts: dict[str, Any], weight: float = DIVERGENCE) -> float:
-    """The objective of the scheme ``measured``."""
+    """The objective of the scheme ``measured`` for a plan."""
     few, pruned = FEW_CLIENTS / facts["clients"], PRUNING * facts["pruning_ratio"]
     return float((1.0 + weight * facts["pooled_divergence"] + few + pruned) / facts["rounds"])
 
 
 def predictors(facts: dict[str, Any]) -> dict[str, float]:
-    """What might foretell the accuracy, each the smaller the better: θ by reading, and simpler guides."""
+    """Quantities that might predict the accuracy of a plan, each the smaller the better: θ by reading, and simpler
+    guides."""
     work = facts["rounds"] * facts["clients"]
     without = 1.0 + 2.0 * FEW_CLIENTS / facts["clients"] + PRUNING * facts["pruning_ratio"]
     return {**facts["theta"], "fewest rounds last (−R)": -facts["rounds"],
@@ -140,7 +141,7 @@ Guide = Callable[[dict[str, Any]], float]
 
 
 def named(name: str) -> Guide:
-    """The guide of that name among ``predictors``."""
+    """The guide with this name among ``predictors``."""
     return lambda facts: predictors(facts)[name]
 
 
@@ -167,13 +168,14 @@ def ranks(rows: Sequence[dict[str, Any]], guide: Guide) -> list[float]:
 
 
 def regrets(rows: Sequence[dict[str, Any]], guide: Guide) -> list[float]:
-    """By how many points the plan that the guide puts first misses the best accuracy, for each seed."""
+    """For each seed, how many points the plan that the guide ranks first is below the best accuracy."""
     return [100.0 * (max(row["accuracy"] for row in group) - min(group, key=guide)["accuracy"])
             for group in _by_seed(rows)]
 
 
 def left_out(rows: Sequence[dict[str, Any]]) -> dict[float, list[float]]:
-    """Rank correlations by σ of the measured guide whose weight was chosen, for each seed, on the other seeds alone."""
+    """Rank correlations by σ of the measured guide when its weight is chosen, for each seed, on the other seeds
+    only."""
     sigmas = list(dict.fromkeys(row["sigma"] for row in rows))
     table = {weight: {sigma: ranks([row for row in rows if row["sigma"] == sigma],
                                    partial(measured, weight=weight)) for sigma in sigmas}
@@ -188,7 +190,7 @@ def left_out(rows: Sequence[dict[str, Any]]) -> dict[float, list[float]]:
 
 
 def judged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each σ every guide's rank correlation, and the measured guide against θ, with 95 % intervals."""
+    """For each σ, the rank correlation of every guide, and the measured guide compared with θ, with 95 % intervals."""
     held, blocks = left_out(rows), []
     for sigma in dict.fromkeys(row["sigma"] for row in rows):
         sigma_rows = [row for row in rows if row["sigma"] == sigma]
@@ -210,7 +212,8 @@ def _written(value: Interval) -> dict[str, float]:
 
 
 def plans(shop: Workshop) -> list[dict[str, Any]]:
-    """The random plans of :data:`SIGMAS` and :data:`SEEDS`, each with the accuracy that it reaches."""
+    """Make and train the random plans for all of :data:`SIGMAS` and :data:`SEEDS`; returns each with the accuracy that
+    it reaches."""
     drawn: list[Sample] = []
     for sigma, seed in itertools.product(SIGMAS, SEEDS):
         case = Experiment.load("mnist", [f"seed={seed}", f"partition.concentration={sigma}", "evaluate_every=1000"])
@@ -223,7 +226,7 @@ def plans(shop: Workshop) -> list[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Judge the committed plans again, from their accuracies and θ; with data, make them first."""
+    """Judge the committed plans again from their accuracies and θ; with --data, make and train them first."""
     from tools.guide_picture import draw_guide
 
     parser = argparse.ArgumentParser(prog="python -m tools.guide", description=__doc__)

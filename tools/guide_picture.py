@@ -11,7 +11,7 @@ from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes, save_figur
 
 
 def draw_guide(results: Mapping[str, Any], path: Path) -> None:
-    """How well each reading of θ, and each simpler guide, ranks random plans: rank correlation with the error."""
+    """Draw the rank correlation with the error of random plans for each reading of θ and each simpler quantity."""
     figure = new_figure(PAGE_WIDTH, 0.24 * len(results["correlations"][0]["of"]) + 1.6)
     axes = figure.subplots(1, len(results["correlations"]), squeeze=False, sharey=True)[0]
     names = sorted(results["correlations"][0]["of"], key=lambda n: results["correlations"][0]["of"][n]["mean"])

@@ -1,7 +1,8 @@
 """Notebooks in Markdown: run them, and write their outputs again.
 
-A notebook is a page that GitHub and the documentation site show as it is, and that Jupyter opens with Jupytext. Its
-cells are the blocks of Python; what a cell prints stands in a block of ``text`` below it. A cell that begins with
+A notebook is a Markdown page that GitHub and the documentation site show unchanged and that Jupyter opens with
+Jupytext. Its cells are the blocks of Python; the output of a cell is in a block of ``text`` below it. A cell that
+begins with
 ``%%writefile NAME`` is written into a file, as in Jupyter. Pictures that a cell draws and the page shows are kept in
 ``docs/images/tutorials``.
 
@@ -30,7 +31,7 @@ NUMBER = re.compile(r"[-+−]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def run(text: str, folder: Path) -> str:
-    """Run a notebook's cells in ``folder``; returns the page with the outputs that they gave."""
+    """Run the cells of a notebook in ``folder``; returns the page with the outputs of this run."""
     names: dict[str, Any] = {"__name__": "notebook"}
     with _inside(folder):
         return CELL.sub(lambda cell: _with_output(cell, names), text)
@@ -52,7 +53,8 @@ def _with_output(cell: re.Match[str], names: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _inside(folder: Path) -> Iterator[None]:
-    """Work in a folder whose modules can be imported, with tables as wide as the page, and leave no trace of either."""
+    """Work in a folder whose modules can be imported, with tables as wide as the page; everything is restored at the
+    end."""
     before, width, modules = Path.cwd(), os.environ.get("COLUMNS"), set(sys.modules)
     os.chdir(folder)
     os.environ["COLUMNS"] = "110"
@@ -71,12 +73,11 @@ def _inside(folder: Path) -> Iterator[None]:
 
 
 def differences(shown: str, given: str, tolerance: float = 0.1) -> list[str]:
-    """Lines of two versions of a page that differ by more than the numbers' last digits.
+    """The lines in which two versions of a page differ by more than the last digits of numbers.
 
-    Of lines that end in "points" only the words are compared: trained models differ between processors.
+    Of lines that end in "points" only the words are compared, because trained models differ between processors.
 
-    :param tolerance: relative, of all other numbers.
-    """
+    :param tolerance: the relative difference that is allowed for all other numbers."""
     pairs = list(zip(shown.splitlines(), given.splitlines(), strict=False))
     found = [f"- {ours}\n+ {theirs}" for ours, theirs in pairs if not _alike(ours, theirs, tolerance)]
     if shown.count("\n") != given.count("\n"):

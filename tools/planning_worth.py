@@ -1,4 +1,4 @@
-"""What planning is worth, as tables of the claims page: from the panel's rows and its judgement."""
+"""The section of the claims page about what planning is worth: tables from the results of the figure ``panel``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _GAINS = {"higher": "wins", "lower": "loses", "tie": "neither wins nor loses"}
 
 
 def tables(results: Mapping[str, Any] | None) -> list[str]:
-    """The section's lines; none before the panel is trained."""
+    """The lines of the section; empty before the panel is trained."""
     rows = [] if results is None else [row for panel in results["panels"] for row in panel.get("rows", [])
                                        if row["accuracy"] is not None]
     if results is None or not rows:

@@ -1,4 +1,4 @@
-"""What each repair does alone: with the repair minus without it, all else as repaired, paired over seeds."""
+"""The effect of each repair alone: with the repair minus without it, everything else as repaired, paired over seeds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ READINGS = {
     "corrected": ("size_normalised mixture, secant, corrected", "size_normalised mixture, secant, printed"),
     "secant": ("size_normalised mixture, secant, corrected", "size_normalised mixture, theorem, corrected"),
 }
-"""Repair → reading of θ with it and without it; ``size_normalised`` and ``mean`` are shown under ``mean``."""
+"""Repair → readings of θ with it and without it; the reading ``size_normalised`` with ``mean`` is shown as ``mean``."""
 _CELLS = 13
 """Number of rows in the benchmark of pruning rules once it is complete."""
 
 
 def rows(guide: Mapping[str, Any] | None, pruning: Mapping[str, Any] | None,
          repeats: Mapping[str, Any] | None) -> list[tuple[str, str, str]]:
-    """Return (repair, what was measured, difference) from the guide's plans, the pruning rules and repeated runs."""
+    """Rows (repair, what was measured, difference) from the plans of ``tools.guide``, the pruning rules and repeated
+    runs."""
     lines = []
     for name, (reading_with, reading_without) in READINGS.items():
         text = "not yet measured" if guide is None else "; ".join(
@@ -49,7 +50,8 @@ def rows(guide: Mapping[str, Any] | None, pruning: Mapping[str, Any] | None,
 
 
 def _weights(repeats: Mapping[str, Any] | None) -> str:
-    """Current minus previous weights in the importance, by scheme, both trained on the same machine."""
+    """Accuracy with current weights in the importance minus that with previous weights, by scheme; both were trained on
+    one machine."""
     all_rows = repeats["rows"] if repeats else []
     parts = []
     for scheme in dict.fromkeys(row["scheme"] for row in all_rows):
@@ -69,7 +71,7 @@ def _difference(plans: Sequence[dict[str, Any]], sigma: float, reading_with: str
 
 
 def _paired(first: Sequence[Sequence[float]], i: int, second: Sequence[Sequence[float]], j: int) -> Interval:
-    """Column ``i`` of the first rule's seeds minus column ``j`` of the second's."""
+    """Column ``i`` of the first rule's seeds minus column ``j`` of the second rule's, as an interval."""
     return interval([a[i] - b[j] for a, b in zip(first, second, strict=True)])
 
 

@@ -1,12 +1,12 @@
-"""Committed runs trained once more on this machine's CPU: as they were, and with the previous round's weights.
+"""Train committed runs once more on this machine's CPU: unchanged, and with the previous round's weights in the
+importance.
 
     python -m tools.repeats --data DATA            writes experiments/repeats.json; called again, it resumes
 
-The runs are those of two schemes at the nominal MNIST budgets (Fig. 5), repaired. As they were, they show how much a
-single run depends on where it is trained: another machine takes floating-point sums in another order, a weight near the
-cut changes sides, and the trainings part; the mean over seeds should not. With the importance of the previous round's
-weights, as printed, they show what the repair ``current`` weights does alone.
-"""
+The runs are those of two schemes at the nominal MNIST budgets (Fig. 5), repaired. Repeated without change, they show
+how much a single run depends on the machine: another machine adds floating-point numbers in another order, a weight
+near the pruning limit is treated differently, and the trainings diverge; the mean over seeds should not. With the
+previous round's weights, as printed in the paper, they show the effect of the repair ``current`` weights alone."""
 
 from __future__ import annotations
 

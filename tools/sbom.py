@@ -1,8 +1,7 @@
-"""The software bill of materials of this environment, in CycloneDX's JSON form: ``python -m tools.sbom FILE``.
+"""Write the software bill of materials of this environment in CycloneDX's JSON format: ``python -m tools.sbom FILE``.
 
-It lists fedgap and every installed package that it needs, with version, licence and who needs whom. Everything comes
-from the packages' own metadata; nothing is asked over the network.
-"""
+It lists fedgap and every installed package that it needs, with version, licence and dependencies. Everything comes from
+the metadata of the installed packages; the network is not used."""
 
 from __future__ import annotations
 
@@ -20,11 +19,11 @@ from fedgap.files import write_json
 
 ROOT = "fedgap"
 EXTRAS = ("all", "dev")
-"""Of fedgap itself: what ``make`` installs."""
+"""The extras of fedgap that ``make`` installs."""
 
 
 def bill(root: str = ROOT, extras: tuple[str, ...] = EXTRAS) -> dict[str, Any]:
-    """The document. Its serial number follows from its content, so that equal environments give equal files."""
+    """The document. Its serial number is computed from its content, so equal environments give equal files."""
     graph = requirements(root, extras)
     components = [component(name) for name in sorted(graph) if name != root]
     content = " ".join(item["bom-ref"] for item in components)
@@ -40,7 +39,8 @@ def bill(root: str = ROOT, extras: tuple[str, ...] = EXTRAS) -> dict[str, Any]:
 
 
 def requirements(root: str, extras: tuple[str, ...]) -> dict[str, set[str]]:
-    """Each installed package that ``root`` with these extras needs, directly or not, with the packages it needs."""
+    """Every installed package that ``root`` with these extras needs, directly or indirectly, with the packages that it
+    needs itself."""
     graph: dict[str, set[str]] = {}
     wanted, seen = [(canonical(root), extra) for extra in ("", *extras)], set()
     while wanted:
@@ -64,7 +64,7 @@ def requirements(root: str, extras: tuple[str, ...]) -> dict[str, set[str]]:
 
 
 def component(name: str) -> dict[str, Any]:
-    """A package as CycloneDX has it."""
+    """A package in the form of CycloneDX."""
     about = metadata.metadata(name)
     licence = next(iter(about.get_all("License-Expression", [])), None)
     named = [classifier.rpartition(" :: ")[2] for classifier in about.get_all("Classifier", [])
@@ -76,12 +76,12 @@ def component(name: str) -> dict[str, Any]:
 
 
 def reference(name: str) -> str:
-    """A package URL."""
+    """The package URL of a package."""
     return f"pkg:pypi/{canonical(name)}@{quote(metadata.version(name))}"
 
 
 def canonical(name: str) -> str:
-    """A package's name as the index has it."""
+    """The normalised name of a package, as used by the package index."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

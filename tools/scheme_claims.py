@@ -1,4 +1,5 @@
-"""Verdicts on the paper's sentences about schemes: the proposed scheme against its baselines, paired over seeds."""
+"""Verdicts on the paper's sentences about schemes: the proposed scheme is compared with its baselines, paired over
+seeds."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tools.claim_verdicts import NOT_YET, Answer, Judge, Results, in_all, number
 
 
 def panel_of(results: Results, number: int, mode: str) -> Results:
-    """Panel ``number``, or its twin of the same title that was run in this mode."""
+    """Panel ``number``, or the panel with the same title that was run in this mode."""
     first: Results = results["panels"][number]
     twins = (panel for panel in results["panels"] if panel.get("title") == first.get("title"))
     return next((panel for panel in twins if any(row["mode"] == mode for row in panel.get("rows", []))), first)
@@ -21,7 +22,8 @@ def panel_of(results: Results, number: int, mode: str) -> Results:
 
 def versus(baseline: str | None = None, panel: int = 0, *, lower: bool = False,
            tight: bool = False) -> Judge:
-    """Compare proposed with one baseline, or with all, over a panel's values (or at its tightest alone)."""
+    """A judge that compares the proposed scheme with one baseline (or with all), at all values of a panel (or with
+    ``tight`` only at the tightest)."""
     def judge(results: Results, mode: str) -> Answer:
         chosen = panel_of(results, panel, mode)
         if chosen.get("status"):
@@ -37,14 +39,15 @@ def versus(baseline: str | None = None, panel: int = 0, *, lower: bool = False,
 
 
 WORTH = {False: 0.01, True: 0.05}
-"""A tie that could have hidden more than this decides nothing: accuracy, or loss in nats (where lower is better)."""
+"""If a comparison could not have detected a difference of this size, a tie decides nothing. By "lower is better": in
+accuracy (False), or in loss in nats (True)."""
 
 
 def comparisons(compared: Sequence[Mapping[str, Any]], *, lower: bool = False) -> Answer:
-    """Judge comparisons: better in all "holds", better in some and worse in fewer "holds in part".
+    """The verdict on comparisons: "holds" if all are better, "holds in part" if some are better and fewer are worse.
 
-    Nothing but ties that could have hidden more than :data:`WORTH` is "undecided"; everything else "does not hold".
-    """
+    If there are only ties, and these could have hidden more than :data:`WORTH`, it is "undecided"; otherwise "does not
+    hold"."""
     good, bad = ("lower", "higher") if lower else ("higher", "lower")
     count = {name: sum(c["verdict"] == name for c in compared) for name in ("higher", "lower", "tie", "identical")}
     verdict = ("holds" if count[good] == len(compared) else "holds in part" if count[good] and not count[bad]
@@ -74,16 +77,16 @@ def comparisons(compared: Sequence[Mapping[str, Any]], *, lower: bool = False) -
 
 
 def _seeds(compared: Sequence[Mapping[str, Any]]) -> str:
-    """e.g. ``3 seeds``, or ``2 to 3`` of them."""
+    """The number of seeds as text, such as ``3 seeds`` or ``2 to 3 seeds``."""
     counts = [c["seeds"] for c in compared]
     return f"{min(counts)} seeds" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} seeds"
 
 
 def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, measure: str) -> Interval | None:
-    """Proposed minus baseline, each seed's mean over the values that all seeds of both schemes have.
+    """Proposed minus baseline, where each seed's accuracy is averaged over the values that all seeds of both schemes
+    have.
 
-    Averaging over values leaves less noise where seeds are few.
-    """
+    Averaging over values reduces the noise if there are few seeds."""
     pair = [{(row["seed"], row["value"]): row[measure] for row in rows if row["mode"] == mode and row["scheme"] == name
              and row[measure] is not None} for name in ("proposed", baseline)]
     both = pair[0].keys() & pair[1].keys()
@@ -96,7 +99,7 @@ def on_average(rows: Sequence[Mapping[str, Any]], mode: str, baseline: str, meas
 
 
 def _averages(rows: Sequence[Mapping[str, Any]], compared: Sequence[Mapping[str, Any]], *, lower: bool) -> str:
-    """Return the average difference from each baseline, where comparisons are at several values."""
+    """The average difference from each baseline as text, if there are comparisons at several values."""
     if len({c["value"] for c in compared}) < 2:
         return ""
     measure, scale, unit = (MEASURES["loss"], 1.0, "") if lower else (MEASURES["accuracy"], 100.0, ", points")
@@ -107,10 +110,11 @@ def _averages(rows: Sequence[Mapping[str, Any]], compared: Sequence[Mapping[str,
 
 
 def saturates(results: Results, mode: str) -> Answer:
-    """Every baseline's gain from the nominal energy budget to the largest, against that from the least to the nominal.
+    """Compare every baseline's gain from the nominal energy budget to the largest one with its gain from the smallest
+    to the nominal.
 
-    Saturated: the later gain is not above the earlier one, and less than half a point or not distinguishable from 0.
-    """
+    A baseline is saturated if the later gain is not above the earlier one, and is below half a point or not
+    distinguishable from 0."""
     panel = results["panels"][0]
     rows = [row for row in panel.get("rows", []) if row["mode"] == mode]
     values = sorted({row["value"] for row in rows})
@@ -137,7 +141,8 @@ def saturates(results: Results, mode: str) -> Answer:
 
 
 def faster_at_first(panel: int = 0) -> Judge:
-    """Whether baselines have the lower loss after a quarter of what both spend, and yet the higher one at the end."""
+    """A judge that checks whether baselines have the lower loss after a quarter of the spending, but the higher loss at
+    the end."""
     def judge(results: Results, mode: str) -> Answer:
         chosen = panel_of(results, panel, mode)
         if chosen.get("status"):
@@ -164,7 +169,8 @@ def faster_at_first(panel: int = 0) -> Judge:
 
 def _early(rows: Sequence[Mapping[str, Any]], runs: Mapping[str, Any], baseline: str,
            axis: str) -> tuple[dict[int, float], dict[int, float]]:
-    """Training loss of the baseline and of the proposed scheme by seed, at a quarter of the lesser total of the two."""
+    """Training losses of the baseline and of the proposed scheme by seed, at a quarter of the smaller of their two
+    totals."""
     losses: tuple[dict[int, float], dict[int, float]] = ({}, {})
     pair = [{row["seed"]: row for row in rows if row["scheme"] == name and row["accuracy"] is not None}
             for name in (baseline, "proposed")]

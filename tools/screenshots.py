@@ -29,14 +29,14 @@ SCHEMES = ("forecast", "proposed", "all_clients")
 SEEDS = (0, 1, 2, 3)
 DESKTOP, PHONE = (1280, 860), (390, 844)
 COLOURS = 96
-"""Colours of a picture in the docs: it looks the same and is a third of the size."""
+"""Number of colours of a picture in the docs; it looks the same as the original and has a third of its size."""
 PATIENCE_MS = 120_000
 CHROMIUM_ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
                       "--disable-sync", "--no-first-run"]  # fmt: skip
 
 
 def train(folder: Path) -> None:
-    """What ``fedgap init`` writes, and a sweep on it under ``runs/schemes``."""
+    """Write the files of ``fedgap init`` into the folder, and train a sweep under ``runs/schemes``."""
     write_template(folder)
     experiment = Experiment.load(folder / "experiment.yaml", ["model.name=mlp", "evaluate_every=5"])
     sweep(experiment, {"scheme": SCHEMES, "seed": SEEDS}, folder / "runs" / "schemes", stacked=True)
@@ -44,7 +44,7 @@ def train(folder: Path) -> None:
 
 @contextmanager
 def studio(folder: Path) -> Iterator[str]:
-    """The address of a studio that has opened the experiment."""
+    """Start a studio that opens the experiment; yields its address."""
     command = [sys.executable, "-m", "fedgap", "studio", "experiment.yaml", "--no-browser", "--port", "0"]
     paths = os.pathsep.join([str(Path("src").resolve()), *filter(None, [os.environ.get("PYTHONPATH")])])
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder,
@@ -58,7 +58,7 @@ def studio(folder: Path) -> Iterator[str]:
 
 
 def opened(browser: Browser, address: str, size: tuple[int, int], theme: str) -> Page:
-    """A page of this size, its plan solved."""
+    """A browser page of this size, on which the plan has been solved."""
     page = browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)  # type: ignore[arg-type]
     page.set_default_timeout(PATIENCE_MS)
     page.goto(address)
@@ -69,7 +69,7 @@ def opened(browser: Browser, address: str, size: tuple[int, int], theme: str) ->
 
 
 def views(page: Page) -> Iterator[str]:
-    """Go through the views one after another."""
+    """Show the views one after another; yields the name of each."""
     yield "plan"
     page.click("nav a[data-view=run]")
     page.click("[data-run$='scheme=forecast,seed=0']")
@@ -84,7 +84,7 @@ def views(page: Page) -> Iterator[str]:
 
 
 def shrink(path: Path) -> None:
-    """Store a picture with few colours."""
+    """Reduce a picture to few colours."""
     image = Image.open(path).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
     image.save(path, optimize=True)
 
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def take_all(browser: Browser, address: str, folder: Path) -> None:
-    """Every view, whole, at both widths and in both themes."""
+    """Take full pictures of every view, at both widths and in both themes."""
     folder.mkdir(parents=True, exist_ok=True)
     for width, size in (("desktop", DESKTOP), ("phone", PHONE)):
         for theme in ("light", "dark"):

@@ -1,8 +1,9 @@
-"""Lemma 1, Assumption 4, Proposition 1 and Theorem 1: the measured trajectories against what they promise.
+"""Compare measured trainings with what Lemma 1, Assumption 4, Proposition 1 and Theorem 1 promise.
 
     python -m tools.theorem --data DATA [--device cpu] [--again as_printed]
 
-measures the runs that ``experiments/theory/results.json`` does not have (or those of a mode again), and judges.
+measures the runs that ``experiments/theory/results.json`` does not have (with --again, those of a mode once more), and
+judges all of them.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ SEEDS = (0, 1, 2)
 
 
 def analyse(record: Mapping[str, Any], job: Job) -> dict[str, Any]:
-    """How often each inequality held along one run, and by how many orders of magnitude it was loose.
+    """How often each inequality held during one run, and by how many orders of magnitude it was loose.
 
-    A², B² and L are the largest values met along the run itself, L(ω⁰) − L(ω*) the loss at the start: the theorem is
-    given the best constants that it could have. Round 0, where the model is random, counts like every other.
+    A², B² and L are the largest values that occurred during the run itself, and L(ω⁰) − L(ω*) is the loss at the start:
+    the theorem gets the best possible constants. Round 0, in which the model is random, counts like every other round.
     """
     rows, mode = record["rows"], job.extra["summary"]["mode"]
     reading, aggregation = READINGS[mode]
@@ -98,7 +99,7 @@ def _rank(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _share(ratios: Sequence[float]) -> float | None:
-    """The share of ratios measured/promised that are at most 1."""
+    """The share of the ratios measured/promised that are at most 1; None if there are no ratios."""
     return float(np.mean(np.array(ratios) <= 1.0).round(4)) if ratios else None
 
 
@@ -107,7 +108,7 @@ def _short(value: Any) -> float:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Each measure's mean over the runs of one mode, with Student's 95 % interval."""
+    """The mean of each measure over the runs of one mode, with Student's 95 % interval."""
     summaries = []
     for mode in dict.fromkeys(row["mode"] for row in rows):
         mode_rows = [row for row in rows if row["mode"] == mode]

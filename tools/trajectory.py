@@ -1,9 +1,9 @@
-"""Lemma 1, Assumption 4, Proposition 1 and Theorem 1 along a real training: both sides of each, measured.
+"""Measure both sides of Lemma 1, Assumption 4, Proposition 1 and Theorem 1 during real trainings.
 
     python -m tools.trajectory FOLDER --data DATA --out RECORDS.jsonl
 
-measures the jobs of a bundle (torch and numpy only). φ and θ are worked out afterwards, where the scenario is.
-"""
+measures the jobs of a bundle and needs only torch and numpy. φ and θ are computed afterwards by ``tools.theorem``,
+which has the scenario."""
 
 from __future__ import annotations
 

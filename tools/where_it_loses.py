@@ -44,7 +44,8 @@ and pruning as printed keeps its first mask for ever, while the full model is ev
 
 
 def repaired(results_of: Mapping[str, Results | None], *, significant: bool = True) -> list[str]:
-    """Every repaired comparison in which the proposed scheme is worse: significantly so, or only before correction."""
+    """One line for every comparison in the mode repaired in which the proposed scheme is worse: significantly, or with
+    ``significant`` False only before Holm's correction."""
     lines = []
     for name, panel, c in _below(results_of, "repaired", significant):
         proposed, baseline = (_clients(panel, "repaired", scheme, c["value"]) for scheme in ("proposed", c["baseline"]))
@@ -54,7 +55,8 @@ def repaired(results_of: Mapping[str, Results | None], *, significant: bool = Tr
 
 
 def as_printed(results_of: Mapping[str, Results | None]) -> list[str]:
-    """The comparisons as printed in which the proposed scheme is significantly below, by figure and baseline."""
+    """One line per figure and baseline for the comparisons in the mode as printed in which the proposed scheme is
+    significantly worse."""
     groups: dict[tuple[str, str], list[tuple[Results, Results]]] = {}
     for name, panel, c in _below(results_of, "as_printed", True):
         groups.setdefault((name, c["baseline"]), []).append((panel, c))
@@ -73,7 +75,8 @@ def as_printed(results_of: Mapping[str, Results | None]) -> list[str]:
 
 def _below(results_of: Mapping[str, Results | None], mode: str,
            significant: bool) -> Iterator[tuple[str, Results, Results]]:
-    """(figure, panel, comparison) wherever the proposed scheme is worse: significantly, or before correction only."""
+    """Yield (figure, panel, comparison) wherever the proposed scheme is worse: significantly, or only before
+    correction."""
     for name in ("fig4", "fig5", "fig6", "fig7", "fig8", "rounds", "heterogeneity"):
         worse = 1.0 if name in LOSSES else -1.0
         for number, panel in enumerate((results_of.get(name) or {}).get("panels", [])):
@@ -91,6 +94,6 @@ def _difference(name: str, c: Results) -> str:
 
 
 def _clients(panel: Results, mode: str, scheme: str, value: float) -> float:
-    """The mean number of clients a round over seeds."""
+    """The mean number of clients per round, over seeds."""
     return float(np.mean([row["clients"] for row in panel["rows"]
                           if (row["mode"], row["scheme"], row["value"]) == (mode, scheme, value)]))

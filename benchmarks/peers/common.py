@@ -1,7 +1,6 @@
-"""What every contestant of the CPU benchmark shares: the model, the data, and how a stretch of rounds is timed.
+"""What all contestants of the CPU benchmark share: the model, the data, and the timing of rounds.
 
-Needs torch and numpy only, since each peer runs in an environment of its own, without fedgap.
-"""
+Needs only torch and numpy, because each peer runs in an environment of its own, without fedgap."""
 
 import contextlib
 import json
@@ -17,7 +16,7 @@ from torch import nn
 
 CLIENTS, BATCH, RATE = 10, 32, 0.01
 STEPS = int(os.environ.get("LOCAL_STEPS", "1"))
-"""Mini-batch steps of a client in a round, each on other samples."""
+"""Number of mini-batch steps of a client in a round, each on other samples."""
 
 
 class LeNet5(nn.Module):
@@ -29,7 +28,7 @@ class LeNet5(nn.Module):
         self.fc1, self.fc2, self.fc3 = nn.Linear(256, 120), nn.Linear(120, 84), nn.Linear(84, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits."""
+        """Logits of images."""
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
         x = F.relu(self.fc1(x.flatten(1)))
@@ -45,11 +44,10 @@ def data(samples: int = STEPS * BATCH) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def serve(rounds_within: Callable[[float], tuple[int, float]]) -> None:
-    """Answer each line on stdin, a number of seconds, with the rounds done in a stretch of about that length, as JSON.
+    """Answer each line on stdin, a number of seconds, with the rounds done in about that time, as JSON.
 
-    ``rounds_within(seconds)`` returns the rounds and the seconds they took. A contestant that waits uses no processor,
-    so that contestants can take turns.
-    """
+    ``rounds_within(seconds)`` returns the rounds and the seconds they took. A waiting contestant uses no processor
+    time, so that contestants can take turns."""
     torch.manual_seed(0)
 
     def quietly(seconds: float) -> tuple[int, float]:
@@ -66,7 +64,7 @@ def serve(rounds_within: Callable[[float], tuple[int, float]]) -> None:
 
 
 def stretch(step: Callable[[], object]) -> Callable[[float], tuple[int, float]]:
-    """``rounds_within`` for a contestant whose round is a function."""
+    """The function ``rounds_within`` for a contestant whose round is a function call."""
 
     def rounds_within(seconds: float) -> tuple[int, float]:
         rounds, start = 0, time.perf_counter()

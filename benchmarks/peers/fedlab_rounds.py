@@ -19,7 +19,7 @@ logging.disable(logging.CRITICAL)
 
 
 class Batches:
-    """As many batches for each client as it takes steps."""
+    """The batches of each client, as many as it takes steps."""
 
     def __init__(self) -> None:
         self.x, self.y = data()

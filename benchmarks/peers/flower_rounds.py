@@ -1,6 +1,6 @@
 """Rounds of Flower 1.41.0's simulation (Ray): FedAvg over ten virtual SuperNodes, one local SGD step, no evaluation.
 
-Clients run in Ray actors with one processor each, on all processors there are.
+Clients run in Ray actors with one processor each, on all processors of the machine.
 """
 
 import os
@@ -37,7 +37,7 @@ def train(message: Message, context: Context) -> Message:
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Serve stretches of rounds until the referee closes the input."""
+    """Run rounds whenever the referee asks for them, until it closes the input."""
     strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
     state = {"arrays": ArrayRecord(LeNet5().state_dict())}
 

@@ -17,14 +17,14 @@ from pfl.model.pytorch import PyTorchModel
 
 
 class Model(LeNet5):
-    """LeNet-5 with what pfl asks of a module."""
+    """LeNet-5 with the methods that pfl needs."""
 
     def loss(self, x, y, is_eval=False):
-        """What a user minimises."""
+        """The loss that a user minimises."""
         return torch.nn.functional.cross_entropy(self(x), y)
 
     def metrics(self, x, y, is_eval=False):
-        """None: evaluation is not timed."""
+        """No metrics, because evaluation is not timed."""
         return {}
 
 
@@ -40,7 +40,7 @@ class Clock(TrainingProcessCallback):
         return Metrics()
 
     def after_central_iteration(self, aggregate_metrics, model, *, central_iteration):
-        """A round is done."""
+        """Count a round; end the training if the time is up."""
         self.rounds += 1
         self.stop = time.perf_counter()
         return self.stop - self.start >= self.seconds, Metrics()

@@ -22,8 +22,10 @@ except ImportError:  # not a POSIX system
 LOCK = ".lock"
 """Lock file in a folder that a process uses, with its process id and its command."""
 _HELD: set[Path] = set()
+"""Folders that this process has locked."""
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR,
          errno.EISDIR, errno.ENAMETOOLONG}
+"""Error numbers of problems with a disk or a path, which users can solve."""
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -61,7 +63,7 @@ def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
 
 
 def remove_torn(folder: Path) -> None:
-    """Remove the temporary files that killed writers left anywhere in ``folder``."""
+    """Remove all temporary files in ``folder`` and below that :func:`write_bytes` left when its process was killed."""
     for part in folder.rglob(".*.part"):
         part.unlink()
 
@@ -81,18 +83,23 @@ def read_json_lines(path: str | Path) -> list[Any]:
 
 
 def parse_json_lines(whole: bytes, path: str | Path) -> Iterator[Any]:
-    """Parse complete lines. The last line may be damaged (a crash can leave zeros there) and is then ignored."""
+    """Yield the JSON value of each line of ``whole``, which ends with a newline.
+
+    The last line may be damaged, because a crash can leave zeros there, and is then ignored.
+
+    :param path: the file, for the error message.
+    """
     lines = whole.split(b"\n")[:-1]
     for number, line in enumerate(lines, start=1):
         try:
             yield json.loads(line)
         except ValueError:
             if number < len(lines):
-                raise InputError(f"{path}: line {number} is not JSON") from None
+                raise InputError(f"{path}: line {number} is damaged: it must be one JSON value") from None
 
 
 def disk_error(error: OSError) -> str | None:
-    """Return a message for a disk that is full, read-only or unreachable; None for any other error, which is a bug."""
+    """Return a message if the disk is full, read-only or unreachable; None for any other error, which is a bug."""
     if error.errno not in _DISK:
         return None
     return f"{error.filename or 'output'}: cannot be written or read ({error.strerror})"

@@ -51,7 +51,7 @@ def allow(*references: str) -> None:
 
 
 def allowed() -> list[str]:
-    """The references that were allowed with :func:`allow`."""
+    """Return the references that were allowed with :func:`allow`."""
     return os.environ.get(ALLOW_VARIABLE, "").split()
 
 
@@ -116,7 +116,10 @@ def _offered(module: str) -> list[str] | None:
 
 
 def _find(module: str) -> ModuleSpec | None:
-    """Find the source of a module. ``importlib.util.find_spec`` is not used, because it imports the parent packages."""
+    """Return where a module would be imported from, or None if it is not found. Nothing is imported.
+
+    ``importlib.util.find_spec`` is not used, because it imports the parent packages.
+    """
     spec: ModuleSpec | None = None
     path: Sequence[str] | None = None
     parts = module.split(".")
@@ -176,7 +179,7 @@ class Registry:
         return {point.name: point.value for point in entry_points(group=self.group) if point.name not in self.built_in}
 
     def names(self) -> list[str]:
-        """Every known name: first those that come with fedgap, then those that packages add."""
+        """Return every known name: first those that come with fedgap, then those that packages add."""
         return [*self.built_in, *sorted(self.added())]
 
     def __contains__(self, name: object) -> bool:
@@ -184,7 +187,12 @@ class Registry:
         return name in self.built_in or name in self.added()
 
     def check(self, name: str, key: str | None = None) -> None:
-        """Raise an :class:`InputError` unless ``name`` is known or has the form ``package.module:NAME``."""
+        """Raise an :class:`InputError` unless ``name`` can name an object of this kind.
+
+        It may be a known name, have the form ``package.module:NAME``, or end in :attr:`file_suffix`.
+
+        :param key: the key of the file or the argument that gave the name, for the error message.
+        """
         is_file = bool(self.file_suffix) and name.endswith(self.file_suffix)
         if ":" not in name and not is_file and name not in self:
             names = self.names()
@@ -210,7 +218,7 @@ SCHEMES = Registry("schemes", "scheme", {
     for name in ("proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency",
                  "measured")
 } | {"forecast": "fedgap.planning.schemes.by_forecast:SCHEME"})
-"""Restrictions of P1: :class:`fedgap.Scheme` objects."""
+"""Schemes: :class:`fedgap.Scheme` objects, which restrict what the planning problem P1 may decide."""
 
 FLEETS = Registry("fleets", "fleet", {name: f"fedgap.config.fleet_recipes:{name}" for name in ("rayleigh", "city")})
 """Functions from a seed and keyword arguments to clients, as columns or as one mapping per client."""
@@ -231,14 +239,15 @@ DATA = Registry("data", "data set", {
 IMPORTANCE = Registry("importance", "importance rule", {
     name: f"fedgap.learning.importance:{name}" for name in ("taylor", "magnitude", "random")
 })
-"""How weights are ranked before they are pruned."""
+"""Importance rules, which rank weights before they are pruned: objects with the methods of
+``fedgap.learning.importance.ImportanceRule``."""
 
 AGGREGATORS = Registry("aggregators", "aggregator", {
     "mean": "fedgap.learning.aggregators:mean",
     **{name: f"fedgap.learning.robust_aggregators:{name}"
        for name in ("clipped_mean", "coordinate_trimmed_mean", "coordinate_median")},
 })
-"""How the server combines the clients' gradients."""
+"""Functions by which the server combines the clients' updates into one; see ``fedgap.learning.aggregators``."""
 
 OBJECTIVES = Registry("objectives", "objective", {
     "theta": "fedgap.planning.objectives.theta:Theta",
@@ -265,10 +274,11 @@ RULES = Registry("rules", "rule", {
 policy of the same name."""
 
 _RULED = "fedgap.planning.policies.ruled_rounds:RuledRounds"
+"""The policy class that selects the clients of each round by one of :data:`RULES`."""
 
 
 class _Policies(Registry):
-    """The policies, which include all rules."""
+    """The registry of policies. Every name in :data:`RULES` is also the name of a policy."""
 
     def added(self) -> dict[str, str]:
         """Names that installed packages add, as policies or as rules."""
@@ -287,7 +297,7 @@ POLICIES = _Policies("policies", "policy", {
     "random": "fedgap.planning.policies.random_clients:RandomClients",
     **dict.fromkeys(RULES.built_in, _RULED),
 })
-"""Policies, which decide the rounds of a run in a changing world: functions from a
+"""Policies, which decide each round of a run while channels and clients change: functions from a
 :class:`fedgap.planning.policies.policy.PolicyStart` to a :class:`fedgap.planning.policies.policy.Policy`."""
 
 TRACKERS = Registry("trackers", "tracker", {"tensorboard": "fedgap.running.tensorboard_tracker:TensorBoard"})

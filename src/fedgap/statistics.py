@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Verdict = Literal["higher", "lower", "tie", "identical", "too few seeds"]
+"""Result of comparing a first scheme with a second. ``higher`` and ``lower`` are significant differences of the
+first, ``tie`` is a difference that is not significant, and ``identical`` means equal values for every seed."""
 LEVEL = 0.05
 """Significance level of a family of comparisons, after Holm's correction."""
 POWER = 0.8
@@ -42,13 +44,13 @@ class Interval:
         return self.mean + (self.half or 0.0)
 
     def signed(self, scale: float = 1.0, digits: int = 2) -> str:
-        """The interval of a difference as text, with its sign: ``+1.23 ± 0.45``."""
+        """Format the interval of a difference, multiplied by ``scale``, with its sign: ``+1.23 ± 0.45``."""
         half = "" if self.half is None else f" ± {scale * self.half:.{digits}f}"
         return f"{scale * self.mean:+.{digits}f}{half}"
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Student's interval for the mean of independent values."""
+    """Return the mean of independent values with Student's 95 % confidence interval."""
     from scipy.special import stdtrit
 
     n = len(values)
@@ -59,7 +61,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float | None:
-    """Lower one-sided confidence bound of the mean, mean − t(n − 1)·s/√n; None for a single value."""
+    """Return the lower one-sided confidence bound of the mean, mean − t(n − 1)·s/√n; None for a single value."""
     from scipy.special import stdtrit
 
     n = len(values)
@@ -69,7 +71,7 @@ def lower_bound(values: Sequence[float], confidence: float = 0.95) -> float | No
 
 
 def deviation(values: Sequence[float]) -> float:
-    """The sample standard deviation s."""
+    """Return the sample standard deviation s of at least two values."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (len(values) - 1))
 
@@ -117,6 +119,7 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> PairedCom
 
 
 def _detectable(difference: Interval, level: float) -> float:
+    """Return the smallest difference that would be significant at ``level`` with probability :data:`POWER`."""
     from scipy.special import stdtrit
 
     dof = difference.n - 1
@@ -129,7 +132,9 @@ def _verdict(mean: float, p: float) -> Verdict:
 
 
 def holm(family: Sequence[PairedComparison]) -> list[PairedComparison]:
-    """Correct a family of comparisons: p₍ᵢ₎ becomes max over j ≤ i of min(1, (m − j)·p₍ⱼ₎), j from 0, smallest p first.
+    """Return the comparisons of a family with p-values and verdicts corrected by Holm's method.
+
+    With the p-values in rising order, p₍₀₎ ≤ p₍₁₎ ≤ …, p₍ᵢ₎ becomes the maximum over j ≤ i of min(1, (m − j)·p₍ⱼ₎).
 
     >>> from fedgap.statistics import holm, paired
     >>> first, other = {0: 0.95, 1: 0.96, 2: 0.98}, {0: 0.91, 1: 0.93, 2: 0.94}

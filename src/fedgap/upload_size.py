@@ -8,15 +8,17 @@ values. Apart from the header and at most 5 bytes of an incomplete block, 8-bit 
 HEADER_BYTES = 37
 """Bytes of the header of every upload."""
 BLOCK = 256
-"""Values of 8 or 4 bits that share a scale."""
+"""Number of 8-bit or 4-bit values that share one scale."""
 UPLOAD_BITS = (32, 8, 4)
-"""Bits that a value may have: float32, or a whole number times its block's scale."""
+"""Possible numbers of bits per uploaded value. 32 is float32; with 8 and 4, a value is a whole number times the scale
+of its block."""
 
 
 def upload_bytes(kept: int, bits: int = 32) -> int:
-    """Bytes of an upload of ``kept`` values under a nested mask.
+    """Return the size in bytes of an upload of ``kept`` values, those that pruning has left.
 
-    With 32 bits: header + 4·kept, i.e. (1 − λ)·H bits and the header.
+    Their positions are not sent, because the server can compute every client's mask. With 32 bits the size is
+    header + 4·kept bytes, which is the paper's (1 − λ)·H bits and the header.
     """
     scales = 0 if bits == 32 else -(-kept // BLOCK)
     return HEADER_BYTES + 4 * scales + (bits * kept + 7) // 8

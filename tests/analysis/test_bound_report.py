@@ -28,7 +28,7 @@ def test_the_other_readings(scenario, plan):
 
 def test_without_a_plan_everybody_prunes_to_the_most(scenario):
     report = fedgap.bound(scenario)
-    assert report.plan == "everybody in all 4 rounds, pruned as much as allowed"
+    assert report.plan == "all clients in all 4 rounds, pruned as much as allowed"
     assert report.reading().terms.pruning == pytest.approx(4 * 2 * 0.5)
     assert report.reading().terms.generalization == pytest.approx(4 * 20)
 

@@ -64,7 +64,7 @@ def test_it_prints_in_a_terminal_and_in_a_notebook(scenario, plan):
 
 
 def test_a_plan_that_does_not_fit_the_scenario_is_refused(scenario, plan):
-    with pytest.raises(fedgap.errors.InputError, match="plan: has 2 clients where the scenario has 10"):
+    with pytest.raises(fedgap.errors.InputError, match="plan: must have as many clients as the scenario, 10; got 2"):
         fedgap.cost(fedgap.Scenario.load("paper-mnist"), plan)
     with pytest.raises(fedgap.errors.InputError, match="plan: has no segments: too little time"):
         fedgap.cost(scenario, replace(plan, segments=(), reason="too little time"))

@@ -41,7 +41,7 @@ def test_theta_beside_local_steps_says_that_it_does_not_cover_them(scenario, pla
 
 def test_the_report(scenario, plan):
     text = str(plan_report(scenario, replace(plan, prices={"energy": -0.25, "delay": 0.0})))
-    assert "3 of 4 rounds: 2 of 2 clients, 2.50 s and 987 mJ a round" in text
+    assert "3 of 4 rounds: 2 of 2 clients, 2.50 s and 987 mJ per round" in text
     assert "far       75 %  50.0 %  500 mW  5.00 MHz  1000+1000+250 ms  138 mJ  power cap, most pruned, energy" in text
     assert "not selected" in text
     assert "energy  3.8125 J  3.8125 J  100 %  a joule more lowers θ by 0.25" in text

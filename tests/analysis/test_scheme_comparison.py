@@ -34,7 +34,7 @@ def test_a_scheme_that_carries_fewer_rounds_says_so(comparison):
     unpruned = comparison["no_pruning"]
     assert 0 < unpruned.rounds < 10
     assert unpruned.theta == np.inf
-    assert f"re-planned at {unpruned.rounds} of 10 rounds" in " ".join(str(comparison).split())
+    assert f"planned again with {unpruned.rounds} of 10 rounds" in " ".join(str(comparison).split())
 
 
 def test_some_schemes_and_each_plan_as_it_is_there(small):

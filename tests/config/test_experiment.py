@@ -129,10 +129,9 @@ def test_a_module_of_ones_own():
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("seeed=3", "seeed: unknown key; did you mean 'seed'?"),
-        ("partition.file=who.json", "partition.file: is used only with partition.kind=file; the kind is dirichlet"),
+    ("override", "message"), [ ("seeed=3", "seeed: unknown key; did you mean 'seed'?"), ("partition.file=who.json",
+    "partition.file: is used only with partition.kind=file; the kind is dirichlet; leave "
+         "the file out, or change the kind"),
         ("learning.batch_size=8", "learning.batch_size: unknown key; did you mean 'scenario.learning.batch_size'?"),
         ("learning.local_steps=0",
          "learning.local_steps: must be at least 1 (a client takes at least one step); got 0"),
@@ -145,7 +144,7 @@ def test_a_module_of_ones_own():
         ("learning.client.clip_norm=0",
          "learning.client.clip_norm: must be above 0 (a gradient of norm 0 moves nothing); got 0"),
         ("learning.warm_up=1", "learning.warm_up: must be at least 0 and below 1 (it is a share of the rounds); got 1"),
-        ("data.validation=1.5", "data.validation: must be a share below 1 or a whole number of samples; got 1.5"),
+        ("data.validation=1.5", "data.validation: must be a share below 1, or a whole number of samples; got 1.5"),
         ("stop.accuracy=95", "stop.accuracy: must be above 0 and at most 1 (it is a share, such as 0.95); got 95"),
         ("dropout_probability=0.1", "dropout_probability: unknown key; did you mean 'faults.dropout_probability'?"),
         (
@@ -183,7 +182,8 @@ def test_a_module_of_ones_own():
             "budget.energy_j=-1",
             "budget.energy_j: must be above 0 J (without energy nothing can be computed or sent); got -1",
         ),
-        ("scenario=3", "scenario: must be a file's name, a preset, or the scenario itself; got 3"),
+        ("scenario=3",
+         "scenario: must be the name of a file or a preset, or a mapping with the scenario itself; got 3"),
         ("scenario=absent.yaml", "scenario: absent.yaml: no such file"),
         ("scenario.ronds=3", "scenario.ronds: unknown key; did you mean 'rounds'?"),
         (
@@ -266,7 +266,8 @@ def test_weights_are_found_beside_the_experiment(tmp_path):
 def test_an_experiment_needs_a_scenario():
     with pytest.raises(InputError) as caught:
         Experiment.from_dict({"seed": 3})
-    assert str(caught.value) == "scenario: missing (a scenario's file, a preset, or the scenario itself)"
+    assert str(caught.value) == ("scenario: missing (the name of a scenario file or a preset, or a mapping with the "
+                                 "scenario itself)")
     with pytest.raises(InputError, match="experiment: must be a mapping"):
         Experiment.from_dict([1])
 

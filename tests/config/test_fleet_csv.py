@@ -51,11 +51,12 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{HEADER}\na,{ROW}\nb,{ROW},9\n", "fleet.csv: line 3: has 10 cells where the header has 9"),
+        (f"{HEADER}\na,{ROW}\nb,{ROW},9\n",
+         "fleet.csv: line 3: must have 9 cells, one per column of the header; got 10"),
         (f"{HEADER}\n", "fleet.csv: has no clients; the first line must name the columns, each other line is a client"),
         ("", "fleet.csv: has no clients; the first line must name the columns, each other line is a client"),
-        (f"{HEADER},phi\na,{ROW},9\n", "fleet.csv: the column 'phi' occurs twice"),
-        (f"{HEADER},\na,{ROW},9\n", "fleet.csv: column 10 has no name"),
+        (f"{HEADER},phi\na,{ROW},9\n", "fleet.csv: the column 'phi' occurs twice; remove one of them"),
+        (f"{HEADER},\na,{ROW},9\n", "fleet.csv: column 10 has no name; the first line must name each column"),
         (f"{HEADER},gain\na,{ROW},9\n", "clients[0].gain: unknown key; did you mean 'uplink_gain'? ({} line 2)"),
         (
             f"{HEADER}\na,{ROW}\n\nb,{ROW.replace('1e5', '0')}\n",
@@ -106,4 +107,4 @@ def test_bad_tables(load, tmp_path, text, message):
 def test_a_missing_table(document, tmp_path):
     with pytest.raises(InputError) as caught:
         Scenario.from_dict(document | {"clients": "fleet.csv"}, folder=tmp_path)
-    assert str(caught.value) == "clients: 'fleet.csv' does not exist (a CSV with one row per client)"
+    assert str(caught.value) == "clients: 'fleet.csv' does not exist; name a CSV file with one row per client"

@@ -291,7 +291,7 @@ def test_a_fleet_by_the_name_that_an_installed_package_gives_it(others, tmp_path
             "fleet.per_rign: unknown key; did you mean 'per_ring'?",
         ),
         ({"kind": "my_rings:rngs"}, "fleet.kind: my_rings:rngs cannot be imported (AttributeError: "),
-        ({"kind": "my_rings:number"}, "fleet.kind: my_rings:number is a int; it must be a function"),
+        ({"kind": "my_rings:number"}, "fleet.kind: my_rings:number must be a function; it is of type int"),
         (
             {"kind": "my_rings:uneven"},
             "fleet: my_rings:uneven must return columns of equal length, one value per client; got phi 2,"

@@ -32,9 +32,10 @@ def test_a_scenario_without_them_has_the_hash_it_had():
     (["clients[1].min_frequency_hz=1e12"], r"^clients\[1\].min_frequency_hz: must be at most max_frequency_hz"),
     (["clients[0].battery_j=0"], r"^clients\[0\].battery_j: must be above 0 J"),
     (["model.cost_curve={ratio: [0, 0.3], bits: [1, 0.7], flops: [1, 0.7]}"], r"must reach the largest max_ratio"),
-    (["model.cost_curve={ratio: [0.1, 0.9], bits: [1, 0.7], flops: [1, 0.7]}"], r"ratio: must rise from 0"),
-    (["model.cost_curve={ratio: [0, 0.9], bits: [1, 0.7, 0.5], flops: [1, 0.7]}"], r"bits: has 3 values for 2 ratios"),
-    (["model.cost_curve={ratio: [0, 0.9], bits: [0.9, 0.7], flops: [1, 0.7]}"], r"bits: must fall from 1"),
+    (["model.cost_curve={ratio: [0.1, 0.9], bits: [1, 0.7], flops: [1, 0.7]}"], r"ratio: must begin with 0"),
+    (["model.cost_curve={ratio: [0, 0.9], bits: [1, 0.7, 0.5], flops: [1, 0.7]}"],
+     r"bits: must have one value per ratio, 2; got 3"),
+    (["model.cost_curve={ratio: [0, 0.9], bits: [0.9, 0.7], flops: [1, 0.7]}"], r"bits: must begin with 1, never rise"),
     (["model.cost_curve={ratio: [0, 0.3, 0.9], bits: [1, 0.9, 0.2], flops: [1, 0.7, 0.5]}"],
      r"bits: must be convex .* fedgap.convex_upper_fit"),
 ])

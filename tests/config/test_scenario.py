@@ -229,7 +229,7 @@ def test_with_labels_takes_a_real_partition(document):
     assert labelled.bound.aggregation == "mixture"
     assert labelled.target_counts == (5, 5)
     np.testing.assert_allclose(labelled.phi(), [phi_by_hand([50, 10], [6, 4]), phi_by_hand([20, 40], [4, 6])])
-    with pytest.raises(InputError, match="has 3 rows for 2 clients"):
+    with pytest.raises(InputError, match="must have one row per client, 2; got 3"):
         labelled.with_labels([[1, 1]] * 3, [5, 5])
 
 

@@ -86,9 +86,9 @@ def test_a_node_that_is_behind_for_ever_is_refused_in_each_round(fleet):
 
 ABSURD_PROFILES = [
     ({"label_counts": [10**9] * 10}, "label_counts: must add up to"),
-    ({"label_counts": [10] * 5}, "label_counts: has 5 classes; the experiment's data have 10"),
+    ({"label_counts": [10] * 5}, "label_counts: must have the 10 classes of the experiment's data; it has 5"),
     ({"label_counts": [0] * 10}, "label_counts: must add up to"),
-    ({"target_counts": [1, 2]}, "target_counts: has 2 classes"),
+    ({"target_counts": [1, 2]}, "target_counts: must have the 10 classes"),
     ({"device": {"uplink_gain": -1e-6}}, "uplink_gain"),
     ({"device": {"phi": 0.0}}, "device: must be a mapping"), ({"device": 7}, "device: must be a mapping"),
     ({"epsilon": -1}, "epsilon: must be positive"), ({"name": "\x1b[2Jshop"}, "name: must be a text"),
@@ -135,7 +135,7 @@ def test_a_node_that_hears_nothing_does_not_make_the_plan_infeasible(fleet):
     nodes.spoil[1] = deaf
     run = nodes.session().run()
     assert run.job.names == ("client 0", "client 2")
-    assert any("('client 1') was refused: the broadcast to it" in what for _, _, what in news(run))
+    assert any("('client 1') was refused: the broadcasts to it" in what for _, _, what in news(run))
 
 
 def test_a_node_that_was_mended_and_comes_back_is_asked_again(fleet):
@@ -371,8 +371,8 @@ NORMALISED = ("scheme=all_clients", "model.name=tests.deploy.test_session:Normal
 
 @pytest.mark.parametrize(("change", "says"), [
     (lambda buffers: -buffers, "buffers: a variance must not be negative"),
-    (lambda buffers: buffers[1:], "24 bytes of buffers were expected, 20 came"),
-    (lambda buffers: buffers * np.nan, "the buffers are not finite")], ids=["negative", "short", "not a number"])
+    (lambda buffers: buffers[1:], "buffers: must have 24 bytes; got 20"),
+    (lambda buffers: buffers * np.nan, "buffers: must be finite")], ids=["negative", "short", "not a number"])
 def test_batch_statistics_that_cannot_be_are_refused(fleet, change, says):
     nodes = fleet(3, *NORMALISED, "rounds=2")
     nodes.spoil[1] = with_buffers(change)

@@ -73,7 +73,7 @@ def test_two_names_for_one_key_are_refused_and_any_name_has_a_file(tmp_path):
     assert set(keys) == {"client 1", "a/b ü%"}
     assert len({node_id(pem) for pem in keys.values()} - {0, 1}) == 2
     (tmp_path / "keys" / "thief.pub").write_bytes((tmp_path / "keys" / "client 1.pub").read_bytes())
-    with pytest.raises(InputError, match=r"thief\.pub: is the same key as client 1\.pub; every node needs its own"):
+    with pytest.raises(InputError, match=r"thief\.pub: is the same key as client 1\.pub, and every node needs its own"):
         read_public_keys(tmp_path / "keys")
 
 

@@ -86,7 +86,7 @@ def test_tls_trusts_the_named_hosts_only(tmp_path, name, trusted):
 @pytest.mark.parametrize("host", ["", "a b", "sérver", "1.2.3.400", "https://server.example", "server.example:8000",
                                   "-x", "x" * 300, "a..b"])
 def test_a_host_that_is_none_is_named_and_nothing_is_written(tmp_path, host):
-    with pytest.raises(InputError, match=r"--host: .*is neither an address nor a name"):
+    with pytest.raises(InputError, match=r"--host: .*must be an address or a name"):
         make_certificates(tmp_path / "keys", [host])
     assert not (tmp_path / "keys").exists()
 
@@ -110,6 +110,6 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         superlink = SuperLink(tmp_path / "link", host="0.0.0.0", port=port, keys=tmp_path / "keys", most_bytes=1)
-        with pytest.raises(InputError, match=f"--port: somebody listens on 127.0.0.1:{port} already"):
+        with pytest.raises(InputError, match=f"--port: another program already listens on 127.0.0.1:{port}"):
             superlink.start()
         assert superlink.process is None

@@ -40,13 +40,13 @@ def test_a_device_with_data_of_its_own(profile):
 
 @pytest.mark.parametrize(("change", "said"), [
     ({"classes": "ten"}, "classes: must be a number; got 'ten'"),
-    ({"classes": 2}, "label for each sample, whole numbers from 0 to 1"),
+    ({"classes": 2}, "label for each sample, a whole number from 0 to 1"),
     ({"threads": 0}, "threads: must be at least 1"),
     ({"name": None}, "name: must be a text"),
     ({"epsilon": 0}, "epsilon: must be above 0"),
     ({"epsilon": True}, "epsilon: must be a number"),
     ({"mean": 3}, "mean: must be a list"),
-    ({"mean": [1, 2, 3]}, "mean: has 3 numbers; one, or 2 for the channels"),
+    ({"mean": [1, 2, 3]}, "mean: must have one number, or 2 for the channels; it has 3"),
     ({"std": [0]}, r"std\[0\]: must be above 0"),
     ({"device": "fast"}, "device: must be a mapping"),
     ({"device": {**DEVICE, "uplink_gain": "high"}}, "device.uplink_gain: must be a number"),
@@ -56,8 +56,8 @@ def test_a_device_with_data_of_its_own(profile):
     ({"device": {}}, "device.uplink_gain: missing"),
     ({"data": "none.npz"}, "data: .*none.npz cannot be read"),
     ({"dta": "x"}, "dta: unknown key; did you mean 'data'"),
-    ({"client": 1}, "client: a node has experiment and client, or"),
-    ({"experiment": "embedded"}, "name: a node has experiment and client, or")])
+    ({"client": 1}, "client: must be left out of a node without experiment; give either"),
+    ({"experiment": "embedded"}, "name: must be left out of a node with experiment; give either")])
 def test_what_is_wrong_with_a_file_is_named(profile, change, said):
     with pytest.raises(InputError, match=said) as error:
         profile({**NODE, **change})

@@ -44,7 +44,7 @@ def test_the_figures_give_the_measured_seconds_back(fleet, download_gain):
     assert upload_delay(counted, ZERO, counted.max_power_w)[0] == pytest.approx(0.5, rel=2e-3)
     assert fixed_delay(counted)[0] == pytest.approx(2.25, rel=2e-3)
     assert figures["min_frequency_hz"] == figures["max_frequency_hz"] == 5e8  # no joules: the file's clock and power
-    assert measured.left_out == ["joules (the machine reports none to this user)"]
+    assert measured.left_out == ["joules (the machine does not report them to this user)"]
 
 
 def test_joules_count_where_the_machine_reports_them(fleet):
@@ -55,7 +55,7 @@ def test_joules_count_where_the_machine_reports_them(fleet):
     assert (figures["max_frequency_hz"], figures["idle_power_w"]) == (2e9, 2.0)
     assert figures["capacitance"] == pytest.approx(5e-28)
     assert figures["uplink_gain"] == DEVICE["uplink_gain"]
-    assert measured.left_out == ["messages (an echo did not come back)"]
+    assert measured.left_out == ["messages (a test message was not answered)"]
 
 
 def test_no_node_is_slower_than_the_curve():

@@ -136,7 +136,7 @@ def test_a_round_that_does_not_count_is_decided_again_without_the_lost_nodes(fle
     fourth = run.history[3]
     assert fourth["available"] == [0]
     assert fourth["clients"] == [0]
-    assert "1 of 3 needed updates came" in fourth["uncounted"][0]["reason"]
+    assert "1 of 3 needed updates arrived" in fourth["uncounted"][0]["reason"]
     assert fourth["row"] == 4
     assert run.summary["energy_j"] == pytest.approx(sum(event["energy_j"] for event in run.history))
     assert run.summary["energy_j"] <= 12.0 * (1 + 1e-6)
@@ -188,7 +188,7 @@ def test_a_server_without_nodes_waits_and_no_budget_is_spent(fleet):
 
 def test_a_world_that_would_be_drawn_is_refused(fleet):
     nodes = fleet(2, "policy=static", "scenario.world.fading.doppler_hz=1")
-    with pytest.raises(InputError, match=r"^scenario.world.fading: a deployment measures its world; leave it out"):
+    with pytest.raises(InputError, match=r"^scenario.world.fading: leave this key out"):
         nodes.session().run()
 
 

@@ -247,7 +247,7 @@ def no_packet(request, answer):
 
 
 @pytest.mark.parametrize(("spoil", "reason"), [
-    (wrong_shape, "17 parameters"), (not_a_number, "not finite"), (wrong_round, "round"),
+    (wrong_shape, "17 parameters"), (not_a_number, "must be finite"), (wrong_round, "round"),
     (other_plan, "another plan"), (oversized, "at most"), (no_packet, "not a packet")])
 def test_garbage_is_refused_named_and_left_out(fleet, tmp_path, spoil, reason):
     nodes = fleet(3, "scheme=all_clients")
@@ -455,11 +455,11 @@ def test_the_simulator_refuses_to_go_on_with_a_deployed_run(fleet):
     session = nodes.session(on_event=lambda job, event: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         session.run()
-    with pytest.raises(InputError, match=r"its data are on its nodes; continue with: flwr run"):
+    with pytest.raises(InputError, match=r"this run is a deployment; continue it with: flwr run"):
         resume(session.folder)
     (session.folder / DEPLOY_COMMAND).parent.mkdir()
     (session.folder / DEPLOY_COMMAND).write_text("fedgap deploy up x --out y\n")
-    with pytest.raises(InputError, match=r"continue with: fedgap deploy up x --out y$"):
+    with pytest.raises(InputError, match=r"continue it with: fedgap deploy up x --out y$"):
         resume(session.folder)
 
 

@@ -138,7 +138,7 @@ def test_an_unknown_version_of_flower_is_refused_in_one_line_that_says_what_to_i
     monkeypatch.setattr(flower_patches.metadata, "version", lambda name: "1.50.2")
     with pytest.raises(InputError) as caught:
         pull_soon()
-    assert str(caught.value) == ("flwr: version 1.50.2 is installed, and fedgap knows 1.41.x only; install that with: "
+    assert str(caught.value) == ("flwr: must be version 1.41.x; 1.50.2 is installed. Install it with: "
                                  "pip install 'flwr==1.41.*'")
 
 
@@ -280,7 +280,7 @@ def test_what_is_known_of_a_key_is_told_to_its_owner_alone(admitting, tmp_path):
 @pytest.mark.parametrize(("error", "says"), [
     (ConnectionRefusedError(111, "Connection refused"), r"server: nobody answers at s:1 \(Connection refused\)"),
     (TimeoutError("timed out"), "server: nobody answers at s:1 .*firewall"),
-    (socket.gaierror(-2, "Name or service not known"), "server: the name of s:1 is not known here"),
+    (socket.gaierror(-2, "Name or service not known"), "server: the host name in s:1 cannot be resolved"),
     (ssl.SSLError("wrong version number"), "server: s:1 does not speak TLS"),
 ])
 def test_a_server_that_cannot_be_reached_is_told_apart(admitting, monkeypatch, tmp_path, error, says):
@@ -319,7 +319,7 @@ def test_a_flower_command_that_hangs_is_told_in_one_line(monkeypatch):
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    with pytest.raises(DeployError, match=r"^flwr run gave no answer within 7 s; is this machine very busy\?"):
+    with pytest.raises(DeployError, match=r"^flwr run gave no answer within 7 s; perhaps this machine is too busy"):
         flwr(["run"], {}, timeout_s=7.0)
 
 

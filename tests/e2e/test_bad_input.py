@@ -77,7 +77,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("rounds", "many")], "rounds: must be a number; got 'many'"),
     ([("rounds", GONE)], "rounds: missing (R = S + 1: the number of rounds)"),
     ([("rounds", 1e12)], "rounds: must be at most 1e+09; got 1000000000000.0"),
-    ([("format", 2)], "format: must be 1 (the only format there is); got 2"),
+    ([("format", 2)], "format: must be 1 (the only version of the format); got 2"),
     (
         [("budget.energy_j", -5)],
         "budget.energy_j: must be above 0 J (without energy nothing can be computed or sent); got -5",
@@ -134,9 +134,10 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("bound.parameter_moment", [470])], "bound.parameter_moment: must be a number; got a list of 1"),
     (
         [("bound.pruning_sensitivity", -1)],
-        "bound.pruning_sensitivity: must be at least 0 (it is a squared distance over a ratio); got -1",
+        "bound.pruning_sensitivity: must be at least 0 (it is a squared distance divided by a ratio); got -1",
     ),
-    ([("bound.sensitivity", "secant")], "bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R"),
+    ([("bound.sensitivity", "secant")], "bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R; "
+     "give it, or use theorem"),
     ([("bound.aggregation", "avg")], "bound.aggregation: must be one of sum, mean, mixture; got 'avg'"),
     (
         [("bound.aggregation", "means")],
@@ -146,11 +147,11 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("bound.statement", 3)], "bound.statement: must be one of as_printed, size_normalised; got 3"),
     (
         [("bound.aggregation", "mixture")],
-        "target_counts: missing; aggregation mixture needs the target's label histogram",
+        "target_counts: missing; aggregation mixture needs the target's label histogram; give it, or use mean",
     ),
     (
         [("bound.aggregation", "mixture"), ("target_counts", [5, 5])],
-        "clients[0].label_counts: missing; aggregation mixture needs every client's histogram",
+        "clients[0].label_counts: missing; aggregation mixture needs every client's histogram; give it, or use mean",
     ),
     ([("server.power_w", 0)], "server.power_w: must be above 0 W (a silent server cannot broadcast); got 0"),
     ([("server.bandwith_hz", 1e5)], "server.bandwith_hz: unknown key; did you mean 'bandwidth_hz'?"),
@@ -167,7 +168,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ([("clients", [])], "clients: must have at least one client; got none"),
     ([("clients", 10)], "clients: must be a list of clients, or the name of a CSV file; got 10"),
     ([("clients", GONE)], "clients: missing; list them, name a CSV file, or give a recipe under fleet"),
-    ([("clients", "fleet.csv")], "clients: 'fleet.csv' does not exist (a CSV with one row per client)"),
+    ([("clients", "fleet.csv")], "clients: 'fleet.csv' does not exist; name a CSV file with one row per client"),
     (
         [("clients.1", "phone")],
         "clients[1]: must be a mapping with keys such as name, phi, label_counts, target_counts; got 'phone'",
@@ -186,10 +187,11 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
         [("clients.0.phi", -1)],
         "clients[0].phi: must be at least 0 (the generalization statement bounds a norm); got -1",
     ),
-    ([("clients.0.phi", GONE)], "clients[0].phi: missing; give it, or label_counts and target_counts, or labels"),
+    ([("clients.0.phi", GONE)],
+     "clients[0].phi: missing; give phi, or label_counts and target_counts, or a recipe under labels"),
     (
         [("clients.0.phi", GONE), ("clients.0.label_counts", [5, 5])],
-        "clients[0].phi: missing; label_counts gives it only together with target_counts",
+        "clients[0].phi: missing; to compute it from label_counts, give target_counts as well",
     ),
     (
         [("clients.0.max_power_w", "0.5 W")],
@@ -235,29 +237,30 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
         "clients[0].batch_size: must be at least 1 (a gradient needs at least one sample); got 0",
     ),
     ([("clients.0.name", "")], "clients[0].name: must be a printable text of 1 to 200 characters; got ''"),
-    ([("clients.0.name", "a"), ("clients.3.name", "a")], "clients[3].name: 'a' is the name of clients[0] already"),
+    ([("clients.0.name", "a"), ("clients.3.name", "a")],
+     "clients[3].name: must be unique; clients[0] already has the name 'a'"),
     (
         [("clients.0.label_counts", [5, -1])],
         "clients[0].label_counts: must be whole numbers of at least 0; got -1 for class 1",
     ),
     (
         [("clients.0.label_counts", [5])],
-        "clients[0].label_counts: must have at least 2 classes (with one there is nothing to tell apart);"
+        "clients[0].label_counts: must have at least 2 classes (with one class there is nothing to learn);"
         " got 1",
     ),
     ([("clients.0.label_counts", [0, 0])], "clients[0].label_counts: must have at least one sample; got only zeros"),
     ([("clients.0.label_counts", 7)], "clients[0].label_counts: must be a list of sample counts, one per class; got 7"),
     (
         [("clients.0.label_counts", [5, 5]), ("clients.2.label_counts", [5, 5, 5])],
-        "clients[2].label_counts: has 3 classes where 2 are expected",
+        "clients[2].label_counts: must have 2 classes, as the other histograms have; got 3",
     ),
     ([("target_counts", [5, 0.5])], "target_counts: must be whole numbers of at least 0; got 0.5 for class 1"),
     ([("mode", "as_is")], "mode: must be one of as_printed, repaired, practical; got 'as_is'"),
     ([("seed", -1)], "seed: must be at least 0 (a seed is not negative); got -1"),
-    ([("fleet", FLEET)], "fleet: a scenario has either clients or fleet, not both"),
+    ([("fleet", FLEET)], "fleet: must be left out if clients is given; a scenario has only one of them"),
     (
         [("clients", GONE), ("fleet", FLEET)],
-        "clients[0].phi: missing; give it, or label_counts and target_counts, or labels",
+        "clients[0].phi: missing; give phi, or label_counts and target_counts, or a recipe under labels",
     ),
     ([("clients", GONE), ("fleet", FLEET | {"cuont": 3})], "fleet.cuont: unknown key; did you mean 'count'?"),
     (
@@ -266,7 +269,7 @@ VALUES: list[tuple[list[tuple[str, Any]], str]] = [
     ),
     (
         [("labels", LABELS | {"classes": 1})],
-        "labels.classes: must be at least 2 (with one class there is nothing to tell apart); got 1",
+        "labels.classes: must be at least 2 (with one class there is nothing to learn); got 1",
     ),
     # the first error in the document's order, whatever the order of the checks
     (
@@ -280,17 +283,17 @@ TEXTS: list[tuple[str, str]] = [
     ("", "FILE: must be a mapping of keys such as rounds and clients; got nothing"),
     ("[1, 2]", "FILE: must be a mapping of keys such as rounds and clients; got a list of 2"),
     ("rounds", "FILE: must be a mapping of keys such as rounds and clients; got 'rounds'"),
-    ("rounds: 1\nrounds: 2\n", "FILE: line 2: the key 'rounds' is written twice"),
-    ("rounds: !!python/name:os.system\n", "FILE: line 1: the tag 'tag:yaml.org,2002:python/name:os.system' is not read;"
-     " write plain values"),
+    ("rounds: 1\nrounds: 2\n", "FILE: line 2: the key 'rounds' is written twice; remove one of them"),
+    ("rounds: !!python/name:os.system\n", "FILE: line 1: the tag 'tag:yaml.org,2002:python/name:os.system' is not "
+     "allowed; write a plain value"),
     ("rounds: 3\nbudget: {energy_j: 40,5, delay_s: 3}\n", "FILE: line 2: the key '5' is empty;"
      " write a decimal point: 1.5, not 1,5"),
     ("rounds: 3\nbudget:\n\tenergy_j: 4\n", "FILE: line 3: is not YAML (it is indented with a tab; use spaces)"),
-    ("rounds: *many\n", "FILE: line 1: the alias 'many' has no anchor before it"),
+    ("rounds: *many\n", "FILE: line 1: the alias 'many' is not defined; write its anchor (&) first"),
     ("a: 1\n---\nb: 2\n", "FILE: line 2: a second YAML document begins; a file must have only one"),
-    ("scenario: paper-mnist\ndata: {name: embedded}\n", "FILE: is an experiment; name a scenario"),
-    ("{segments: [], theta: null}", "FILE: is a plan; name a scenario"),
-    ("[" * 1000, "FILE: line 1: is nested more than 60 deep"),
+    ("scenario: paper-mnist\ndata: {name: embedded}\n", "FILE: is an experiment file; name a scenario file"),
+    ("{segments: [], theta: null}", "FILE: is a plan file; name a scenario file"),
+    ("[" * 1000, "FILE: line 1: lists and mappings are nested more than 60 levels deep"),
 ]
 
 
@@ -337,11 +340,12 @@ def test_a_bad_file(tmp_path):
     table = tmp_path / "fleet.csv"
     table.write_text("name,phi\na,3\n")
     assert message_of(table) == (
-        f"{table}: is a CSV, which holds clients only; name a scenario (with clients: fleet.csv)"
+        f"{table}: is a CSV file, which only lists clients; name a scenario file, which has the line "
+        "'clients: fleet.csv'"
     )
     assert message_of("paper-mnits") == (
         "'paper-mnits': is neither a file nor a scenario preset; did you mean 'paper-mnist'?"
     )
     assert message_of("mnist") == (
-        "'mnist': is a preset of the kind experiment; those of the kind scenario: paper-mnist, paper-cifar10, city"
+        "'mnist': is an experiment preset; the scenario presets are paper-mnist, paper-cifar10, city"
     )

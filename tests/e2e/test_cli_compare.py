@@ -72,7 +72,7 @@ def test_a_scheme_that_carries_fewer_rounds_is_said_so(tmp_path):
     row = next(line for line in answer.out.splitlines() if line.startswith("no_pruning"))
     rounds = int(row.split()[1])
     assert 0 < rounds < 10
-    assert f"re-planned at {rounds} of 10 rounds" in " ".join(answer.out.split())
+    assert f"planned again with {rounds} of 10 rounds" in " ".join(answer.out.split())
     assert f"{rounds} of 10 rounds" in picture.read_text()
 
 

@@ -75,7 +75,8 @@ def test_a_plan_of_another_scenario_is_refused_unless_asked_for(plan_file):
     assert answer.err.count("\n") == 1
     assert fedgap("cost", TIGHT, "budget.delay_s=140", "--plan", plan_file, "--any-scenario").code == 0
     other = CASES / "n3_r1.json"
-    assert "has 10 clients where the scenario has 3" in fedgap("cost", other, "--plan", plan_file, "--any-scenario").err
+    refused = fedgap("cost", other, "--plan", plan_file, "--any-scenario")
+    assert "must have as many clients as the scenario, 3; got 10" in refused.err
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -114,7 +115,7 @@ def test_the_bound_of_a_plan_is_the_plans_theta(plan_file):
 def test_the_bound_without_a_plan_shows_everybody_and_every_statement():
     answer = fedgap("bound", "paper-mnist")
     assert answer.code == 0
-    assert "everybody in all 400 rounds, pruned as much as allowed" in answer.out
+    assert "all clients in all 400 rounds, pruned as much as allowed" in answer.out
     assert "→ corrected  mixture" in answer.out
     assert "an estimate, not a bound" in answer.out
     assert "It is not a plan and may exceed the budgets, so a plan has another θ." in " ".join(answer.out.split())

@@ -99,7 +99,7 @@ def test_a_shadow_price_is_the_slope_of_theta():
 def test_a_baseline_that_cannot_finish_says_what_it_carries():
     answer = fedgap("plan", TIGHT, "budget.delay_s=100", "--scheme", "no_pruning")
     assert answer.code == 3
-    assert "re-planned at" in answer.err
+    assert "planned again with" in answer.err
     assert "θ = ∞" in answer.out
 
 

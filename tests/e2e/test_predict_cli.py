@@ -47,7 +47,7 @@ def test_the_reported_accuracy_comes_out_again(place):
 def test_the_pages_python_and_export_run(place):
     answer = fedgap("export", place / "runs" / "first", "--out", place / "model.pt")
     assert answer.code == 0, answer.err
-    assert "takes samples (n, 1, 28, 28) without standardisation and gives probabilities (n, 10)" in answer.out
+    assert "takes samples (n, 1, 28, 28) without standardisation and returns probabilities (n, 10)" in answer.out
     scripts = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     done = subprocess.run([sys.executable, "-c", scripts[1]], cwd=place, check=True, capture_output=True, text=True)
     first, second = done.stdout.split()
@@ -83,7 +83,7 @@ def test_without_labels_there_is_no_accuracy(place):
     (["predict", "runs/first", "absent.npz"], "absent.npz: cannot be read as .npz"),
     (["predict", "runs/first", "wrong.npz"], "data: one sample of x of wrong.npz has shape (1, 5, 5)"),
     (["predict", "runs/first", "digits.npz", "--out", "p.txt"], "--out: p.txt must end in .npz or .csv"),
-    (["export", "runs/first", "--out", "absent/model.pt"], "--out: the folder absent does not exist"),
+    (["export", "runs/first", "--out", "absent/model.pt"], "--out: the folder absent must exist"),
 ])
 def test_what_is_wrong_is_one_line(place, monkeypatch, arguments, says):
     monkeypatch.chdir(place)

@@ -74,7 +74,7 @@ def test_a_run_that_ends_early_says_why(job: Job, data: Dataset) -> None:
         (replace(job, learning_rate=1e6),
          "proposed, seed 0: its training ended early, before round 3 of 6: training diverged: "),
         (replace(job, energy_budget_j=0.5 * job.energy_budget_j),
-         "proposed, seed 0: its plan does not keep the budgets, before round 3 of 6: "),
+         "proposed, seed 0: its plan exceeds a budget, before round 3 of 6: "),
     ):
         with pytest.raises(FedgapError, match=f"^{says}"):
             list(train({"a": changed}, data))

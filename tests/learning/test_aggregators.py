@@ -35,8 +35,8 @@ def test_a_weight_that_nobody_kept_does_not_move():
 
 
 @pytest.mark.parametrize(("wrong", "says"), [
-    (lambda updates, kept: updates, r"one direction of 4 numbers; it gives \(3, 4\)"),
-    (lambda updates, kept: 3.0, "one direction of 4 numbers; it gives float"),
+    (lambda updates, kept: updates, r"a tensor of shape \(4,\); <lambda> returned \(3, 4\)"),
+    (lambda updates, kept: 3.0, r"a tensor of shape \(4,\); <lambda> returned float"),
     (lambda updates, kept: updates[0] / 0, "finite")])
 def test_what_is_no_direction_is_refused_in_one_line(wrong, says):
     with pytest.raises(InputError, match=f"^learning.aggregator: .*{says}"):

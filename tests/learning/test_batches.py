@@ -115,7 +115,7 @@ def test_cumulative_probabilities_by_hand():
     # two samples of label 0 share 0.5, one of label 1 has 0.25, label 2 has no sample: 0.75 in all
     assert cumulative_probabilities([0, 1, 0], [0.5, 0.25, 0.25]).tolist() == pytest.approx([1 / 3, 2 / 3, 1])
     assert cumulative_probabilities([2, 0, 2, 1], [0, 1, 0]).tolist() == [0, 0, 0, 1]
-    with pytest.raises(ValueError, match="none of the client's labels"):
+    with pytest.raises(ValueError, match="at least one of the client's labels"):
         cumulative_probabilities([0, 0], [0, 1])
 
 

@@ -83,7 +83,7 @@ def test_bits_must_be_those_agreed_upon():
     gradient, keep = masked(60)
     for sent, agreed in ((8, 32), (32, 8), (4, 8), (8, 4)):
         data = encode(gradient, keep, round=0, plan=PLAN, bits=sent)
-        with pytest.raises(UploadError, match=f"values do not have {agreed} bits"):
+        with pytest.raises(UploadError, match=f"values must have {agreed} bits"):
             decode(data, size=60, round=0, plan=PLAN, mask=keep, bits=agreed)
 
 
@@ -96,12 +96,12 @@ def forge(data: bytes, body: bytes) -> bytes:
 @pytest.mark.parametrize(("bits", "change", "says"), [
     (8, lambda body: body[:4] + b"\x80" + body[5:], "out of range"),  # -128
     (4, lambda body: body[:4] + b"\x08" + body[5:], "out of range"),  # -8
-    (4, lambda body: body[:-1] + bytes([body[-1] | 0x10]), "more than the announced values"),
+    (4, lambda body: body[:-1] + bytes([body[-1] | 0x10]), "more values than the header announces"),
     (8, lambda body: struct.pack("<f", -1.0) + body[4:], "out of range"),
     (8, lambda body: struct.pack("<f", float("nan")) + body[4:], "out of range"),
-    (8, lambda body: struct.pack("<f", float("inf")) + body[4:], "not finite"),
-    (8, lambda body: struct.pack("<f", 3e38) + body[4:], "not finite"),  # 127 times that is infinite
-    (8, lambda body: body[:-1], "35 values of 8 bits were announced; 1 bytes are missing"),
+    (8, lambda body: struct.pack("<f", float("inf")) + body[4:], "must be finite"),
+    (8, lambda body: struct.pack("<f", 3e38) + body[4:], "must be finite"),  # 127 times that is infinite
+    (8, lambda body: body[:-1], "announces 35 values of 8 bits; 1 bytes are missing"),
     (4, lambda body: body + b"\0", "1 bytes too long"),
 ])
 def test_a_forged_small_upload_is_refused(bits, change, says):
@@ -162,8 +162,8 @@ def test_a_forged_body_with_a_right_checksum_never_crashes(data):
 def test_of_another_round_plan_or_model():
     gradient, keep = masked(60)
     data = encode(gradient, keep, round=3, plan=PLAN)
-    for change, message in (({"round": 4}, "of round 3; this is round 4"), ({"plan": "other"}, "another plan"),
-                            ({"size": 61}, "of 60 parameters; this one has 61")):
+    for change, message in (({"round": 4}, "to round 3; this is round 4"), ({"plan": "other"}, "another plan"),
+                            ({"size": 61}, "of 60 parameters; this model has 61")):
         with pytest.raises(UploadError, match=message):
             decode(data, **{"size": 60, "round": 3, "plan": PLAN, "mask": keep, **change})
 
@@ -185,11 +185,11 @@ def test_what_is_not_finite_is_refused_at_both_ends(value):
     first = int(keep.nonzero()[0])
     bad = gradient.clone()
     bad[first] = value
-    with pytest.raises(UploadError, match="not finite"):
+    with pytest.raises(UploadError, match="must be finite"):
         encode(bad, keep, round=0, plan=PLAN)
     data = encode(gradient, keep, round=0, plan=PLAN)
     body = struct.pack("<f", value) + data[HEADER_BYTES + 4 :]
     fields = codec._HEADER.unpack_from(data)[:-1]
     forged = codec._HEADER.pack(*fields, codec._checksum(fields, body)) + body
-    with pytest.raises(UploadError, match="not finite"):
+    with pytest.raises(UploadError, match="must be finite"):
         decode(forged, size=60, round=0, plan=PLAN, mask=keep)

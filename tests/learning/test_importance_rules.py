@@ -61,5 +61,5 @@ def test_names():
         make_importance("hessian", seeds=[0])
     with pytest.raises(InputError, match=r"^pruning.importance: .* must have the methods scores and observe"):
         make_importance("tests.learning.test_importance_rules:NAME", seeds=[0])
-    with pytest.raises(InputError, match=r"^pruning.importance: must give a score, not NaN"):
+    with pytest.raises(InputError, match=r"^pruning.importance: scores must return one number, not NaN"):
         make_importance("tests.learning.test_importance_rules:BLIND", seeds=[0, 1]).scores(WEIGHTS, 0)

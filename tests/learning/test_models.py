@@ -171,7 +171,7 @@ def test_a_lazy_module_gets_its_shapes(own_package, initialisation):
     ("no_such_package:f", "model.name: no_such_package:f cannot be imported"),
     ("my_models:missing", "model.name: my_models:missing cannot be imported"),
     ("my_models:number", "must be a class or a function"),
-    ("my_models:not_a_module", "must give a torch.nn.Module"),
+    ("my_models:not_a_module", "must return a torch.nn.Module"),
     ("my_models:Both", "could not be built"),
 ])
 def test_bad_models_are_named(own_package, name, message):
@@ -180,9 +180,9 @@ def test_bad_models_are_named(own_package, name, message):
 
 
 @pytest.mark.parametrize(("name", "arguments", "message"), [
-    ("my_models:ends_in", {"layer": "Softmax"}, "gives probabilities; .* remove the Softmax at its end"),
-    ("my_models:ends_in", {"layer": "LogSoftmax"}, "gives logarithms of probabilities; .* remove the LogSoftmax"),
-    ("my_models:Functional", {}, "gives probabilities; .* remove the Softmax"),
+    ("my_models:ends_in", {"layer": "Softmax"}, "returns probabilities; .* remove the Softmax at its end"),
+    ("my_models:ends_in", {"layer": "LogSoftmax"}, "returns logarithms of probabilities; .* remove the LogSoftmax"),
+    ("my_models:Functional", {}, "returns probabilities; .* remove the Softmax"),
 ])
 def test_probabilities_instead_of_logits_are_refused(own_package, name, arguments, message):
     with pytest.raises(InputError, match=f"^model: {name} {message}"):

@@ -29,7 +29,7 @@ def test_histograms_are_those_of_the_indices_and_sizes_add_up(kind, sizes, seed,
     try:
         got = make(kind=kind, sizes=sizes, seed=seed, clients=clients, concentration=concentration, target=target)
     except InputError as error:  # a client may get no sample, or too few to hold some out, where sizes vary
-        if sizes == "equal" or not ("no sample" in str(error) or "leaves none" in str(error)):
+        if sizes == "equal" or not ("no sample" in str(error) or "can be held out" in str(error)):
             raise
         return
     assert len(got.train) == clients
@@ -109,7 +109,7 @@ def test_file_partitions_are_taken_as_they_are(tmp_path):
 @pytest.mark.parametrize(("text", "says"), [
     ("[[0], [1]]", "has 2 clients, the scenario 3"), ("[[0], [1], [600]]", r"in 0\.\.599"),
     ("[[0], [1], [-1]]", r"in 0\.\.599"), ("[[0], [1], [0.5]]", "whole numbers"), ("{", "cannot be read"),
-    ('{"a": 1}', "cannot be read"), ("[[0], [1], []]", "client 2 gets no sample; list some"),
+    ('{"a": 1}', "cannot be read"), ("[[0], [1], []]", "client 2 gets no sample; list at least one"),
     ("[[0], [1], 2]", "cannot be read"),
     ("[[0], [1], [99999999999999999999]]", "cannot be read"), ("[[true], [false], [true]]", "whole numbers"),
 ])
@@ -124,9 +124,9 @@ def test_a_bad_index_file_gets_one_line(tmp_path, text, says):
     ({"kind": "file"}, "partition.file"), ({"kind": "file", "file": "x.txt"}, "must end in"),
     ({"kind": "file", "file": "absent.json"}, "cannot be read"), ({"kind": "dirichet"}, "one of dirichlet"),
     ({"concentration": 0.0}, "concentration"), ({"concentration": float("nan")}, "concentration"),
-    ({"clients": 0}, "0 clients"), ({"clients": 601}, "601 clients"), ({"shards": 0}, "shards"),
+    ({"clients": 0}, "600 clients, not 0"), ({"clients": 601}, "600 clients, not 601"), ({"shards": 0}, "shards"),
     ({"kind": "shards", "shards": 101}, "at most 100 per client"), ({"kind": "quantity", "sizes": "equal"}, "sizes"),
-    ({"target": "client"}, "global or own"), ({"target": "own", "target_size": 100}, "leaves none"),
+    ({"target": "client"}, "global or own"), ({"target": "own", "target_size": 100}, "can be held out, not 100"),
     ({"target_size": 0}, "target_size"),
     ({"kind": "dirichlet_by_class", "clients": 300, "concentration": 0.01}, "gets no sample"),
 ])

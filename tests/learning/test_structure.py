@@ -333,9 +333,9 @@ class Written(nn.Module):
 
 
 @pytest.mark.parametrize(("factory", "reason"), [
-    (partial(nn.Linear, 4, 2), "is followed, one layer after the other, by another"),
+    (partial(nn.Linear, 4, 2), "whose outputs go only to another one"),
     (Branching, "torch.fx can trace"),
-    (Written, "depends on their number"),
+    (Written, "works with fewer channels"),
     (lambda: nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 2)), "1 is a LayerNorm"),
     (lambda: nn.Sequential(nn.Linear(4, 1), nn.ReLU(), nn.Linear(1, 2)), "can be removed"),
 ])

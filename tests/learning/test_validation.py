@@ -88,7 +88,7 @@ def test_loading_splits_after_thinning_and_clients_get_the_rest():
 
 @pytest.mark.parametrize(("wanted", "says"), [
     (1.5, "must be a share between 0 and 1, or a whole number"), (-0.1, "must be a share"),
-    (float("nan"), "must be a share"), (98, "between 1 and 97 can"), (0.001, "0 of 100"), (1000, "1000 of 100")])
+    (float("nan"), "must be a share"), (98, "1 to 97 can be held out"), (0.001, "not 0"), (1000, "not 1000")])
 def test_what_cannot_be_set_aside_is_said(wanted, says):
     with pytest.raises(InputError, match=rf"data\.validation: .*{says}"):
         numbered().with_validation(wanted, seed=0)

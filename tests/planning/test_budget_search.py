@@ -88,7 +88,7 @@ def test_a_target_out_of_reach_says_why(scenario):
 
 def test_without_a_spread_nothing_is_known_with_confidence(scenario):
     unknown = {key: value for key, value in DOCUMENT["forecast"].items() if key != "spread"}
-    with pytest.raises(InputError, match=r"^forecast\.spread: is missing"):
+    with pytest.raises(InputError, match=r"^forecast\.spread: missing"):
         fedgap.budget(Scenario.from_dict(DOCUMENT | {"forecast": unknown}), 0.8)
 
 

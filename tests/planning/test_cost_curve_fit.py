@@ -31,7 +31,7 @@ def test_the_fit_is_convex_falling_and_above(shares):
 
 
 def test_what_is_not_a_curve_is_refused():
-    with pytest.raises(InputError, match=r"^ratio: must rise from 0"):
+    with pytest.raises(InputError, match=r"^ratio: must begin with 0 and rise"):
         convex_upper_fit([0.1, 0.2], [1.0, 0.9])
     with pytest.raises(InputError, match=r"^share: must be above 0"):
         convex_upper_fit([0.0, 0.2], [1.0, 1.1])

@@ -254,7 +254,8 @@ def test_more_of_a_budget_is_never_worse():
 
 @pytest.mark.parametrize(("override", "message"), [
     ("forecast.start=-1", "forecast.start: must be at least 0"),
-    ("forecast.ranges.rounds=[3, 2]", "forecast.ranges.rounds: must be [least, most]; got [3, 2]"),
+    ("forecast.ranges.rounds=[3, 2]", "forecast.ranges.rounds: must be [least, largest], with the "
+     "smaller value first; got [3, 2]"),
     ("forecast.flor=0.1", "forecast.flor: "),
 ])  # fmt: skip
 def test_wrong_weights_are_named(override, message):

@@ -45,5 +45,5 @@ def test_worked_by_hand():
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="at least one"):
         interleave([2, 0], first=1)
-    with pytest.raises(ValueError, match="not known"):
+    with pytest.raises(ValueError, match="order: must be one of even, blocks"):
         interleave([2], order="evenly")

@@ -31,12 +31,12 @@ def test_all_natural_answers_mean_the_same(scenario, form):
 
 
 @pytest.mark.parametrize(("answer", "message"), [
-    ([True] * 9, "must give 10 truth values"),
+    ([True] * 9, "must return 10 truth values"),
     ([10], "from 0 to 9"),
     ([-1], "from 0 to 9"),
-    (["nobody"], "which is not a client"),
-    ([], "selects nobody"),
-    ([False] * 10, "selects nobody"),
+    (["nobody"], "'nobody' is not one"),
+    ([], "must select at least one client"),
+    ([False] * 10, "must select at least one client"),
     (None, "truth values, indices or names"),
     ([0.5], "truth values, indices or names"),
 ])
@@ -82,7 +82,7 @@ def test_an_unknown_rule_and_an_object_that_is_no_scheme_are_named(scenario):
         plan(scenario, selection="fastest_halve")
     with pytest.raises(InputError, match=r"^scheme: must be a fedgap\.Scheme"):
         plan(scenario, scheme=two_and_five)
-    with pytest.raises(InputError, match=r"^scheme: power and frequency"):
+    with pytest.raises(InputError, match=r"^scheme: power or frequency"):
         Scheme("slow", "Slow", power=False, frequency=False)
 
 

@@ -104,7 +104,7 @@ def test_sizes_left_out_come_from_the_model():
     assert other_sizes(experiment, scenario, dataset) == ""
     wrong = Experiment.load("embedded", ["scenario.model.gradient_bits=7", "model.name=mlp"])
     line = other_sizes(wrong, divide(wrong, dataset)[2], dataset)
-    assert line.startswith("warning: scenario.model.gradient_bits is 7, the model's own is ")
+    assert line.startswith("warning: scenario.model.gradient_bits is 7, but the model's is ")
     assert "\n" not in line
 
 

@@ -138,7 +138,7 @@ def test_dynamic_runs_are_swept_like_others(small, tmp_path):
 def test_what_makes_no_sense_is_refused(small, tmp_path):
     with pytest.raises(InputError, match=r"^policy: must be one of static, replan"):
         small("policy=statik")
-    with pytest.raises(InputError, match=r"^policy: must be chosen for a scenario with a world"):
+    with pytest.raises(InputError, match=r"^policy: must be set for a scenario with a world"):
         train(small(*DYNAMIC), tmp_path / "a")
 
 

@@ -169,11 +169,11 @@ def test_labels_are_names_or_count_from_zero():
     assert numbers.accuracy(np.array(["1", "2", "1"])) == 1.0
     words = Predictions(chances.argmax(1), chances, ("cat", "dog"))
     assert words.accuracy(torch.tensor([0, 1, 1])) == pytest.approx(2 / 3)
-    with pytest.raises(InputError, match="label 'cow' is not a class of this model; its classes are cat, dog"):
+    with pytest.raises(InputError, match="label 'cow' must be one of the model's classes: cat, dog"):
         words.accuracy(["cat", "cow", "dog"])
-    with pytest.raises(InputError, match="label '2' is not a class"):
+    with pytest.raises(InputError, match="label '2' must be one of"):
         words.accuracy([0, 1, 2])
-    with pytest.raises(InputError, match=r"there are 3 predictions; labels of shape \(2,\)"):
+    with pytest.raises(InputError, match=r"must have shape \(3,\), one per prediction; they have shape \(2,\)"):
         words.accuracy([0, 1])
 
 
@@ -190,7 +190,7 @@ def test_predictions_in_files(tmp_path):
     assert (back["probabilities"] == chances).all()
     with pytest.raises(InputError, match=r"--out: .*p\.txt must end in \.npz or \.csv"):
         predictions.save(tmp_path / "p.txt")
-    with pytest.raises(InputError, match=r"--out: the folder .* does not exist"):
+    with pytest.raises(InputError, match=r"--out: the folder .* must exist"):
         predictions.save(tmp_path / "absent" / "p.csv")
 
 
@@ -204,19 +204,19 @@ def test_samples_from_a_file(tmp_path):
     assert second.shape == (2, 4)
     assert none is None  # y belongs to x, not to test_x
     np.savez(tmp_path / "c.npz", images=x)
-    with pytest.raises(InputError, match=r"c\.npz: has no array x or test_x; it has images"):
+    with pytest.raises(InputError, match=r"c\.npz: must have an array x or test_x; it has images"):
         read_samples(tmp_path / "c.npz")
     (tmp_path / "d.npz").write_text("no")
     with pytest.raises(InputError, match=r"d\.npz: cannot be read as \.npz"):
         read_samples(tmp_path / "d.npz")
     np.save(tmp_path / "e.npy", x)
-    with pytest.raises(InputError, match=r"e\.npy: is a single array"):
+    with pytest.raises(InputError, match=r"e\.npy: must be an .npz file"):
         read_samples(tmp_path / "e.npy")
 
 
 @pytest.mark.parametrize(("shape", "says"), [
     ((2, 27, 28), r"one sample of samples has shape \(1, 27, 28\); the model was trained with \(1, 28, 28\)"),
-    ((2, 28, 28, 1), r"shape \(28, 28, 1\)"), ((784,), r"has shape \(784,\); images"), ((0, 28, 28), "is empty")])
+    ((2, 28, 28, 1), r"shape \(28, 28, 1\)"), ((784,), r"; its shape is \(784,\)"), ((0, 28, 28), "is empty")])
 def test_samples_that_do_not_fit_are_refused(mlp_run, shape, says):
     with pytest.raises(InputError, match=says):
         mlp_run.predict(np.zeros(shape))

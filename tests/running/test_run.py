@@ -205,7 +205,7 @@ def test_other_data_than_the_run_began_with_is_refused(small, tmp_path):
     experiment = small("rounds=3")
     ready = prepare(experiment, planned(experiment, (3, [0], 0.0)))
     write_run(ready, tmp_path / "run")
-    with pytest.raises(InputError, match="is not the data this run began with"):
+    with pytest.raises(InputError, match="is not the data that this run began with"):
         execute([tmp_path / "run"], dataset=load("embedded"))
 
 
@@ -373,7 +373,7 @@ def drops():
 
 
 @pytest.mark.parametrize(("override", "says"), [
-    ("model.name=unfit:few", r"model: unfit:few must give a logit for each of 10 classes.* it gives \(2, 5\)"),
+    ("model.name=unfit:few", r"model: unfit:few must return one logit for each of 10 classes.* it returned \(2, 5\)"),
     ("model.name=unfit:narrow", r"model: unfit:narrow cannot take inputs of shape \(2, 1, 28, 28\)"),
     ("model.name=unfit:empty", "model: unfit:empty has no parameters to train"),
     ("model.name=unfit:drops", "model: layer 1 is dropout"),
@@ -396,7 +396,7 @@ def test_a_model_that_does_not_fit_is_named_before_anything_is_written(small, tm
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_a_device_that_is_not_there_is_named(small, tmp_path):
     experiment = small("rounds=2", "engine.device=cuda")
-    with pytest.raises(InputError, match=r"engine\.device: torch sees no CUDA device"):
+    with pytest.raises(InputError, match=r"engine\.device: torch finds no CUDA device"):
         train(experiment, tmp_path / "run", plan=planned(experiment, (2, [0], 0.0)))
 
 

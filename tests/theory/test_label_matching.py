@@ -114,14 +114,14 @@ def test_a_thousand_clients_and_a_hundred_labels():
 
 
 @pytest.mark.parametrize(("change", "says"), [
-    ({"label_counts": [[0, 0], [1, 1]]}, "each client needs a sample"),
-    ({"label_counts": np.zeros((0, 2))}, "each client needs a sample"),
+    ({"label_counts": [[0, 0], [1, 1]]}, "each client needs at least one sample"),
+    ({"label_counts": np.zeros((0, 2))}, "each client needs at least one sample"),
     ({"label_counts": [[-1, 3], [1, 1]]}, "numbers of at least 0"),
-    ({"target": [1, 0]}, "target: must be a positive number for each label; smooth counts that have zeros"),
-    ({"target": [1, 1, 1]}, "target: must be a positive number for each label"),
+    ({"target": [1, 0]}, "target: must have one positive number per label; add one to counts that contain a zero"),
+    ({"target": [1, 1, 1]}, "target: must have one positive number per label"),
     ({"max_repeat": 0.5}, "max_repeat: must be at least 1; got 0.5"),
     ({"max_repeat": float("nan")}, "max_repeat: must be at least 1"),
-    ({"weights": [1, 0]}, "weights: must be a positive number for each client"),
+    ({"weights": [1, 0]}, "weights: must have one positive number per client"),
 ])
 def test_wrong_input_gets_one_line(change, says):
     with pytest.raises(InputError, match=says):

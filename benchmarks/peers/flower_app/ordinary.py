@@ -1,7 +1,7 @@
-"""An ordinary Flower app: FedAvg, the client imports torch, builds LeNet-5 and takes one step on a batch of its own.
+"""An ordinary Flower app: FedAvg, whose client imports torch, builds LeNet-5 and takes one step on a batch of its own.
 
-Nothing of fedgap is in it. Each round's seconds, and its slowest client's own, go to the file ``out``.
-"""
+It contains nothing of fedgap. The seconds of each round, and those of its slowest client, are written to the file
+``out``."""
 
 import json
 import time
@@ -29,7 +29,7 @@ class LeNet5(nn.Module):
         self.fc1, self.fc2, self.fc3 = nn.Linear(256, 120), nn.Linear(120, 84), nn.Linear(84, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Logits."""
+        """Logits of images."""
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
         x = F.relu(self.fc1(x.flatten(1)))
@@ -52,17 +52,17 @@ def train(message: Message, context: Context) -> Message:
 
 
 class Timed(FedAvg):
-    """FedAvg that writes down what a round took, from its configuration to its last answer."""
+    """FedAvg that records how long a round took, from its configuration to its last answer."""
 
     out: Path
 
     def configure_train(self, *arguments, **options):
-        """A round begins."""
+        """Record the start of a round."""
         self._began = time.monotonic()
         return super().configure_train(*arguments, **options)
 
     def aggregate_train(self, server_round, replies):
-        """All have answered, or failed."""
+        """Record the end of a round, when all clients have answered or failed."""
         wall, replies = time.monotonic() - self._began, list(replies)
         own = [float(reply.content["metrics"]["seconds"]) for reply in replies if not reply.has_error()]
         with open(self.out, "a", encoding="utf-8") as file:
@@ -72,7 +72,7 @@ class Timed(FedAvg):
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    """The rounds."""
+    """Run the rounds."""
     nodes = int(context.run_config["nodes"])
     strategy = Timed(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
     strategy.out = Path(str(context.run_config["out"]))

@@ -1,4 +1,4 @@
-"""The least budgets for a target accuracy, their frontier, and the plans that reach it."""
+"""The least budgets for a target accuracy, pairs of budgets that just suffice, and plans that reach the target."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ if TYPE_CHECKING:
 POINTS = 5
 """Number of points of the frontier."""
 ENDS = 1.05
-"""The frontier ends where one budget is this multiple of the least that suffices with any amount of the other."""
+"""At each end of the frontier, one budget is this multiple of the least that suffices if the other is unlimited."""
 ANSWERS = {"both": "both in proportion", "least_energy": "least joules", "least_delay": "least seconds"}
-"""Keys of the answers, and their names."""
+"""Keys of the three answers, and their names: both budgets in the scenario's proportion, or one budget while the other
+is the scenario's."""
 
 
 @dataclass(frozen=True, eq=False)
 class BudgetAnswer:
-    """The least budgets of one kind."""
+    """One of the three answers: the least budgets, and their uncertainty."""
 
     point: TargetPlan
     interval: tuple[float, float]
-    """Multiples of these budgets that suffice with the confidences 1 − c and c: a lucky run needs less, an unlucky one
-    more."""
+    """Multiples of these budgets that suffice with the confidences 1 − c and c, in rising order. A lucky run needs
+    less, an unlucky one more."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AccuracyBudget(Printable):
-    """The budgets that a target accuracy needs. It prints like ``fedgap budget``."""
+    """The budgets that a target accuracy needs. ``print`` shows the same as ``fedgap budget``."""
 
     accuracy: float
     confidence: float
     budget: Budget
-    """The scenario's."""
+    """The scenario's budgets."""
     origin: str
     """Where the forecast's weights come from."""
     answers: dict[str, BudgetAnswer | None]
@@ -55,7 +56,7 @@ class AccuracyBudget(Printable):
 
     @property
     def sentence(self) -> str:
-        """The answer in a sentence."""
+        """The three answers in a sentence."""
         both, joules, seconds = (self.answers[key] for key in ANSWERS)
         target = f"{100.0 * self.accuracy:g} % with {100.0 * self.confidence:g} % confidence takes"
         assert both is not None
@@ -76,7 +77,7 @@ class AccuracyBudget(Printable):
         return list(dict.fromkeys(forecast.warning for forecast in warned))
 
     def parts(self) -> list[RenderableType]:
-        """The sentence, the three answers and the frontier."""
+        """Return the sentence, the tables of the three answers and of the frontier, and warnings."""
         names = [f"{100.0 * share:.0f} %" for share in sorted((1.0 - self.confidence, self.confidence))]
         answers = Sheet("The least budgets", "answer", "energy budget", "delay budget", "forecast",
                         f"reached with {100.0 * self.confidence:g} %", "rounds", "local steps", "clients",
@@ -112,7 +113,7 @@ class AccuracyBudget(Printable):
             draw_target_frontier(pairs, answers, (self.budget.energy_j, self.budget.delay_s), title), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return the answers, the frontier and all plans as plain values."""
         points = {key: None if answer is None else answer.point for key, answer in self.answers.items()}
         both, joules, seconds = (points[key] for key in ANSWERS)
         assert both is not None
@@ -145,7 +146,7 @@ class AccuracyBudget(Printable):
 
 
 def _cells(point: TargetPlan) -> list[str]:
-    """Cells of a row: both budgets, the forecast accuracy, rounds, local steps and clients."""
+    """Return the cells of a row: both budgets, the accuracies, rounds, local steps and clients."""
     sizes = sorted({int(segment.selected.sum()) for segment in point.plan.segments})
     assert point.plan.forecast is not None
     return [f"{point.energy_j:.4g} J", f"{point.delay_s:.4g} s", f"{100.0 * point.plan.forecast.accuracy:.2f} %",
@@ -165,9 +166,9 @@ def budget(
 
     With ``points``, ``answer.plot("frontier.png")`` draws the pairs of budgets that just suffice.
 
-    :param accuracy: the target on the test set, a share of one;
+    :param accuracy: the target on the test set, as a fraction;
     :param confidence: the probability with which a run must reach it;
-    :param points: how many pairs of budgets of the frontier are planned; 0 for none;
+    :param points: the number of pairs of budgets on the frontier; 0 for no frontier;
     :param done: called after each of :func:`budget_steps` steps.
     :raises InfeasibleError: if no budgets suffice.
     """
@@ -178,30 +179,34 @@ def budget(
 
 
 def least_budgets(search: BudgetSearch, done: Callable[[], None] = lambda: None) -> AccuracyBudget:
-    """The three answers, without a frontier; see :func:`budget`."""
+    """Return the three answers without a frontier; see :func:`budget`."""
     _check_reachable(search)
     own = search.scenario.budget
     answers = {key: _answer(search, *varied_budgets(own)[key], done) for key in ANSWERS}
     if answers["both"] is None:
-        raise InfeasibleError(f"accuracy: no plan reaches {search.accuracy:g} with {search.confidence:g} confidence, "
-                              "although its draft does; lower one of them a little")
+        raise InfeasibleError(f"accuracy: no plan was found that reaches {search.accuracy:g} with "
+                              f"{search.confidence:g} confidence, although an estimate says that one exists; lower "
+                              "accuracy or confidence a little")
     return AccuracyBudget(search.accuracy, search.confidence, own, search.fitted.origin, answers, ())
 
 
 def check_target(accuracy: float, confidence: float, prefix: str = "") -> None:
-    """Reject a target or a confidence that is not a share of one."""
+    """Raise an error if accuracy or confidence is not between 0 and 1.
+
+    :param prefix: put before the name in the message, such as ``--``.
+    """
     for name, value in (("accuracy", accuracy), ("confidence", confidence)):
         if not 0.0 < value < 1.0:
             raise InputError(f"{prefix}{name}: must be above 0 and below 1, such as 0.95 for 95 %; got {value:g}")
 
 
 def budget_steps(points: int = POINTS) -> int:
-    """How many steps of progress :func:`budget` reports."""
+    """Return how many steps of progress :func:`budget` reports."""
     return 2 * len(ANSWERS) + (1 + points if points else 0)
 
 
 def varied_budgets(budget: Budget) -> dict[str, tuple[Budgets, float]]:
-    """The budgets that vary in each answer, and the starting point of the search."""
+    """Return for each answer the function from x to the budgets that are varied, and the first x of the search."""
     joules, seconds = budget.energy_j, budget.delay_s
     return {
         "both": (lambda x: (rounded_up(x * joules), rounded_up(x * seconds)), 1.0),
@@ -211,14 +216,15 @@ def varied_budgets(budget: Budget) -> dict[str, tuple[Budgets, float]]:
 
 
 def _check_reachable(search: BudgetSearch) -> None:
-    """Raise an error that says why no budgets suffice, if none do."""
+    """Raise an error if no budgets suffice for the target. It says why, and what to change."""
     features, wanted = search.ample, f"accuracy: {search.accuracy:g} with {search.confidence:g} confidence"
     if features is None:
-        raise InfeasibleError(f"{wanted} cannot be reached: not even one round fits any budgets")
+        raise InfeasibleError(f"{wanted} cannot be reached: not even one round fits, however large the budgets are")
     reached = search.fitted.surely(features, search.confidence)
     if reached >= search.accuracy:
         return
-    at_best = f"with any budgets the forecast is {reached:.4f} after the scenario's {features.rounds:,.0f} rounds"
+    at_best = (f"with unlimited budgets the forecast is {reached:.4f} after the scenario's {features.rounds:,.0f} "
+               "rounds")
     for_ever = search.for_ever(features)
     if for_ever >= search.accuracy:
         raise InfeasibleError(f"{wanted} cannot be reached: {at_best}; raise rounds")
@@ -229,7 +235,7 @@ def _check_reachable(search: BudgetSearch) -> None:
 def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable[[], None]) -> BudgetAnswer | None:
     point = search.answer(budgets, first)
     done()
-    # Drafts give the multiples for lucky and unlucky runs; the plan gives the budgets.
+    # The budgets come from a plan. The multiples for lucky and unlucky runs come from drafts, which are quicker.
     least = search.least(budgets, first)
     lucky = None if least is None else search.least(budgets, least, confidence=1.0 - search.confidence)
     done()
@@ -241,7 +247,10 @@ def _answer(search: BudgetSearch, budgets: Budgets, first: float, done: Callable
 
 def target_frontier(search: BudgetSearch, points: int = POINTS,
                     done: Callable[[], None] = lambda: None) -> Iterator[TargetPlan]:
-    """Pairs of budgets by rising seconds, between the ends where more of one budget hardly saves any of the other."""
+    """Yield pairs of budgets that just suffice, by rising seconds.
+
+    They lie between the ends where more of one budget hardly saves any of the other.
+    """
     if not points:
         return
     budget = search.scenario.budget

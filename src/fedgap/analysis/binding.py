@@ -1,4 +1,4 @@
-"""The limits that bind each client in the rounds of a plan, in words."""
+"""Which limits keep each client of a plan from doing better, in words."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Binding(Printable):
-    """The limits that a plan has reached."""
+    """The limits that a plan reaches: budgets, and limits of the clients in each segment."""
 
     names: tuple[str, ...]
     rounds: tuple[int, ...]
-    """The rounds of each segment."""
+    """The number of rounds of each segment."""
     energy: bool
-    """Whether all of E₀ is used."""
+    """Whether the energy budget E₀ is used up."""
     delay: bool
-    """Whether all of T₀ is used."""
+    """Whether the delay budget T₀ is used up."""
     clients: tuple[tuple[str, ...], ...]
-    """For each segment and client, the limits reached (see :func:`limits_reached`)."""
+    """For each segment and client, the limits reached in words (see :func:`limits_reached`)."""
 
     @classmethod
     def from_problem(cls, problem: Problem, plan: Plan) -> Binding:
-        """The limits reached by a plan that is known to fit the problem."""
+        """Return the limits that a plan reaches. The plan must fit the problem."""
         energy = plan.energy_j >= (1.0 - NEAR) * problem.energy_j
         delay = plan.delay_s >= (1.0 - NEAR) * problem.delay_s
         drained = problem.client_energy(plan.segments) >= (1.0 - NEAR) * problem.fleet.battery_j
@@ -45,7 +45,7 @@ class Binding(Printable):
         return cls(problem.names, tuple(segment.rounds for segment in plan.segments), energy, delay, words)
 
     def parts(self) -> list[RenderableType]:
-        """One row per client, one column per segment."""
+        """Return a table with one row per client and one column per segment, and a sentence about the budgets."""
         from fedgap.report.number_format import rounds
 
         heads = [f"in {rounds(count)} ({position})" for position, count in enumerate(self.rounds, 1)]
@@ -57,7 +57,7 @@ class Binding(Printable):
 
 
 def what_binds(scenario: Scenario, plan: Plan) -> Binding:
-    """Which budgets a plan uses up, and which limits keep each client from pruning less."""
+    """Return which budgets a plan uses up, and which limits each client reaches."""
     check_plan(scenario, plan, other_scenario=True)
     return Binding.from_problem(Problem.of(scenario), plan)
 
@@ -65,13 +65,14 @@ def what_binds(scenario: Scenario, plan: Plan) -> Binding:
 def limits_reached(
     problem: Problem, segment: Segment, *, energy: bool, drained: Bools | None = None
 ) -> list[str]:
-    """The limits that each client reaches in the rounds of a segment; empty for clients that are not selected.
+    """Return the limits that each client reaches in the rounds of a segment, in words; "" for unselected clients.
 
-    ``deadline``: no client of the round takes longer. ``power cap``, ``clock cap``, ``both caps``: p = p^max,
-    f = f^max. ``least power``, ``least clock``: p = p^min, f = f^min. ``battery``: B_n is used up. ``unpruned``: λ = 0,
-    the least pruning, where others prune. ``most pruned``: λ = λ^max. ``energy``: below a cap, because E₀ is used up.
+    ``deadline``: no other client of the round takes longer. ``power cap``, ``clock cap``, ``both caps``: p = p^max, f =
+    f^max. ``least power``, ``least clock``: p = p^min, f = f^min. ``battery``: B_n is used up. ``unpruned``: λ = 0,
+    although others prune. ``most pruned``: λ = λ^max. ``energy``: power or clock is below its maximum because E₀ is
+    used up.
 
-    :param energy: whether E₀ is used up; :param drained: whose battery is, (N,).
+    :param energy: whether E₀ is used up; :param drained: the clients whose battery is used up, (N,).
     """
     fleet = problem.fleet
     power = segment.power_w >= (1.0 - NEAR) * fleet.max_power_w

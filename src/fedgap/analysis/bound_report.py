@@ -1,4 +1,7 @@
-"""The bound θ in every reading of the paper, and the statements φ behind it."""
+"""The bound θ in every reading of the paper, and the generalization statements φ of the clients.
+
+A *reading* is a choice between the constants as printed or corrected, and between three ways to aggregate φ.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +45,10 @@ class BoundReading:
     aggregation: str
     terms: Terms | None
     reason: str = ""
-    """Why there is no θ."""
+    """Why there is no θ; empty if there is one."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; an infinite term is null, because JSON has no infinity."""
+        """Return plain values. An infinite term becomes None, because JSON has no infinity."""
         head = {"constants": self.constants, "aggregation": self.aggregation}
         if self.terms is None:
             return head | {"reason": self.reason}
@@ -55,11 +58,11 @@ class BoundReading:
 
 @dataclass(frozen=True)
 class ClientStatement:
-    """φ of one client in both readings, with its parts; None if its labels are not known."""
+    """φ of one client in both readings, and what it is computed from; fields are None if its labels are not known."""
 
     name: str
     given: float | None
-    """φ as the scenario gives it."""
+    """φ as given in the scenario; None if it is computed from labels."""
     samples: int | None = None
     smoothed_zeros: int | None = None
     """Number of classes without a sample in the training or the target set; each counts as one sample (smoothing)."""
@@ -70,12 +73,12 @@ class ClientStatement:
     as_printed: float | None = None
     size_normalised: float | None = None
     used: float | None = None
-    """φ that is used for planning."""
+    """The φ that is used for planning."""
 
 
 @dataclass(frozen=True, repr=False)
 class BoundReport(Printable):
-    """θ by terms under both constants and all three aggregations, and every client's statement φ."""
+    """θ by terms with both constants and all three aggregations, and the statement φ of every client."""
 
     plan: str
     """The plan that is evaluated, in words."""
@@ -95,22 +98,22 @@ class BoundReport(Printable):
     measured: bool
     """Whether the scenario uses the secant."""
     local_steps: int = 1
-    """τ, the steps of a client in a round, which θ does not cover."""
+    """τ, the local steps of a client in a round. θ holds only for one step."""
     planned: bool = True
-    """Whether it is the bound of a plan; if not, it is that of Algorithm 1's starting point."""
+    """Whether the report is about a plan; otherwise it is about the starting point of Algorithm 1."""
 
     def reading(self, constants: str | None = None, aggregation: str | None = None) -> BoundReading:
-        """One reading, by default the scenario's."""
+        """Return one reading, by default the scenario's."""
         wanted = (constants or self.constants, aggregation or self.aggregation)
         return next(reading for reading in self.readings if (reading.constants, reading.aggregation) == wanted)
 
     def parts(self) -> list[RenderableType]:
-        """The terms of θ, the origin of the weight of pruning, and the statements."""
+        """Return the table of θ by terms, a sentence on the weight of pruning, and the table of φ."""
         return [self._readings_table(), *self._start_note(), *local_steps_note(self.local_steps),
                 self._weight_sentence(), self._statements_table()]
 
     def _start_note(self) -> list[str]:
-        """The explanation why θ differs from that of ``fedgap plan`` if no plan was given."""
+        """Return a list with a note on why θ differs from that of ``fedgap plan``; it is empty if a plan was given."""
         if self.planned:
             return []
         return ["This is the starting point of Algorithm 1. It is not a plan and may exceed the budgets, so a plan has "
@@ -146,7 +149,7 @@ class BoundReport(Printable):
 
     def _statements_table(self) -> Sheet:
         shown = list(self.statements)
-        if len(shown) > MOST_CLIENTS:  # the largest φ first, the unknown before all
+        if len(shown) > MOST_CLIENTS:  # list clients without φ, and then those with the largest φ
             shown = sorted(shown, key=lambda row: -np.inf if row.used is None else -row.used)[:MOST_CLIENTS]
         hidden = len(self.statements) - len(shown)
         table = Sheet(
@@ -162,7 +165,7 @@ class BoundReport(Printable):
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return all readings and the clients' φ as plain values."""
         return {
             "rounds": self.rounds, "local_steps": self.local_steps,
             "reading": {"constants": self.constants, "aggregation": self.aggregation},
@@ -173,7 +176,7 @@ class BoundReport(Printable):
 
 
 def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
-    """Return the bound θ of a plan in every reading, and the φ of each client: ``print(fedgap.bound(scenario, plan))``.
+    """Return the bound θ of a plan in every reading of the paper, and the φ of each client, as a printable report.
 
     >>> scenario = fedgap.Scenario.load("paper-mnist")
     >>> plan = fedgap.plan(scenario)
@@ -181,8 +184,8 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
     >>> len(report.statements), abs(report.reading().terms.theta / plan.theta - 1) < 1e-9
     (10, True)
 
-    :param plan: without one, the report is on Algorithm 1's starting point, which is no plan: everybody takes part in
-        every round, pruned as much as allowed.
+    :param plan: by default the starting point of Algorithm 1, in which all clients take part in every round and prune
+        as much as allowed. It is not a plan, because it may exceed the budgets.
     """
     fleet = scenario.fleet()
     if plan is None:
@@ -191,7 +194,7 @@ def bound(scenario: Scenario, plan: Plan | None = None) -> BoundReport:
             Segment(scenario.rounds, everybody, fleet.max_ratio, fleet.max_power_w, fleet.max_frequency_hz,
                     local_steps=scenario.learning.usual_local_steps),
         )
-        what = f"everybody in all {rounds(scenario.rounds)}, pruned as much as allowed"
+        what = f"all clients in all {rounds(scenario.rounds)}, pruned as much as allowed"
     else:
         check_plan(scenario, plan, other_scenario=True)
         segments, what = plan.segments, f"the plan's {rounds(plan.rounds)}"
@@ -235,7 +238,7 @@ def _statements(scenario: Scenario) -> tuple[ClientStatement, ...]:
                 try:
                     known[reading] = float(statement([client.label_counts], [target], reading)[0])
                 except InputError:
-                    known[reading] = None  # the singularity of Lemma 1
+                    known[reading] = None  # Lemma 1 has no φ for these labels
         used = client.phi if client.phi is not None else known.get(scenario.bound.statement)
         rows.append(ClientStatement(name, client.phi, used=used, **known))
     return tuple(rows)

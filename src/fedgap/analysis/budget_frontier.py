@@ -1,4 +1,4 @@
-"""The trade-off between joules, seconds, θ and the forecast accuracy, over a grid of budgets."""
+"""What other budgets would achieve: θ and the forecast accuracy over a grid of energy and delay budgets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 LEAST, MOST = 0.6, 2.0
-"""The grid's range, as multiples of the scenario's budgets."""
+"""Default range of the grid, as multiples of the scenario's budgets."""
 WIDEST = 9
-"""Number of values of a budget that fit side by side into a hundred columns."""
+"""Largest number of delay budgets that a table shows side by side; they fit into a hundred characters."""
 SAME = 1e-9
 """Two θ with a smaller relative difference count as equal, because of rounding."""
 
@@ -39,19 +39,20 @@ def budget_factors(points: int = 6, least: float = LEAST, most: float = MOST) ->
 
 @dataclass(frozen=True)
 class BudgetGrid:
-    """All pairs of the budgets in ``energy_j`` and ``delay_s``."""
+    """All pairs of an energy budget in ``energy_j`` and a delay budget in ``delay_s``."""
 
     centre: Budget
+    """The scenario's budgets."""
     energy_j: tuple[float, ...]
     delay_s: tuple[float, ...]
 
     @classmethod
     def around(cls, centre: Budget, factors: Sequence[float]) -> BudgetGrid:
-        """Multiples of both budgets."""
+        """Return the grid with these multiples of both budgets of ``centre``."""
         return cls(centre, tuple(centre.energy_j * f for f in factors), tuple(centre.delay_s * f for f in factors))
 
     def outwards(self) -> list[tuple[float, float]]:
-        """The pairs, those next to the centre first."""
+        """Return all pairs, sorted by their distance from the centre."""
 
         def distance(pair: tuple[float, float]) -> float:
             return abs(pair[0] / self.centre.energy_j - 1.0) + abs(pair[1] / self.centre.delay_s - 1.0)
@@ -66,7 +67,7 @@ class FrontierPoint:
     budget_energy_j: float
     budget_delay_s: float
     plan: Plan | None
-    """None if even larger budgets allow no plan, so that none was searched."""
+    """None if larger budgets already allowed no plan, so that none was searched."""
     efficient: bool = False
     """Whether the pair is on the Pareto front: no smaller pair of budgets is as good."""
 
@@ -77,12 +78,12 @@ class FrontierPoint:
 
     @property
     def accuracy(self) -> float | None:
-        """The plan's forecast accuracy."""
+        """The plan's forecast accuracy; None without a plan or a forecast."""
         return None if self.plan is None or self.plan.forecast is None else self.plan.forecast.accuracy
 
     @property
     def status(self) -> str:
-        """The plan's status."""
+        """The plan's status; ``infeasible`` without a plan."""
         return "infeasible" if self.plan is None else self.plan.status
 
     @property
@@ -91,7 +92,7 @@ class FrontierPoint:
         return (self.plan.energy_j, self.plan.delay_s) if self.plan is not None and self.plan.feasible else None
 
     def to_dict(self) -> dict[str, Any]:
-        """A row of the JSON or CSV answer."""
+        """Return the values of a row in the JSON or CSV output."""
         energy, delay = self.used or (None, None)
         return {
             "budget_energy_j": self.budget_energy_j,
@@ -111,10 +112,10 @@ class Frontier(Printable):
     """Plans over a grid of budgets, by energy budget and then by delay budget."""
 
     budget: Budget
-    """The scenario's."""
+    """The scenario's budgets."""
     points: tuple[FrontierPoint, ...]
     interrupted: bool = False
-    """Whether Ctrl-C left budgets out."""
+    """Whether some budgets are missing because of Ctrl-C."""
 
     def __iter__(self) -> Iterator[FrontierPoint]:
         return iter(self.points)
@@ -129,12 +130,11 @@ class Frontier(Printable):
 
     @property
     def reason(self) -> str:
-        """Why the largest budgets allow no plan, if they do not."""
+        """Why the largest budgets allow no plan; empty if they do."""
         return next((point.plan.reason for point in reversed(self.points) if point.plan is not None), "")
 
     def parts(self) -> list[Sheet]:
-        """Tables of θ and the forecast by energy budget (down) and delay budget (across); a list if the grid is too
-        wide."""
+        """Return tables of θ and of the forecast accuracy by both budgets, or one list if the grid is too wide."""
         delays, energies = self._axes()
         caption = "[θ] the scenario's budgets; * not on the Pareto front: smaller budgets are as good; ∞ no plan fits"
         if len(delays) > WIDEST:
@@ -175,11 +175,11 @@ class Frontier(Printable):
         return save_figure(draw_frontier(energies, delays, theta, budget.energy_j, budget.delay_s, accuracy), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return all points as plain values."""
         return {"points": [point.to_dict() for point in self.points]}
 
     def _axes(self) -> tuple[list[float], list[float]]:
-        """The delay budgets and the energy budgets, in ascending order."""
+        """Return the delay budgets and the energy budgets, in ascending order."""
         return (sorted({point.budget_delay_s for point in self.points}),
                 sorted({point.budget_energy_j for point in self.points}))
 
@@ -206,8 +206,8 @@ def frontier(
 
     The picture shows θ over both budgets. Ctrl-C ends the search with the budgets that were planned so far.
 
-    :param points: number of values of each budget, from the least that allows a plan to where more hardly raises the
-        forecast accuracy.
+    :param points: number of values of each budget. They range from the least that allows a plan to where more hardly
+        raises the forecast accuracy.
     :param factors: the multiples of the scenario's budgets, in place of ``points``.
     :param on_point: called with each point as soon as it is planned, the scenario's budgets first.
     """

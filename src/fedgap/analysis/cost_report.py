@@ -1,4 +1,4 @@
-"""What a plan spends, by client and cause."""
+"""The energy and time that a plan spends, by client and cause."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fedgap.report.uncut_table import Sheet
 from fedgap.system import RoundCost
 
 NEAR = 1e-4
-"""Relative distance at which a limit counts as reached; Algorithm 1 ends inside its limits by about as much."""
+"""A limit counts as reached if a value is within this share of it; plans of Algorithm 1 stay about as far below."""
 REAL_MARGIN = 0.05
-"""Share of a round by which the last clients must be later than all others to be shown as stragglers."""
+"""Clients are shown as stragglers if they finish later than all others by at least this share of the round."""
 MOST_CLIENTS = 40
 """Largest number of clients in a table; of a larger fleet those that spend most are shown."""
 MOST_SEGMENTS = 6
@@ -30,7 +30,7 @@ MOST_SEGMENTS = 6
 
 @dataclass(frozen=True, eq=False)
 class SegmentCost:
-    """The cost of each round of a segment."""
+    """The cost of one round of a segment, and the number of these rounds."""
 
     rounds: int
     selected: Bools
@@ -48,14 +48,14 @@ class SegmentCost:
 
     @property
     def delay_s(self) -> float:
-        """One round's seconds."""
+        """Seconds of one round."""
         return float(self.by_client.delay_s)
 
     @property
     def real_stragglers(self) -> Bools:
-        """Clients for which the others wait: a minority that finishes clearly later than the others. Shape (N,).
+        """The clients for which others wait, (N,): a minority that finishes clearly later than all others.
 
-        In a good plan all clients finish at the same deadline, and nobody is a straggler.
+        In a good plan all clients finish at the same deadline, and there are no stragglers.
         """
         others = self.selected & ~self.stragglers
         latest = float(self.by_client.client_s.max(where=others, initial=0.0))
@@ -64,12 +64,12 @@ class SegmentCost:
 
     @property
     def straggler(self) -> int:
-        """The slowest selected client, the first of those that tie."""
+        """Index of the slowest selected client; of several equally slow ones, the first."""
         return int(self.by_client.straggler)
 
 
 def segment_cost(problem: Problem, segment: Segment) -> SegmentCost:
-    """One segment's cost."""
+    """Return the cost of a segment."""
     cost = problem.cost(segment)
     late = segment.selected & (cost.client_s >= (1.0 - NEAR) * cost.delay_s)
     return SegmentCost(segment.rounds, segment.selected, cost, np.asarray(late), segment.local_steps)
@@ -77,7 +77,7 @@ def segment_cost(problem: Problem, segment: Segment) -> SegmentCost:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostReport(Printable):
-    """What all rounds of a plan spend; arrays have shape (N,)."""
+    """What all rounds of a plan spend together; arrays have one value per client, (N,)."""
 
     names: tuple[str, ...]
     energy_budget_j: float
@@ -86,25 +86,25 @@ class CostReport(Printable):
     """T₀."""
     segments: tuple[SegmentCost, ...]
     rounds: npt.NDArray[np.int64]
-    """Rounds that each client takes part in."""
+    """The number of rounds in which each client takes part."""
     compute_j: Floats
     upload_j: Floats
     idle_j: Floats
-    """P_n times the length of the rounds that the client takes part in."""
+    """Idle power P_n times the duration of the rounds in which the client takes part."""
     battery_j: Floats
-    """B_n; infinite for a client without a battery."""
+    """B_n, the energy of each client's battery; infinite for a client without one."""
     compute_s: Floats
     upload_s: Floats
     download_s: Floats
     waiting_s: Floats
     """Seconds between the end of the client's work and the end of the round."""
     straggler_rounds: npt.NDArray[np.int64]
-    """Rounds that end when this client does; several clients may tie."""
+    """The number of rounds in which no other client finishes later; several clients may finish at the same time."""
     broadcast_j: float
 
     @classmethod
     def from_problem(cls, problem: Problem, plan: Plan) -> CostReport:
-        """The cost of a plan that is known to fit the problem."""
+        """Return the cost of a plan. The plan must fit the problem."""
         costs = tuple(segment_cost(problem, segment) for segment in plan.segments)
 
         def total(values: list[Any]) -> Floats:
@@ -129,7 +129,7 @@ class CostReport(Printable):
 
     @property
     def total_rounds(self) -> int:
-        """The plan's rounds."""
+        """The number of rounds of the plan."""
         return sum(segment.rounds for segment in self.segments)
 
     @property
@@ -139,11 +139,11 @@ class CostReport(Printable):
 
     @property
     def delay_s(self) -> float:
-        """The seconds of all rounds, one after another."""
+        """Seconds of all rounds together."""
         return float(sum(segment.rounds * segment.delay_s for segment in self.segments))
 
     def parts(self) -> list[Sheet]:
-        """Tables of what each client spends, of the time of a round, and of both totals."""
+        """Return tables of what each client spends, of where a round's time goes, and of both totals."""
         return [self._clients_table(), self._time_table(), self._totals_table()]
 
     def _clients_table(self) -> Sheet:
@@ -216,7 +216,7 @@ class CostReport(Printable):
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return all totals, segments and clients as plain values."""
         columns = ("rounds", "compute_j", "upload_j", "idle_j", "compute_s", "upload_s", "download_s", "waiting_s",
                    "straggler_rounds")
         return {

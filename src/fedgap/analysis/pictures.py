@@ -1,4 +1,4 @@
-"""Figures of planning: schemes side by side, and the trade between joules, seconds and θ."""
+"""Figures of planning: schemes side by side, and what other budgets would achieve."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ COLOURS = {"alpha": "#999999", "clients": "#E69F00", "generalization": "#0072B2"
 MARKS = {"alpha": "s", "clients": "^", "generalization": "o", "pruning": "D"}
 STAR: dict[str, Any] = {"marker": "*", "linestyle": "", "color": "#D55E00", "markeredgecolor": "white",
                         "markersize": 16, "zorder": 5, "label": "the scenario's"}
-"""The scenario's own budgets."""
+"""How the scenario's own budgets are marked."""
 LEVEL = 0.01
-"""θ that is less than this many per cent above the lowest counts as level with it: solvers are not more exact."""
+"""A θ that is less than this many per cent above the lowest is drawn as equal to it; solvers are not more exact."""
 MOST_NUMBERED = 8
-"""Cells in a row that have room for their number."""
+"""Largest number of cells in a row that have room for a number."""
 
 
 def draw_comparison(plans: Sequence[Plan], rounds: int, title: str) -> Figure:
-    """Each scheme's θ and its terms on a logarithmic scale, because they differ by orders of magnitude.
+    """Draw each scheme's θ and its terms on a logarithmic scale, because they differ by orders of magnitude.
 
-    A scheme whose budgets do not carry all rounds has hollow marks, for the rounds it can do.
+    A scheme that cannot finish all rounds within the budgets has hollow marks, which show the rounds that it can
+    finish.
+
+    :param rounds: the scenario's number of rounds.
     """
     figure = new_figure(8.5, 0.55 * len(plans) + 1.7)
     ax = figure.subplots()
@@ -59,7 +62,7 @@ def draw_comparison(plans: Sequence[Plan], rounds: int, title: str) -> Figure:
 
 
 def draw_accuracies(plans: Sequence[Plan], title: str) -> Figure:
-    """Each plan's forecast accuracy with its interval, the best on top."""
+    """Draw each plan's forecast accuracy with its interval, the best on top."""
     known = sorted((answer for answer in plans if answer.forecast is not None),
                    key=lambda answer: answer.forecast.accuracy if answer.forecast else 0.0)
     figure = new_figure(7.5, 0.36 * len(known) + 1.5)
@@ -81,22 +84,24 @@ def draw_frontier(
     energies: Sequence[float], delays: Sequence[float], theta: np.ndarray, energy_j: float, delay_s: float,
     accuracy: np.ndarray,
 ) -> Figure:
-    """How far θ is above the grid's lowest, in per cent and logarithmic, because it spans orders of magnitude.
+    """Draw the forecast accuracy and θ over a grid of budgets.
 
-    Above: the forecast accuracy and θ against the delay budget, one line per energy budget, as steps: between two
-    budgets the smaller one's plan is what is known to be possible. Below: θ in one cell per pair of budgets. Nothing is
-    drawn where there is no plan.
+    At the top are the forecast accuracy and θ against the delay budget, with one line per energy budget. The lines are
+    steps, because between two budgets only the plan of the smaller one is known. At the bottom is θ with one cell per
+    pair of budgets. θ is drawn as the distance from the lowest θ, in per cent on a logarithmic scale. Pairs without a
+    plan stay blank.
 
-    :param theta: shape (energies, delays), NaN where there is no plan;
-    :param energy_j: :param delay_s: the scenario's own budgets, which get a star where the grid has them;
-    :param accuracy: forecast, in per cent, of the same shape.
+    :param theta: shape (energies, delays), NaN for pairs without a plan;
+    :param energy_j: and :param delay_s: the scenario's own budgets, which get a star if the grid contains them;
+    :param accuracy: forecast accuracy in per cent, of the same shape.
     """
     if np.isnan(theta).all():
-        raise InputError("picture: there is nothing to draw, because no budget carries a plan")
+        raise InputError("picture: there is nothing to draw, because no pair of budgets allows a plan; use larger "
+                         "budgets")
     best = float(np.nanmin(theta))
     above = 100.0 * (theta / best - 1.0)
     floor = float(np.nanmin(np.where(above > LEVEL, above, np.nan), initial=1.0)) / 3.0
-    above = np.where(above <= LEVEL, floor, above)  # a logarithmic axis has no zero: the lowest θ stands at its foot
+    above = np.where(above <= LEVEL, floor, above)  # a logarithmic axis has no 0, so the lowest θ is drawn at its end
     label = f"θ above the lowest, {best:.5g}, in %"
     star = (energies.index(energy_j), delays.index(delay_s)) if energy_j in energies and delay_s in delays else None
     figure = new_figure(PAGE_WIDTH, 7.6)
@@ -120,9 +125,9 @@ def draw_target_frontier(
     pairs: Sequence[tuple[float, float]], answers: Mapping[str, tuple[float, float]], scenario: tuple[float, float],
     title: str,
 ) -> Figure:
-    """Pairs of joules and seconds that just suffice for a target, both on logarithmic scales.
+    """Draw pairs of joules and seconds that just suffice for a target accuracy, both on logarithmic scales.
 
-    As steps: between two pairs, the joules of the shorter one are what is known to suffice.
+    The line has steps, because between two pairs only the joules of the pair with fewer seconds are known to suffice.
 
     :param answers: further pairs by name; :param scenario: the scenario's own pair.
     """
@@ -161,7 +166,7 @@ def _draw_lines(
 
 
 def _scale_above(ax: Any, above: np.ndarray, floor: float) -> None:
-    """A logarithmic axis whose foot is called 0."""
+    """Make the axis logarithmic, with the label 0 at its lower end, ``floor``."""
     ax.set_yscale("log")
     least, most = 1.5 * floor, float(np.nanmax(above))
     decades = 10.0 ** np.arange(np.floor(np.log10(least)), np.log10(most) + 1e-9)

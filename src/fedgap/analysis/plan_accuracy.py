@@ -1,4 +1,4 @@
-"""The forecast accuracy of a plan, whatever the plan minimises."""
+"""The forecast accuracy of any plan, also of one that does not minimise the forecast error."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _OTHER_LEARNER = ("No accuracy is forecast: the built-in forecast was fitted to 
 
 
 def applicable_forecast(plan: Plan, problem: Problem) -> tuple[PlanForecast | None, str]:
-    """The plan's forecast, or None and one line that says why there is none and what to do.
+    """Return the plan's forecast and "", or None and one line that says why there is none and what to do.
 
-    A built-in forecast does not apply to another learner, but a plan that was made by it shows it anyway.
+    The built-in forecasts hold only for the learner of the mode ``practical``. A plan that was made by such a forecast
+    shows it nevertheless.
     """
     if not plan.feasible or plan.forecast is not None:
         return plan.forecast, ""
@@ -34,5 +35,5 @@ def applicable_forecast(plan: Plan, problem: Problem) -> tuple[PlanForecast | No
 
 
 def accuracy_text(plan: Plan | None) -> str:
-    """The forecast accuracy in per cent, or – if there is none."""
+    """Return the forecast accuracy of a plan in per cent, or – if there is none."""
     return "–" if plan is None or plan.forecast is None else f"{100.0 * plan.forecast.accuracy:.2f} %"

@@ -1,4 +1,4 @@
-"""Whether a plan from elsewhere belongs to a scenario."""
+"""Check whether a plan, for example one from a file, belongs to a scenario."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_plan(scenario: Scenario, plan: Plan, *, other_scenario: bool = False, 
         raise InputError(f"{label}: has no segments: {plan.reason or 'the plan is infeasible'}")
     clients = plan.segments[0].selected.size
     if clients != scenario.size:
-        raise InputError(f"{label}: has {clients} clients where the scenario has {scenario.size}")
+        raise InputError(f"{label}: must have as many clients as the scenario, {scenario.size}; got {clients}")
     if other_scenario:
         return
     if plan.scenario_hash != scenario.hash():

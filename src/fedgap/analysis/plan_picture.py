@@ -1,4 +1,4 @@
-"""A plan as a picture: one line per client, and beside each other what it does and what that costs."""
+"""Draw a plan: one line per client, with what it does and what that costs side by side."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_LINES = 40
-"""Of more clients, those who spend the most are drawn."""
+"""Largest number of clients that are drawn; of a larger fleet, those that spend most energy."""
 COLOURS = {"download": "#56B4E9", "compute": "#E69F00", "upload": "#0072B2", "idle": "#999999"}
 """Okabe and Ito's colours, which colour-blind people can tell apart."""
 DECADES = 30.0
-"""Values whose largest is more than so many times the least stand on a logarithmic axis."""
+"""An axis is logarithmic if its largest value is more than this many times the smallest."""
 
 
 def draw_plan(plan: Plan, cost: CostReport) -> Figure:
-    """Who takes part and how much each prunes, at which power and clock, with its seconds per round and its joules.
+    """Draw how often each client takes part, how much it prunes, its power and clock, its seconds and its joules.
 
-    Values are means over the rounds that a client takes part in. A client that takes part in none has an empty line.
+    Pruning, power, clock and seconds are means over the rounds in which a client takes part; the joules are those of
+    all rounds. A client that never takes part has an empty line.
     """
     from matplotlib.patches import Patch
 
@@ -65,7 +66,7 @@ def draw_plan(plan: Plan, cost: CostReport) -> Figure:
 
 
 def _mean(plan: Plan, name: str) -> Floats:
-    """A decision's mean over the rounds in which each client takes part, shape (N,)."""
+    """Return the mean of a segment's field ``name`` over the rounds in which each client takes part, shape (N,)."""
     rounds = sum(segment.rounds * segment.selected for segment in plan.segments)
     total = sum(segment.rounds * np.where(segment.selected, getattr(segment, name), 0.0) for segment in plan.segments)
     return np.asarray(total / np.maximum(rounds, 1))

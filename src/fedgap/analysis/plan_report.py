@@ -1,4 +1,4 @@
-"""The report of ``fedgap plan``: who does what in which rounds, the costs, the binding limits and the certificate."""
+"""The report of ``fedgap plan``: what each client does in which rounds, the costs, the limits, and the certificate."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 FEW_CLIENTS = 12
-"""Up to this number of clients the table also lists those that are not selected."""
+"""For at most this many clients the table also lists those that are not selected."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlanReport(Printable):
-    """A plan with its costs and binding limits. It prints like ``fedgap plan``."""
+    """A plan with its costs and the limits that it reaches. ``print`` shows the same as ``fedgap plan``."""
 
     plan: Plan
     cost: CostReport
     binding: Binding
     advice: str = ""
-    """What else could be tried in this scenario, in a sentence."""
+    """A sentence that says what else could be tried in this scenario; may be empty."""
 
     def parts(self) -> list[RenderableType]:
-        """One table per segment, θ by terms, the budgets, the certificate."""
+        """Return the forecast, one table per segment, θ by terms, the budgets and the certificate."""
         from rich.text import Text
 
         shown: list[RenderableType] = [*self.plan.forecast_lines, Text(self.plan.headline, style="bold")]
@@ -52,21 +52,21 @@ class PlanReport(Printable):
         return [*shown, self.advice] if self.advice else shown
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw who takes part, what each client does and what that costs; saved where a path is given."""
+        """Draw how often each client takes part, what it does and what that costs; given a path, save the picture."""
         from fedgap.analysis.plan_picture import draw_plan
         from fedgap.report.figures import save_figure
 
         return save_figure(draw_plan(self.plan, self.cost), path)
 
     def _segment_table(self, position: int) -> Sheet:
-        """The clients of one segment: what each does in a round, what it costs, and what binds it."""
+        """Return the table of one segment: what each client does in a round, what that costs, and its limits."""
         segment, cost = self.plan.segments[position], self.cost.segments[position]
         unpruned = ", unpruned" if not segment.pruning_ratio[segment.selected].any() else ""
         steps = f", {segment.local_steps} local steps" if segment.local_steps > 1 else ""
         steps += f", {segment.upload_bits}-bit uploads" if segment.upload_bits in (8, 4) else ""
         title = (
             f"{segment.rounds:,} of {rounds(self.plan.rounds)}{steps}{unpruned}: {int(segment.selected.sum())} of "
-            f"{segment.selected.size} clients, {si(cost.delay_s, 's')} and {si(cost.energy_j, 'J')} a round"
+            f"{segment.selected.size} clients, {si(cost.delay_s, 's')} and {si(cost.energy_j, 'J')} per round"
         )
         shown, hidden = _listed(segment.selected, cost.by_client.client_j)
         table = Sheet(
@@ -87,7 +87,7 @@ class PlanReport(Printable):
         return table
 
     def _budget_table(self) -> Sheet:
-        """Table of both budgets: what is used, what is available, and what more of it would gain."""
+        """Return the table of both budgets: how much is used, and what more of it would gain."""
         table = Sheet("Budgets", "budget", "used", "of", "share", "more of it", left=("more of it",))
         for name, used, most, unit, word in (
             ("energy", self.plan.energy_j, self.cost.energy_budget_j, "J", "a joule"),
@@ -97,7 +97,10 @@ class PlanReport(Printable):
         return table
 
     def _price(self, budget: str, unit: str) -> str:
-        """A shadow price as a sentence."""
+        """Return what one more unit of a budget would gain, in words.
+
+        :param budget: ``energy`` or ``delay``; :param unit: one unit of it in words.
+        """
         value = None if self.plan.prices is None else self.plan.prices[budget]
         if value is None:
             return "price unknown"
@@ -109,7 +112,10 @@ class PlanReport(Printable):
 
 
 def _listed(selected: np.ndarray, spent: np.ndarray) -> tuple[list[int], str | None]:
-    """The clients that a table lists, in their order, and a sentence about the others."""
+    """Return the clients that a table lists, and a sentence about the others; None if all are listed.
+
+    :param selected: the selected clients, (N,); :param spent: joules of each client, (N,).
+    """
     if selected.size <= FEW_CLIENTS:
         return list(range(selected.size)), None
     chosen = np.flatnonzero(selected)
@@ -119,7 +125,7 @@ def _listed(selected: np.ndarray, spent: np.ndarray) -> tuple[list[int], str | N
 
 
 def plan_report(scenario: Scenario, plan: Plan) -> PlanReport:
-    """Return the report that ``fedgap plan`` prints: a plan with its costs and binding limits."""
+    """Return the report that ``fedgap plan`` prints: a plan with its costs and the limits that it reaches."""
     check_plan(scenario, plan, other_scenario=True)
     problem = Problem.of(scenario)
     return PlanReport(plan, CostReport.from_problem(problem, plan), Binding.from_problem(problem, plan),
@@ -127,10 +133,10 @@ def plan_report(scenario: Scenario, plan: Plan) -> PlanReport:
 
 
 def _pooling_advice(scenario: Scenario, objective: str) -> str:
-    """Advice to pool labels, if they are known and φ is averaged over clients; otherwise ""."""
+    """Return the advice to use the aggregation ``mixture``, if labels are known and it is ``mean``; otherwise ""."""
     labels = scenario.label_counts() is not None and scenario.target_counts is not None
     if scenario.bound.aggregation != "mean" or not labels or objective != "theta":
         return ""
     return ("Each client's labels are judged separately (bound.aggregation: mean). With bound.aggregation=mixture the "
-            "labels of all who take part are judged together: above 12 clients without a certificate, but it trained "
-            "better models where labels differ.")
+            "labels of all selected clients are judged together, which trained better models where labels differ. "
+            "Above 12 clients such plans have no certificate.")

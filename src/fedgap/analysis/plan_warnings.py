@@ -1,5 +1,7 @@
-"""Warnings about plans that are valid but probably not intended: unused budgets, clocks and powers of no real
-device."""
+"""Warnings about plans that are valid but probably not intended.
+
+They are about budgets that are hardly used, and about clocks and powers that no real device can set.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from fedgap.report.number_format import si
 UNUSED = 0.01
 """If a plan uses less than this share of a budget, its unit is probably wrong, for example mJ instead of J."""
 SLOWEST_SHARE = 0.01
-"""No processor runs below this share of its highest clock: frequency scaling ends at about a tenth of it."""
+"""No processor runs below this share of its highest clock; frequency scaling ends at about a tenth of it."""
 QUIETEST_W = 1e-7
 """-40 dBm, the least output power that a phone must be able to set (3GPP TS 36.101); other radios end far above it."""
 
 
 def plan_warnings(scenario: Scenario, plan: Plan) -> list[str]:
-    """Return one line per warning; each names the first client concerned."""
+    """Return one line per warning. It names a key and, for clocks and powers, the first client that is concerned."""
     if not plan.segments:
         return []
     lines = []

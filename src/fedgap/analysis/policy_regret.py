@@ -1,4 +1,4 @@
-"""Compare policies in one world by their distance from perfect foresight."""
+"""Compare policies in one changing world by how far each is from the best that perfect foresight could reach."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PolicyRegret(Printable):
-    """What each policy reached in one world, and the bound that no policy can beat."""
+    """What each policy reached in one world, and a lower bound on the error of all policies."""
 
     bound: Clairvoyant
     reached: dict[str, SimulatedPolicy]
@@ -32,11 +32,11 @@ class PolicyRegret(Printable):
     delay_budget_s: float
 
     def __getitem__(self, policy: str) -> float:
-        """The regret of a policy: its forecast error above the bound, as a share of the bound."""
+        """Return the regret of a policy: its forecast error minus the bound, as a share of the bound."""
         return self.bound.regret(self.reached[policy])
 
     def parts(self) -> list[RenderableType]:
-        """The table and the certificate."""
+        """Return the table of the policies, and the certificate of the bound."""
         table = Sheet("Policies in one world, without training", "policy", "rounds", "energy", "delay",
                       "forecast accuracy", "regret",
                       caption="regret: forecast error above the certified bound, as a share of the bound")
@@ -47,7 +47,7 @@ class PolicyRegret(Printable):
         return [table, *self.bound.parts()]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return the bound and each policy's result as plain values."""
         return {"least_error": self.bound.least_error,
                 "policies": {name: {"rounds": reached.rounds, "energy_j": reached.energy_j, "delay_s": reached.delay_s,
                                     "error": reached.error, "regret": self[name], "ended": reached.ended}
@@ -65,11 +65,11 @@ def regret(
     >>> sorted(report.to_dict()["policies"])
     ['random', 'static']
 
-    ``print(report)`` shows what each policy reached, and what perfect foresight would have.
+    ``print(report)`` shows what each policy reached, and a bound on what perfect foresight could reach.
 
-    :param policies: names; by default all registered policies except the published rules.
-    :param seed: of the world and of policies that draw.
-    :param known_plan: the plan of this scenario and scheme, if it exists already.
+    :param policies: names of policies; by default all registered ones except the published rules.
+    :param seed: of the world and of random policies.
+    :param known_plan: the plan of this scenario and scheme, if it was made before.
     """
     chosen = scheme_of(scheme)
     first = known_plan or plan(scenario, scheme=chosen)

@@ -1,4 +1,4 @@
-"""The progress of a solver as one line."""
+"""Describe the progress of a solver in one line."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 
 
 def describe_progress(what: str, iteration: int, best: float, bound: float, alpha: float) -> str:
-    """Describe a solver's progress in words.
+    """Return one line that describes a solver's progress; the arguments are those of ``progress`` in ``fedgap.plan``.
 
-    :param best: the least θ − α so far; :param bound: the lower bound on θ − α so far; :param alpha: α. Where the
-        number of rounds is being chosen, ``best`` is θ itself.
+    :param what: what the solver does; :param best: the least θ − α so far, or the least θ while the number of rounds is
+        being chosen; :param bound: the lower bound on θ − α so far; :param alpha: α.
     """
     if what.startswith("horizon"):
         return f"{what}: θ {best:.6g} ({iteration} tried)" if math.isfinite(best) else what

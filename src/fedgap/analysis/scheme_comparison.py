@@ -1,4 +1,4 @@
-"""Schemes side by side: the same scenario, planned with different restrictions."""
+"""Compare schemes: plans of the same scenario with different restrictions, side by side."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PROVEN = 1e-6
-"""A smaller relative gap is a rounding error and shown as zero."""
+"""A smaller gap is a rounding error and is shown as zero."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,12 +36,12 @@ class Comparison(Printable):
     """One plan for each scheme, in the given order."""
 
     rounds: int
-    """R of the scenario."""
+    """R, the scenario's number of rounds."""
     energy_budget_j: float
     delay_budget_s: float
     plans: tuple[Plan, ...]
     interrupted: bool = False
-    """Whether Ctrl-C left schemes out."""
+    """Whether some schemes are missing because of Ctrl-C."""
 
     def __iter__(self) -> Iterator[Plan]:
         return iter(self.plans)
@@ -58,7 +58,7 @@ class Comparison(Printable):
         return next((answer.forecast.origin for answer in self.plans if answer.forecast is not None), "none")
 
     def parts(self) -> list[RenderableType]:
-        """The table, and a sentence for each scheme whose rounds do not all fit."""
+        """Return the table, and a sentence for each scheme that cannot finish all rounds within the budgets."""
         reasons = [f"{answer.scheme}: {answer.reason}" for answer in self.plans if answer.reason]
         return [self._table(), *reasons]
 
@@ -96,7 +96,7 @@ class Comparison(Printable):
         return save_figure(draw_comparison(self.plans, self.rounds, title), path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """Return all plans as plain values."""
         return {"rounds": self.rounds, "plans": [answer.to_dict() for answer in self.plans]}
 
 
@@ -138,7 +138,10 @@ def compare(
 def until_interrupted(
     answers: Iterable[T], plan_of: Callable[[T], Plan | None], report: Callable[[T], None] | None = None
 ) -> tuple[list[T], bool]:
-    """Return all answers, or those before Ctrl-C, and whether it was pressed. An unfinished plan is left out."""
+    """Return all answers, or those before Ctrl-C, and whether it was pressed. An unfinished plan is left out.
+
+    :param plan_of: returns the plan of an answer; :param report: called with each answer as soon as it is there.
+    """
     kept: list[T] = []
     try:
         for answer in answers:
@@ -154,7 +157,7 @@ def until_interrupted(
 
 
 def mean_pruning_ratio(answer: Plan) -> float | None:
-    """λ of the selected clients, averaged over clients and then over rounds; None for a plan without rounds."""
+    """Return λ averaged over the selected clients of a round and then over rounds; None for a plan without rounds."""
     if not answer.rounds:
         return None
     ratios = [float(np.mean(s.pruning_ratio[s.selected])) * s.rounds for s in answer.segments]

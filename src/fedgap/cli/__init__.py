@@ -1,4 +1,4 @@
-"""The command line: one file per group of commands. It holds no formulas."""
+"""The command line: one file per group of commands. It contains no formulas."""
 
 from fedgap.cli.main import main
 

@@ -66,7 +66,8 @@ _ALLOW = Annotated[list[str] | None, typer.Option(
 
 
 def allowing(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option ``--allow`` to a command: what a file names is code that will run, so the user decides."""
+    """Add the option ``--allow`` to a command, because code that a file names will run, and the user must decide
+    that."""
 
     @functools.wraps(command)
     def wrapped(*arguments: Any, allow: list[str] | None = None, **options: Any) -> None:
@@ -82,7 +83,8 @@ def allowing(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def list_known_names() -> None:
-    """Add all known names to the help texts. This searches the installed packages, so it is done for --help only."""
+    """Add all registered names to the help texts. This searches the installed packages, so it is done only for
+    --help."""
     options: tuple[tuple[Any, Registry], ...] = (
         (_SCHEME, SCHEMES), (_SCHEMES, SCHEMES), (_OBJECTIVE, OBJECTIVES), (_SELECTION, SELECTION))
     for option, registry in options:

@@ -1,4 +1,4 @@
-"""``fedgap budget``: how many joules and seconds a target accuracy takes."""
+"""``fedgap budget``: how many joules and seconds are needed for a target accuracy."""
 
 from __future__ import annotations
 

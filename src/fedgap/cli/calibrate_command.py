@@ -1,4 +1,4 @@
-"""``fedgap calibrate``."""
+"""The command ``fedgap calibrate``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def calibrate(
     experiment: OptionalExperimentFile = None,
     overrides: Overrides = None,
     *,
-    out: Annotated[Path, typer.Option(metavar="SCENARIO", help="Where to write the scenario.")],
+    out: Annotated[Path, typer.Option(metavar="SCENARIO", help="File to which the scenario is written.")],
     from_run: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Instead of measuring, correct the fleet of this deployed run by what its "
-                                         "nodes measured.",
+        typer.Option(metavar="RUN", help="Do not measure; correct the fleet of this deployed run with what its nodes "
+                                         "measured.",
                      show_default=False),
     ] = None,
-    pilots: Annotated[int, typer.Option(min=1, help="Number of pilots (short trainings), each from other "
+    pilots: Annotated[int, typer.Option(min=1, help="Number of pilots (short trainings), each with other initial "
                                                     "weights.")] = 3,
-    length: Annotated[int, typer.Option("--steps", min=1, help="Steps of each pilot.")] = 100,
+    length: Annotated[int, typer.Option("--steps", min=1, help="Number of steps of each pilot.")] = 100,
     ratio: Annotated[float, typer.Option(help="The pruning ratio at which the pruning sensitivity is measured.")] = 0.3,
     sizes: Annotated[
         bool, typer.Option("--sizes", help="Also compute gradient_bits and flops_per_sample from the model.")
@@ -42,12 +42,12 @@ def calibrate(
                      "judged on validation samples; by default in the mode practical.", show_default=False),
     ] = None,
     pilot_share: Annotated[
-        float, typer.Option(help="Training samples of the forecast's pilot, as a multiple of those of one run with "
-                            "everybody for all rounds.")
+        float, typer.Option(help="Training samples of the forecast's pilot, as a multiple of those of one run in which "
+                            "all clients take part in all rounds.")
     ] = 1.0,
     stand_in: Annotated[
         str | None, typer.Option(metavar="DATA", help="Train the forecast's pilot on this data set (embedded, "
-                                 "fashion-mnist, ...), where the clients' data cannot be used.")
+                                 "fashion-mnist, ...), if the clients' data cannot be used.")
     ] = None,
 ) -> None:
     """Measure the bound's constants and fit the forecast on your model and data, and write a scenario."""

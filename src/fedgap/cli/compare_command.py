@@ -28,7 +28,7 @@ def compare(
     train: Annotated[bool, typer.Option("--train", help="Train as well; SCENARIO is then an experiment.")] = False,
     seeds: Annotated[int, typer.Option(min=1, help="With --train: number of seeds for each scheme.")] = 3,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="With --train: folder for the runs. The same command "
-                                             "continues there.", show_default=False)] = None,
+                                             "resumes interrupted runs.", show_default=False)] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="With --train: number of local processes. Default: one per "
                                                 "core.")] = None,
     as_json: AsJson = False,
@@ -116,7 +116,8 @@ def frontier(
 ) -> None:
     """Show what other budgets would achieve: θ and the forecast accuracy over a grid of both budgets.
 
-    Without --least and --most the grid goes from the least budgets that allow a plan to those where more hardly helps.
+    Without --least and --most the grid goes from the smallest budgets that allow a plan to those where more hardly
+    helps.
     """
     from fedgap.analysis import budget_factors
     from fedgap.analysis import frontier as plan_grid

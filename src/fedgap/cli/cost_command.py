@@ -56,7 +56,7 @@ def cost(
 
 def _cost_of_run(folder: Path, as_json: bool) -> None:
     if not folder.is_dir():
-        raise InputError("--plan: missing; give a plan of this scenario (fedgap plan --out FILE), or name the folder "
+        raise InputError("--plan: missing; give a plan for this scenario (from fedgap plan --out FILE), or the folder "
                          "of a deployed run instead of a scenario")
     require("train", "cost")
     from fedgap.running.planned_measured import planned_and_measured
@@ -73,8 +73,8 @@ def bound(
     overrides: Overrides = None,
     plan: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A plan to evaluate. Without one: the starting point of Algorithm 1, "
-                     "which is no plan.", show_default=False),
+        typer.Option(metavar="FILE", help="The plan to evaluate. Without it, the starting point of Algorithm 1 is "
+                     "evaluated, which is not a plan.", show_default=False),
     ] = None,
     any_scenario: AnyScenario = False,
     as_json: AsJson = False,
@@ -92,7 +92,8 @@ def bound(
 
 
 def open_plan(path: Path, scenario: Scenario, any_scenario: bool) -> Plan:
-    """Read a plan, check that it was made for this scenario (or for any with as many clients), and score it again."""
+    """Read a plan, check that it was made for this scenario (with ``any_scenario``: that the number of clients fits),
+    and score it again."""
     from fedgap.analysis import check_plan
     from fedgap.planning import Plan, rescore
 

@@ -1,4 +1,4 @@
-"""``fedgap deploy``: the same algorithm over Flower, on this machine or across machines."""
+"""``fedgap deploy``: the same algorithm over Flower, on this machine or on several machines."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ MinClients = Annotated[str, typer.Option(
 def up(
     experiment: ExperimentFile,
     overrides: Overrides = None,
-    local: Annotated[int, typer.Option(min=1, help="How many nodes to start on this machine: the first so many of the "
-                                       "scenario's clients.")] = 4,
+    local: Annotated[int, typer.Option(min=1, help="Number of nodes to start on this machine; they are the first "
+                                       "clients of the scenario.")] = 4,
     out: Out = Path("runs/deployed"),
     epsilon: Annotated[float | None, typer.Option(help="Add noise to the nodes' label histograms (Laplace, scale 1/ε); "
                                                   "smaller is more private.")] = None,
@@ -53,8 +53,8 @@ def up(
     enrol_timeout: EnrolTimeout = 180.0,
     min_clients: MinClients = "1",
     profile: WithProfile = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Flower's own SuperNode and SuperExec, with their polls and a "
-                                        "new process for every message.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Use Flower's own SuperNode and SuperExec, with their polling "
+                                        "intervals and a new process for every message.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start a SuperLink and nodes on this machine, with TLS and node keys, and run an experiment on them."""
@@ -83,10 +83,11 @@ def keys(
                                                                "with permissions 0700.")],
     host: Annotated[list[str], typer.Option(help="A name or address by which nodes reach the server. May be "
                                                  "repeated.")],
-    node: Annotated[list[str] | None, typer.Option(help="A node whose key is to be made here. May be repeated. Without "
-                                                        "it, nodes make theirs with `fedgap deploy key`.")] = None,
+    node: Annotated[list[str] | None, typer.Option(help="Also make the key of the node with this name. May be "
+                                                        "repeated. Without it, nodes make their keys with `fedgap "
+                                                        "deploy key`.")] = None,
 ) -> None:
-    """Make the certificate of a server and, for nodes that are named, their keys."""
+    """Make the certificate of a server, and the keys of the nodes named by --node."""
     from fedgap.deploy.keys import make_certificates, make_node_key
 
     for name in node or ():
@@ -94,8 +95,8 @@ def keys(
     make_certificates(folder, host)
     for name in node or ():
         make_node_key(folder, name)
-    typer.echo(f"wrote {folder}: give each node ca.crt and its own key, if it did not make one itself, and nobody else "
-               "anything")
+    typer.echo(f"wrote {folder}: give each node ca.crt and, unless it makes its own, its key; give the other files to "
+               "nobody")
 
 
 @app.command()
@@ -118,7 +119,7 @@ def key(
 def server(
     experiment: ExperimentFile,
     overrides: Overrides = None,
-    nodes: Annotated[int, typer.Option(min=1, help="How many nodes must enrol before planning.")] = 2,
+    nodes: Annotated[int, typer.Option(min=1, help="Number of nodes that must enrol before planning.")] = 2,
     key_folder: Annotated[Path, typer.Option("--keys", help="The folder from `fedgap deploy keys`; every node with a "
                                                             "*.pub file in it may take part.")] = Path("keys"),
     out: Out = Path("runs/deployed"),
@@ -144,7 +145,8 @@ def server(
     _fresh(out)
     names = read_public_keys(key_folder)
     if not names or not (key_folder / "server.crt").is_file():
-        raise InputError(f"{key_folder}: holds no server.crt and node keys; make them with `fedgap deploy keys`")
+        raise InputError(f"{key_folder}: must have server.crt and node keys (*.pub); make them with `fedgap deploy "
+                         "keys`")
     most_bytes = most_request_bytes(chosen)
     with _terminable(), hold_folder(out):
         _keep_command(out)
@@ -185,13 +187,13 @@ def node(
     described = NodeSettings.load(file)
     for path in (ca, key):
         if not path.is_file():
-            raise InputError(f"{path}: is not a file")
+            raise InputError(f"{path}: must be a file")
     read_private_key(key)
     server_name, _, port = superlink.rpartition(":")
     if not server_name or not port.isdigit() or not 0 < int(port) < 65536:
-        raise InputError(f"--superlink: must be host:port, such as server.example:8000, not {superlink!r}")
+        raise InputError(f"--superlink: must be host:port, such as server.example:8000; got {superlink!r}")
     data = LocalNodeData(described)
-    _, labels = data.samples()  # a wrong path is named here, not in a log
+    _, labels = data.samples()  # so that a wrong path is reported here rather than in a log
     values = described.node.model_dump(mode="json", exclude_none=True)
     for name in ("data", "experiment"):
         beside = described.path.parent / str(values.get(name, ""))
@@ -208,7 +210,7 @@ def node(
             processes.start()
             while True:
                 if problem not in ("", told):
-                    typer.echo(f"{problem} (it is tried again every few seconds)", err=True)
+                    typer.echo(f"{problem} (the node tries again every few seconds)", err=True)
                     told = problem
                 time.sleep(5.0)
                 said = processes.revive()
@@ -227,7 +229,7 @@ def write(
     from fedgap.deploy.flower_processes import write_app
 
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: is a file; the app needs a folder")
+        raise InputError(f"{folder}: must be a folder; it is a file")
     typer.echo(f"wrote {write_app(folder)}; try: flwr run {folder}")
 
 
@@ -256,7 +258,8 @@ class _terminable:  # noqa: N801  (lower case, because it is used like a functio
 
 def _check_node_name(name: str, argument: str) -> None:
     if not name.replace("-", "").replace("_", "").replace(" ", "").isalnum():
-        raise InputError(f"{argument}: {name!r} names a file; use letters, digits, spaces, - and _")
+        raise InputError(f"{argument}: {name!r} must have only letters, digits, spaces, - and _, because it names a "
+                         "file")
 
 
 def _positive(epsilon: float | None) -> None:
@@ -265,12 +268,12 @@ def _positive(epsilon: float | None) -> None:
 
 
 def _fresh(out: Path) -> None:
-    """Refuse a folder that holds a run, unless it is a deployed one that was interrupted."""
+    """Raise an InputError if the folder holds a run, unless that is an interrupted deployment."""
     from fedgap.running.run import Run
     from fedgap.running.run_folder import has_run
 
     if out.exists() and not out.is_dir():
-        raise InputError(f"{out}: is a file; a run needs a folder")
+        raise InputError(f"{out}: must be a folder; it is a file")
     if has_run(out) and (Run(out).finished or not Run(out).job.extra.get("deployed")):
         raise InputError(f"{out}: holds a run already; choose another folder")
 

@@ -12,7 +12,7 @@ PACKAGES = {
     "deploy": ("torch", "safetensors", "flwr", "cryptography"),
     "ray": ("ray",),
 }
-"""The packages of each extra that its commands need."""
+"""For each extra, the packages that its commands need."""
 
 
 def require(extra: str, command: str) -> None:

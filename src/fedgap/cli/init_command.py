@@ -1,4 +1,4 @@
-"""``fedgap init`` and ``fedgap schema``."""
+"""The commands ``fedgap init`` and ``fedgap schema``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fedgap``: all commands, and the one place that turns errors into a line and an exit code."""
+"""``fedgap``: all commands, and the one place that turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ app = typer.Typer(
 )
 
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
-"""Python's default of 700 would collect garbage dozens of times during the imports, which leave no garbage."""
+"""Threshold of the garbage collector. With Python's default of 700 it would run dozens of times during the imports, and
+find nothing."""
 
 
 def _say(message: str, code: int) -> int:
@@ -69,7 +70,7 @@ _PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Evidence": (reproduce,),
 }
 _READ_FILES = ("Plan", "Train", "Use")
-"""Panels whose commands read scenarios, experiments or runs, which may name code."""
+"""Panels of commands that read scenarios, experiments or runs. They may name code, so they have ``--allow``."""
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(interruptible(allowing(_command) if _panel in _READ_FILES else _command))
@@ -121,8 +122,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         path = context.command_path if context is not None else "fedgap"
         return _say(f"{_message(error)} (see {path} --help)", 2)
     except BrokenPipeError:
-        # The reader of the output has gone. Discard the rest, so that the interpreter's last flush does not fail
-        # either.
+        # The program that reads the output has ended. Discard the rest, so that the interpreter's last flush does not
+        # fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:

@@ -1,4 +1,4 @@
-"""``fedgap plan``."""
+"""The command ``fedgap plan``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _ALGORITHM = "With --solver alternating"
 _P5 = ("printed", "relaxed", "exact")
-"""How Algorithm 1 solves problem P5. Any other --selection is a rule that selects the clients."""
+"""Values of --selection that say how Algorithm 1 solves problem P5. Any other value is a rule that selects clients."""
 
 
 def plan(
@@ -60,13 +60,13 @@ def plan(
     ] = None,
     tie_break: Annotated[
         Literal["centre", "slack"] | None,
-        typer.Option(help="Which of several solutions of P2.1 to take: the solver's central one, or one with most "
-                          "slack.",
+        typer.Option(help="Which of several solutions of P2.1 to take: the solver's central one, or the one with the "
+                          "most slack.",
                      rich_help_panel=_ALGORITHM),
     ] = None,
     inner_stop: Annotated[
         Literal["printed", "moves"] | None,
-        typer.Option(help="When to stop solving P2.1: as the paper prints, or when the powers no longer "
+        typer.Option(help="When to stop solving P2.1: as printed in the paper, or when the powers no longer "
                           "change.", rich_help_panel=_ALGORITHM),
     ] = None,
     start: Annotated[
@@ -126,7 +126,7 @@ def warn(scenario: Scenario, answer: Plan) -> None:
 
 
 def alternating_options(solver: str, **values: Any) -> AlternatingOptions | None:
-    """Return the options of Algorithm 1; using one with another solver is an error."""
+    """The options of Algorithm 1. Raises an InputError if one is used with another solver."""
     chosen = {key: value for key, value in values.items() if value is not None}
     if solver != "alternating":
         if chosen:
@@ -140,7 +140,7 @@ def alternating_options(solver: str, **values: Any) -> AlternatingOptions | None
 
 
 def write_plan(answer: Plan, path: Path) -> None:
-    """Write a plan, or say in one line why it cannot be written."""
+    """Write a plan. Raises an InputError if that fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         answer.save(path)

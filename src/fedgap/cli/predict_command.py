@@ -1,4 +1,4 @@
-"""``fedgap predict`` and ``fedgap export``: use a trained model."""
+"""The commands ``fedgap predict`` and ``fedgap export``, which use a trained model."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
 SHOWN = 10
-"""Number of predictions in the table; the file has all."""
+"""Maximum number of predictions in the table; the file has all of them."""
 
 
 def predict(
     run: RunFolder,
-    samples: Annotated[Path, typer.Argument(metavar="INPUT.npz", help="File with samples x (or test_x), before any "
-                                            "standardisation and, if you like, labels y (or test_y).")],
+    samples: Annotated[Path, typer.Argument(metavar="INPUT.npz", help="File with samples x (or test_x) without "
+                                            "standardisation and, optionally, labels y (or test_y).")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all predictions to this file: .csv or .npz.",
                                              show_default=False)] = None,
     as_json: AsJson = False,
@@ -47,7 +47,7 @@ def predict(
         return
     remarks = [] if accuracy is None else [f"Accuracy: {accuracy}."]
     if model.inputs.preprocessing is None:
-        remarks.append("The run has no record of its preprocessing: the samples were used as inputs of the model.")
+        remarks.append("The run has no record of its preprocessing, so the samples were used without standardisation.")
     show(_table(predictions, labels), *remarks, *([] if out is None else [f"Written: {out}"]))
 
 
@@ -78,5 +78,5 @@ def export(
     model = Run(run).trained
     write(model, out, file_format)
     shape = ", ".join(map(str, model.inputs.shape))
-    show(f"Written: {out}. It takes samples (n, {shape}) without standardisation and gives probabilities "
+    show(f"Written: {out}. It takes samples (n, {shape}) without standardisation and returns probabilities "
          f"(n, {len(model.inputs.class_names)}).")

@@ -1,4 +1,4 @@
-"""``fedgap profile``."""
+"""The command ``fedgap profile``."""
 
 from __future__ import annotations
 

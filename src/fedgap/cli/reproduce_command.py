@@ -1,4 +1,4 @@
-"""``fedgap reproduce``."""
+"""The command ``fedgap reproduce``."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ def reproduce(
         metavar="[fig3 ... fig8|table1|all]", help="Figures and tables to make. Default: all.")] = None,
     preset: Annotated[str, typer.Option(help="quick (embedded data, minutes on a laptop) or paper (full data, a "
                                         "GPU).")] = "quick",
-    out: Annotated[Path, typer.Option(help="Folder for plans, runs, results and pictures; the same call "
-                                      "resumes what is there.")] = Path("runs/reproduce"),
+    out: Annotated[Path, typer.Option(help="Folder for plans, runs, results and pictures. The same command "
+                                      "resumes there.")] = Path("runs/reproduce"),
     data: Annotated[Path | None, typer.Option(help="The folder of the data set's files, or of folders named mnist and "
                                               "cifar10 (preset paper).")] = None,
-    train: Annotated[bool, typer.Option("--train/--no-train", help="With --no-train, only draw the runs that "
-                                                                   "exist.")] = True,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="With --no-train, train nothing and draw the runs "
+                                                                   "that exist.")] = True,
     redraw: Annotated[bool, typer.Option("--redraw", help="Draw the results in --out or, if there are none, "
-                                         "those that come with fedgap; needs no data and trains nothing.")] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Local processes; by default one per core.")] = None,
-    bundle: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Train nothing: write the runs that have no "
-                                                "record yet, panels that wait included, for a machine with a GPU.")
+                                         "those that come with fedgap. This needs no data and no training.")] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of local processes. Default: one per "
+                                                            "core.")] = None,
+    bundle: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Train nothing; write all runs that are not "
+                                                "trained yet into this folder, for a machine with a GPU.")
                       ] = None,
 ) -> None:
     """Make the paper's figures and tables again, and compare the proposed scheme with each baseline."""
@@ -44,9 +45,9 @@ def reproduce(
     names = list(FIGURES) if not figures or "all" in figures else list(dict.fromkeys(figures))
     for name in names:
         if name not in FIGURES:
-            raise InputError(f"{name}: is not a figure; there are {', '.join(FIGURES)}, and all")
+            raise InputError(f"{name}: must be one of the figures {', '.join(FIGURES)}, or all")
     if redraw and (data is not None or bundle is not None):
-        raise InputError("--redraw: draws results that exist; leave out --data and --bundle")
+        raise InputError("--redraw: cannot be combined with --data or --bundle, because it only draws existing results")
     if redraw:
         from fedgap.evidence.redraw import redraw as draw_again
 

@@ -1,4 +1,4 @@
-"""``fedgap studio``."""
+"""The command ``fedgap studio``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def studio(
     """Plan, train and compare in the browser, on this machine only. Ctrl-C ends the studio; its runs continue."""
     require("web", "studio")
     if runs is not None and runs.exists() and not runs.is_dir():
-        raise InputError(f"--runs: {runs} is a file; name a folder")
+        raise InputError(f"--runs: {runs} must be a folder; it is a file")
     from fedgap.web.opened import open_named
     from fedgap.web.server import serve
 
     opened = open_named(name)
     if runs is not None and opened.runs is not None:
-        raise InputError(f"--runs: {name} is a folder of runs as well; give only one of the two")
+        raise InputError(f"--runs: leave this option out, because {name} is already a folder of runs")
     serve(runs or opened.runs or Path("runs"), opened, port=port, browser=browser,
           say=lambda address: typer.echo(f"studio: {address}"))

@@ -1,4 +1,4 @@
-"""``fedgap sweep``."""
+"""The command ``fedgap sweep``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where output goes: tables to stdout, progress to stderr, and colour only to a terminal."""
+"""Output of the commands: results go to stdout, progress to stderr, and colour only to a terminal."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rich.console import Console, RenderableType
 INTERRUPTED = 130
 """The exit code after Ctrl-C."""
 WIDTH = 1000
-"""Columns of piped output: every table row stays on one line, for grep and awk. A terminal's own width is used
-there."""
+"""Width of piped output in columns, so that every table row stays on one line, for grep and awk. On a terminal its own
+width is used."""
 
 
 def stdout() -> Console:
-    """Return the console for results."""
+    """The console for results."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
@@ -24,7 +24,7 @@ def stdout() -> Console:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print results, tables and sentences on stdout, with a blank line between them."""
+    """Print results (tables and sentences) on stdout, with a blank line between them."""
     console = stdout()
     for position, part in enumerate(parts):
         if position:
@@ -34,10 +34,10 @@ def show(*parts: RenderableType) -> None:
 
 @contextmanager
 def planning(alpha: float, *, quiet: bool = False) -> Iterator[Callable[[str, int, float, float], None] | None]:
-    """Provide the callback to which a solver reports its progress: one changing line on stderr, on a terminal only.
+    """Yield the callback to which a solver reports its progress; it shows one changing line on stderr, on a terminal
+    only.
 
-    :param alpha: α, which is added to the reported θ − α so that the line shows θ.
-    """
+    :param alpha: α, which is added to the reported θ − α so that the line shows θ."""
     console = Console(stderr=True, highlight=False)
     if quiet or not console.is_terminal:
         yield None
@@ -54,7 +54,8 @@ def planning(alpha: float, *, quiet: bool = False) -> Iterator[Callable[[str, in
 
 @contextmanager
 def steps(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Provide the callback for each of ``total`` finished steps: a progress bar on stderr, on a terminal only."""
+    """Yield the callback to call after each of ``total`` steps; it shows a progress bar on stderr, on a terminal
+    only."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True, highlight=False)
@@ -69,7 +70,8 @@ def steps(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def downloads() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Provide the callback (file, bytes so far, all bytes): one progress bar per file on stderr, on a terminal only."""
+    """Yield the callback (file, bytes so far, total bytes) for downloads; it shows one bar per file on stderr, on a
+    terminal only."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
     console = Console(stderr=True, highlight=False)

@@ -1,4 +1,4 @@
-"""``fedgap train``, ``fedgap resume`` and ``fedgap partition``."""
+"""The commands ``fedgap train``, ``fedgap resume`` and ``fedgap partition``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Overrides = Annotated[list[str] | None, typer.Argument(
 def train(
     experiment: ExperimentFile,
     overrides: Overrides = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; it must not hold a run already. Without it, a "
-                                             "new folder under runs/.")] = None,
-    plan: Annotated[Path | None, typer.Option(help="Use this plan, which was made for the experiment's "
+    out: Annotated[Path | None, typer.Option(help="Folder for the run; it must not hold a run already. Default: a new "
+                                             "folder in runs/.")] = None,
+    plan: Annotated[Path | None, typer.Option(help="Use this plan; it must have been made for the experiment's "
                                                    "scenario.")] = None,
-    prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Plan and write the run's folder, data "
-                                               "included, to be executed elsewhere: python -m fedgap.running.run "
+    prepare_only: Annotated[bool, typer.Option("--prepare-only", help="Plan and write the run's folder with its data, "
+                                               "but do not train. On another machine: python -m fedgap.running.run "
                                                "DIR.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,8 +96,8 @@ def partition(
         metavar="key.path=value,value", help="Keys to change; several values make several panels, for example "
         "partition.concentration=1,5,10,15.", show_default=False)] = None,
     picture: Picture = None,
-    scenario: Annotated[Path | None, typer.Option(help="Write the scenario that is used for planning to this file, "
-                                                       "with the real label histograms in it.")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="Write the scenario for planning, with the label histograms of "
+                                                       "this partition, to this file.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the label histogram and the generalization statement φ of each client (the paper's Fig. 3)."""
@@ -112,7 +112,8 @@ def partition(
     check_picture(picture, "--picture")
     chosen = runs_of(parse_grid(overrides or []), Path())
     if scenario is not None and len(chosen) > 1:
-        raise InputError("--scenario: needs a single value for every key, because there is one scenario for each")
+        raise InputError("--scenario: can only be used with a single value for every key; several values give several "
+                         "scenarios")
     panels = []
     for point in chosen:
         with downloads() as progress:
@@ -131,8 +132,9 @@ def partition(
 
 @contextmanager
 def resumable(*words: object, **options: object) -> Iterator[None]:
-    """Turn an interruption into exit code 130 and a line with the command that resumes the run, including the options
-    that were given. A full disk ends with such a line as well."""
+    """Turn an interruption into exit code 130 and a line with the command that resumes the run, including its options.
+
+    A full disk ends with such a line as well."""
     option_words = [part for name, value in options.items() if value
                     for part in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
     option_words += [word for reference in allowed() for word in ("--allow", reference)]

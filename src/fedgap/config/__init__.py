@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
 
 
 def schema() -> dict[str, dict[str, Any]]:
-    """The JSON Schemas of a ``scenario`` file and an ``experiment`` file."""
+    """Return the JSON Schemas of a ``scenario`` file and of an ``experiment`` file, by these names."""
     from fedgap.config.experiment import Experiment
 
     return {"scenario": Scenario.file_schema(), "experiment": Experiment.file_schema()}

@@ -1,6 +1,7 @@
-"""Annotations of checked values: a number with its unit, its range and the reason for it; a word; a yes or no; a name.
+"""Annotations for the values of a document, which check a value and say in an error what would be right.
 
-pydantic's own ``Field(gt=...)`` would need a table of units and reasons beside it, and a translation of its errors.
+There are numbers (with unit, range, and the reason for the range), texts, truth values, histograms and registered
+names. pydantic's own ``Field(gt=...)`` knows no units and no reasons, and its errors would have to be translated.
 """
 
 import math
@@ -20,9 +21,9 @@ from fedgap.errors import InputError
 from fedgap.registry import Registry
 
 SMALLEST = 1e-40
-"""A positive number below this has the wrong unit, and quotients would overflow."""
+"""A positive number below this probably has the wrong unit; dividing by it could overflow."""
 SLOWEST_CLOCK_HZ = 1e6
-"""No processor that trains a model is slower; a smaller number was probably meant in MHz or GHz."""
+"""No processor that trains a model is slower than this. A smaller number was probably meant in MHz or GHz."""
 
 _DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
 
@@ -33,7 +34,7 @@ def wrong(text: str) -> PydanticCustomError:
 
 
 class Checked:
-    """Base of the annotations that check by a method."""
+    """Base class of annotations that check a value with the method ``check``."""
 
     check: Callable[..., Any]
     """Return the checked value, or raise an error that says what would be right."""
@@ -61,11 +62,11 @@ class Number(Checked):
     at_most: float | None = None
     whole: bool = False
     limit: float = 1e30
-    """The largest absolute value; beyond it the unit is wrong, and products would overflow."""
+    """The largest absolute value. A larger one probably has the wrong unit, and products could overflow."""
     smallest: float = SMALLEST
-    """The smallest plausible number above 0."""
+    """The smallest plausible value, if values must be above 0."""
     reason: str = ""
-    """Why the range is what it is."""
+    """Why the range is as it is; the error message contains it."""
 
     def check(self, value: Any) -> float | int:
         """Return the number, or raise an error that says what would be right."""
@@ -109,14 +110,14 @@ class Number(Checked):
         return [(word, bound, holds) for word, bound, holds in bounds if bound is not None]
 
     def range_text(self) -> str:
-        """The range in words, e.g. ``above 0 Hz`` or ``at least 0 and below 1``."""
+        """Return the range in words, e.g. ``above 0 Hz`` or ``at least 0 and below 1``."""
         if self.at_least is not None and self.at_least == self.at_most:
             return f"{self.at_least:g}"
         words = " and ".join(f"{word} {bound:g}" for word, bound, _ in self._bounds())
         return f"{words} {self.unit}".rstrip()
 
     def json_schema(self) -> JsonSchemaValue:
-        """The type and the bounds."""
+        """Return the JSON Schema with the type and the bounds."""
         bounds = {
             "exclusiveMinimum": self.above,
             "minimum": self.smallest if self.smallest > SMALLEST else self.at_least,
@@ -128,32 +129,32 @@ class Number(Checked):
 
 
 class NumberOrAuto(Number):
-    """A number, or ``auto`` for one that the planner chooses."""
+    """A number, or the word ``auto``, which lets the planner choose the number."""
 
     kind = "a number, or auto"
 
     def check(self, value: Any) -> Any:
-        """The number, or ``auto``."""
+        """Return the number or ``auto``, or raise an error that says what would be right."""
         return value if value == "auto" else super().check(value)
 
     def json_schema(self) -> JsonSchemaValue:
-        """The number, or the word."""
+        """Return the JSON Schema of a number or the word ``auto``."""
         return {"anyOf": [super().json_schema(), {"const": "auto"}]}
 
 
 def count(reason: str, *, at_least: int = 1, limit: float = 1e9) -> Number:
-    """A field for a whole number."""
+    """Return the annotation of a whole number."""
     return Number(at_least=at_least, limit=limit, whole=True, reason=reason)
 
 
 def clock(reason: str) -> Number:
-    """The frequency of a processor."""
+    """Return the annotation of a processor's clock frequency in Hz."""
     return Number("Hz", above=0, smallest=SLOWEST_CLOCK_HZ, reason=reason)
 
 
 @dataclass(frozen=True, eq=False)
 class Named(Checked):
-    """A name in a registry; nothing is imported to check it."""
+    """A name in a registry. The object with that name is not imported by the check."""
 
     registry: Registry
 
@@ -164,12 +165,12 @@ class Named(Checked):
             raise wrong(f"must be a name such as {names}; got {shown(value)}")
         try:
             self.registry.check(value)
-        except InputError as error:  # its message begins with the noun, which the key replaces
+        except InputError as error:  # remove the noun at the beginning, because the key is put there later
             raise wrong(str(error).partition(": ")[2]) from None
         return value
 
     def json_schema(self) -> JsonSchemaValue:
-        """A text, with the built-in names as examples."""
+        """Return the JSON Schema of a string, with the built-in names as examples."""
         return {"type": "string", "examples": list(self.registry.built_in)}
 
 
@@ -199,7 +200,7 @@ def _histogram(value: Any) -> tuple[int, ...]:
         as_text = " (in a CSV as 12;0;7)" if isinstance(value, str) else ""
         raise wrong(f"must be a list of sample counts, one per class{as_text}; got {shown(value)}")
     if len(value) < 2:
-        raise wrong(f"must have at least 2 classes (with one there is nothing to tell apart); got {len(value)}")
+        raise wrong(f"must have at least 2 classes (with one class there is nothing to learn); got {len(value)}")
     counts = tuple(_samples(item, label) for label, item in enumerate(value))
     if sum(counts) == 0:
         raise wrong("must have at least one sample; got only zeros")
@@ -233,5 +234,5 @@ Probability = Annotated[float, Number(at_least=0, at_most=1, reason="it is a pro
 Concentration = Annotated[
     float, Number(above=0, limit=1e9, reason="a Dirichlet distribution needs a positive parameter")
 ]
-Format = Annotated[int, Number(at_least=1, at_most=1, whole=True, reason="the only format there is")]
+Format = Annotated[int, Number(at_least=1, at_most=1, whole=True, reason="the only version of the format")]
 Seed = Annotated[int, count("a seed is not negative", at_least=0, limit=2**53)]

@@ -1,4 +1,4 @@
-"""What scenarios and experiments have in common: presets and files, overrides, saving, comparing."""
+"""What scenarios and experiments have in common: loading from a preset or a file, overrides, saving, comparing."""
 
 import hashlib
 import json
@@ -19,33 +19,38 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "scenario": ("paper-mnist", "paper-cifar10", "city"),
     "experiment": ("embedded", "mnist", "cifar10"),
 }
-"""The presets of each kind; each is a commented YAML file in ``presets/`` that a person can copy."""
+"""Names of the presets for each kind of document. Each is a commented YAML file in ``presets/`` that can be copied."""
 
 SHORTHAND_KEYS = ("format", "mode", "seed", "labels", "fleet")
-"""The keys of a scenario file that a resolved scenario no longer has."""
+"""Keys of a scenario file that are replaced when it is loaded, for example ``fleet`` by the clients that it
+describes."""
 
 _WITH_ARTICLE = {"scenario": "a scenario", "experiment": "an experiment", "plan": "a plan"}
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 class Section(BaseModel):
-    """A part of a document: frozen, without unknown keys, and each key's docstring is its description."""
+    """Base of all sections of a document: it is immutable and rejects unknown keys.
+
+    The docstring of each key becomes its description in error messages and in the JSON Schema.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True)
 class Written:
-    """A document as a person wrote it, before anything is checked."""
+    """A document as it was written in a file or given as a dict, before anything is checked."""
 
     value: Value
+    """Its content as plain Python values."""
     label: str
     """Name of the document in error messages."""
     folder: Path = Path()
     """Folder to which its paths are relative."""
 
     text: str | None = None
-    """Its YAML text, where it has one."""
+    """Its YAML text; None if it does not come from a YAML file."""
 
 
 class Document(Section):
@@ -69,7 +74,7 @@ class Document(Section):
     def from_dict(
         cls, document: Mapping[str, Any], overrides: Iterable[str | Override] = (), folder: str | Path = "."
     ) -> Self:
-        """Build one from a dict with the keys of a file; paths in it are relative to ``folder``."""
+        """Build a document from a dict with the keys of a file; paths in it are relative to ``folder``."""
         return cls._build(Written(plain(document), cls.kind, Path(folder)), parse_overrides(overrides))
 
     @classmethod
@@ -87,11 +92,11 @@ class Document(Section):
         raise NotImplementedError
 
     def _source(self) -> Written:
-        """The document that it was built from; for a scenario that was built field by field, its own values."""
+        """Return what this document was built from. If it was built field by field, return its resolved values."""
         return self._written or Written(self.to_dict(), self.kind)
 
     def with_overrides(self, overrides: Iterable[str | Override]) -> Self:
-        """Return the same with further ``key.path=value`` overrides, as if it had been loaded with them."""
+        """Return this document with further ``key.path=value`` overrides, as if it had been loaded with them."""
         return self._build(self._source(), [*self._overrides, *parse_overrides(overrides)])
 
     @property
@@ -105,7 +110,7 @@ class Document(Section):
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in it as plain values, resolved, so that it needs no other file."""
+        """Return all values as plain Python values. References to other files are replaced by their content."""
         raise NotImplementedError
 
     def save(self, path: str | Path) -> Path:
@@ -113,7 +118,7 @@ class Document(Section):
         return write_document({"format": 1} | self.to_dict(), Path(path))
 
     def hash(self) -> str:
-        """16 hex digits that change with anything in :meth:`to_dict`."""
+        """Return 16 hex digits that identify the content: they change if anything in :meth:`to_dict` changes."""
         canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode("ascii")).hexdigest()[:16]
 
@@ -131,7 +136,7 @@ class Document(Section):
 
     @classmethod
     def file_schema(cls) -> dict[str, Any]:
-        """The JSON Schema of a file, for editors and other programs."""
+        """Return the JSON Schema of a file, for editors and other programs."""
         return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cls.model_json_schema()}
 
 
@@ -147,16 +152,17 @@ def open_document(name: str | Path, kind: str) -> Written:
         raise _unknown(str(name), kind)
     if suffix == ".csv" and path.is_file():
         line = f"clients: {path.name}" if kind == "scenario" else "scenario: FILE"
-        raise InputError(f"{shown(path)}: is a CSV, which holds clients only; name {_WITH_ARTICLE[kind]} (with {line})")
+        raise InputError(f"{shown(path)}: is a CSV file, which only lists clients; name {_WITH_ARTICLE[kind]} file, "
+                         f"which has the line '{line}'")
     text = read_file(path)
     value = parse(text, shown(path), as_json=suffix == ".json")
     if (other := _kind(value)) not in (kind, None):
-        raise InputError(f"{shown(path)}: is {_WITH_ARTICLE[str(other)]}; name {_WITH_ARTICLE[kind]}")
+        raise InputError(f"{shown(path)}: is {_WITH_ARTICLE[str(other)]} file; name {_WITH_ARTICLE[kind]} file")
     return Written(value, shown(path), path.parent, text if suffix != ".json" else None)
 
 
 def kind_of(name: str | Path) -> str:
-    """Return whether a file or a preset is a ``scenario`` or an ``experiment``; in doubt it is a scenario."""
+    """Return ``scenario`` or ``experiment`` for a file or preset, and ``scenario`` if its content does not tell."""
     for kind, names in PRESETS.items():
         if name in names:
             return kind
@@ -166,7 +172,7 @@ def kind_of(name: str | Path) -> str:
 
 
 def _kind(document: Value) -> str | None:
-    """The kind of a document, if its keys show it."""
+    """Return the kind of a document by its keys; None if they do not tell."""
     if not isinstance(document, dict):
         return None
     if "segments" in document and "theta" in document:
@@ -180,18 +186,18 @@ def _unknown(name: str, kind: str) -> InputError:
     known = ", ".join(PRESETS[kind])
     for other, names in PRESETS.items():
         if name in names and other != kind:
-            return InputError(f"{shown(name)}: is a preset of the kind {other}; those of the kind {kind}: {known}")
+            return InputError(f"{shown(name)}: is {_WITH_ARTICLE[other]} preset; the {kind} presets are {known}")
     hint = did_you_mean(name, PRESETS[kind]) or f"; presets: {known}"
     return InputError(f"{shown(name)}: is neither a file nor {_WITH_ARTICLE[kind]} preset{hint}")
 
 
 def preset_text(name: str) -> str:
-    """The text of a preset's file, with its comments."""
+    """Return the text of a preset's file, with its comments."""
     return resources.files("fedgap.config").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file or folder; false for a name that no file can have."""
+    """Return whether a file or folder exists; false also for a path that is too long or otherwise impossible."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -199,7 +205,7 @@ def exists(path: Path) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """The value as dicts, lists and scalars only; arrays become lists."""
+    """Return the value with mappings as dicts, and with tuples and arrays as lists."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -208,9 +214,9 @@ def plain(value: Any) -> Any:
 
 
 def stripped(value: Any) -> Any:
-    """Return the value without empty keys, because a key with null counts as left out.
+    """Return a document's value without the keys that are null, because such a key counts as left out.
 
-    An unknown key stays, even if it is empty, and is refused later.
+    An unknown key stays even if it is null, so that it is reported as unknown later.
     """
     return _stripped(value, KEYS.union(SHORTHAND_KEYS))
 

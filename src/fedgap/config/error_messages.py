@@ -1,4 +1,4 @@
-"""One-line error messages from pydantic's errors, with the key, the reason, "did you mean" and the quoted input."""
+"""Turn pydantic's errors into one line that names the key, says what would be right, and quotes the input."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,10 +8,11 @@ from pydantic import BaseModel, ValidationError
 from fedgap.errors import InputError, did_you_mean
 
 Location = tuple[str | int, ...]
+"""Place of a value in a document: keys, and positions in lists."""
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """``value`` for a one-line message: short, printable, strings in quotes."""
+    """Format a value for a one-line message: shortened, printable, and with quotes around strings."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, (list, tuple)):
@@ -25,14 +26,14 @@ def shown(value: object, limit: int = 60) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     text = str(value)
-    limit = limit if isinstance(value, str) else 300  # a path keeps its end, which is its file
+    limit = limit if isinstance(value, str) else 300  # paths may be longer, because the file's name is at their end
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text[: limit + 1])
     cut = printable if len(printable) <= limit else printable[: limit - 1] + "…"
     return f"'{cut}'" if isinstance(value, str) else cut
 
 
 def key_path(location: Iterable[str | int]) -> str:
-    """``("clients", 3, "phi")`` → ``clients[3].phi``."""
+    """Return the path of a key as people write it: ``("clients", 3, "phi")`` becomes ``clients[3].phi``."""
     path = ""
     for part in location:
         path += f"[{part}]" if isinstance(part, int) else ("." if path else "") + shown(part)[1:-1]
@@ -40,7 +41,11 @@ def key_path(location: Iterable[str | int]) -> str:
 
 
 def unknown_key(location: Location, known: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """The message for a key that does not exist; ``elsewhere``: paths of the keys one level deeper."""
+    """Return the message for an unknown key.
+
+    :param known: the keys that are allowed there; :param elsewhere: paths of keys one level deeper, which are suggested
+        if their last part is the unknown key.
+    """
     known = list(known)
     deeper = next((path for path in elsewhere if path.rpartition(".")[2] == str(location[-1])), None)
     hint = f"; did you mean '{deeper}'?" if deeper is not None else did_you_mean(location[-1], known)
@@ -51,22 +56,23 @@ def unknown_key(location: Location, known: Iterable[str], elsewhere: Iterable[st
 def first_error(
     error: ValidationError, document: object, extra: Sequence[str] = (), prefix: Location = ()
 ) -> InputError:
-    """The first of pydantic's errors in document order, as one line.
+    """Return the error that comes first in the document as one line.
 
-    :param document: what was validated; :param extra: further allowed top-level keys, for "did you mean";
-    :param prefix: path of the document inside a larger one.
+    :param document: the values that were validated; :param extra: further allowed top-level keys, for "did you mean";
+    :param prefix: path of the document, if it is part of a larger one.
     """
     first = min(error.errors(include_url=False), key=lambda item: _position(document, item["loc"]))
     return InputError(_line(first, _MODELS.get(error.title), extra, prefix))
 
 
 _MODELS: dict[str, type[BaseModel]] = {}
+"""The registered models by the name of their class."""
 KEYS: set[str] = set()
 """All keys of all kinds of files, at any level."""
 
 
 def register(model: type[BaseModel]) -> type[BaseModel]:
-    """Class decorator: a top-level model whose keys "did you mean" may suggest."""
+    """Class decorator that makes a model's keys known to error messages, so that "did you mean" can suggest them."""
     _MODELS[model.__name__] = model
     pending = [model]
     while pending:
@@ -77,7 +83,7 @@ def register(model: type[BaseModel]) -> type[BaseModel]:
 
 
 def _position(document: object, location: Location) -> list[int]:
-    """Sort key of a location by its place in the document; missing keys come last at their level."""
+    """Return a sort key that orders locations as in the document; missing keys come last at their level."""
     position: list[int] = []
     here: Any = document
     for part in location:
@@ -123,7 +129,8 @@ def _line(item: Any, model: type[BaseModel] | None, extra: Sequence[str], prefix
 
 
 def _paths_below(owner: type[BaseModel]) -> list[str]:
-    """Paths such as ``budget.delay_s``: the keys one level below, also those of an experiment's scenario."""
+    """Return the paths of all keys one level below, such as ``budget.delay_s``, also those of an experiment's scenario.
+    """
     paths = []
     for name, field in owner.model_fields.items():
         inner = _MODELS.get("Scenario") if name == "scenario" else _find_model(field.annotation)
@@ -133,13 +140,13 @@ def _paths_below(owner: type[BaseModel]) -> list[str]:
 
 
 def _brief(description: str) -> str:
-    """The first sentence of a key's description, to be put in brackets."""
+    """Return the first sentence of a key's description in the form that is put into parentheses."""
     sentence = " ".join(description.split()).split(". ")[0].rstrip(".")
     return sentence[0].lower() + sentence[1:] if sentence[1:2].islower() or sentence.startswith("A ") else sentence
 
 
 def _model_at(model: type[BaseModel] | None, location: Location) -> type[BaseModel] | None:
-    """The pydantic model whose keys stand at ``location``."""
+    """Return the pydantic model of the section at ``location``, or None if there is none."""
     for part in location:
         if isinstance(part, int):
             continue
@@ -149,7 +156,7 @@ def _model_at(model: type[BaseModel] | None, location: Location) -> type[BaseMod
 
 
 def _find_model(annotation: object) -> type[BaseModel] | None:
-    """The model in an annotation such as ``tuple[Client, ...]`` or ``Budget | None``."""
+    """Return the model in an annotation such as ``tuple[Client, ...]`` or ``Budget | None``; None if it has none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in getattr(annotation, "__args__", ()):

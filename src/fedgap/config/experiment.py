@@ -34,7 +34,7 @@ from fedgap.registry import OBJECTIVES, POLICIES, SCHEMES, SELECTION, TRACKERS
 def _reference(value: Any) -> str | dict[str, Any]:
     if isinstance(value, (str, dict)) and value:
         return value
-    raise wrong(f"must be a file's name, a preset, or the scenario itself; got {shown(value)}")
+    raise wrong(f"must be the name of a file or a preset, or a mapping with the scenario itself; got {shown(value)}")
 
 
 Reference = Annotated[
@@ -43,12 +43,12 @@ Reference = Annotated[
 Every = Annotated[int, count("it counts rounds")]
 Trackers = Annotated[tuple[Annotated[str, Named(TRACKERS)], ...],
                      BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
-"""Names of trackers; one name alone needs no list."""
+"""A list of names of trackers, or one name."""
 
 
 @error_messages.register
 class Experiment(Document):
-    """Everything that training needs besides the plan: scenario, data, model, readings of the paper, engine.
+    """Everything that training needs besides the plan: scenario, data, model, how the paper is read, and engine.
 
     >>> experiment = fedgap.Experiment.load("embedded", ["seed=1", "scenario.budget.delay_s=120"])
     >>> experiment.data.name, experiment.size, experiment.seed
@@ -56,15 +56,16 @@ class Experiment(Document):
 
     The first argument is a preset or a file; the others change keys.
 
-    Each reading comes from the first of these that is given: the experiment's key, the experiment's mode, the
-    scenario's key, the scenario's mode, ``repaired``.
+    Some keys are readings: they choose between several ways to understand the paper. The value of a reading comes from
+    the first of these that is given: the experiment's key, the experiment's mode, the scenario's key, the scenario's
+    mode, and otherwise the mode ``repaired``.
     """
 
     kind: ClassVar[str] = "experiment"
     format: Format = 1
     """The version of the file format."""
     scenario: Reference
-    """A scenario's file, a preset, or the scenario itself."""
+    """The name of a scenario file or a preset, or a mapping with the scenario itself."""
     data: Data = Data()
     """The data set."""
     partition: PartitionChoice = PartitionChoice()
@@ -74,23 +75,26 @@ class Experiment(Document):
     learning: LearningChoice = LearningChoice()
     """How clients and server learn, if different from the scenario."""
     pruning: PruningChoice = PruningChoice()
-    """What is pruned, how it is ranked, and what an upload is charged for."""
+    """What is pruned, how weights are ranked, and how the size of an upload is counted."""
     mode: mode_defaults.Mode | None = None
-    """as_printed, repaired (the default, unless the scenario has a mode), or practical: defaults for keys left out."""
+    """Which defaults are used for keys that are left out: as_printed, repaired (the default, unless the scenario has a
+    mode), or practical."""
     statement: mode_defaults.Statement | None = None
-    """How φ is computed from label histograms."""
+    """How φ is computed from label histograms; by default the mode's."""
     aggregation: mode_defaults.Aggregation | None = None
-    """How the clients' φ enter the bound."""
+    """How Φ of a round follows from the φ of its clients; by default the mode's."""
     constants: mode_defaults.Constants | None = None
-    """Theorem 1's constants as printed or corrected."""
+    """Whether Theorem 1's constants are used as printed or corrected; by default the mode's."""
     sensitivity: mode_defaults.Sensitivity | None = None
-    """Where γ₂·R comes from."""
+    """Where γ₂·R comes from: theorem, or secant (measured); by default the mode's."""
     dense_first: Truth | None = None
-    """Whether round 0 is unpruned, and whether the importance uses the last known gradient of each weight."""
+    """Whether round 0 is not pruned, so that every weight has a gradient by which it can be ranked; by default the
+    mode's."""
     evaluate_pruned: Truth | None = None
-    """Whether the pruned model, which is the one that is trained, is evaluated and saved."""
+    """Whether the pruned model, which is the one that is trained, is evaluated and saved; by default the mode's."""
     importance_weights: mode_defaults.ImportanceWeights | None = None
-    """Which weights enter the importance: the previous round's (as printed) or the current ones."""
+    """Which weights the importance is computed from: those of the previous round (as printed) or the current ones; by
+    default the mode's."""
     scheme: Annotated[str, Named(SCHEMES)] = "proposed"
     """What the planner may decide: proposed (everything), one of the paper's five baselines, or package.module:NAME."""
     objective: Annotated[str, Named(OBJECTIVES)] | None = None
@@ -98,8 +102,8 @@ class Experiment(Document):
     selection: Annotated[str, Named(SELECTION)] | None = None
     """A rule that selects the clients; the planner decides the rest for them. A name or package.module:NAME."""
     policy: Annotated[str, Named(POLICIES)] | None = None
-    """What decides the rounds during training: static, replan, lyapunov, random or package.module:NAME; default: the
-    plan."""
+    """What decides each round during training: static, replan, lyapunov, random, a selection rule such as oort, or
+    package.module:NAME; by default the plan is followed."""
     solver: Literal["exact", "alternating"] = "exact"
     """exact (certified), or alternating (the paper's Algorithm 1)."""
     seed: Seed = 0
@@ -113,7 +117,7 @@ class Experiment(Document):
     checkpoint_every: Every = 50
     """Rounds between two checkpoints."""
     interleave: Literal["even", "blocks"] = "even"
-    """The order of the plan's segments: mixed evenly, or one block after another."""
+    """The order of the plan's segments (sets of equal rounds): mixed evenly, or one segment after another."""
     engine: EngineChoice = EngineChoice()
     """How gradients are computed."""
     faults: FaultsChoice = FaultsChoice()
@@ -124,7 +128,7 @@ class Experiment(Document):
     """Logs in addition to rounds.jsonl: tensorboard or package.module:NAME; one name, or a list."""
 
     _base: Resolved = PrivateAttr()
-    """The scenario as it is, without this experiment's choices."""
+    """The scenario that the experiment names, without the changes that the experiment makes to it."""
 
     @classmethod
     def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
@@ -145,14 +149,18 @@ class Experiment(Document):
             document = _practical(document, base, inner)
             try:
                 experiment = cls.model_validate(document)
-            except ValidationError as error:  # of what the scenario says about the learner
+            except ValidationError as error:  # a wrong value in the scenario's section learning
                 raise error_messages.first_error(error, document) from None
         experiment._base = base
         experiment._checked_scenario()
         return experiment
 
     def _checked_scenario(self) -> Scenario:
-        """Check the scenario; φ and the sizes of the model may be missing, because they can come with the data."""
+        """Check the scenario and return it with this experiment's changes.
+
+        φ and the sizes of the model may be missing, because they can be computed from data and model later. They are
+        replaced by placeholders here.
+        """
         base, document = self._base, with_model_sizes(self._scenario_document(), dict.fromkeys(MODEL_SIZES, 1.0))
         clients = base.scenario["clients"]
         clients = [{"phi": 0.0, **client} if isinstance(client, dict) else client for client in clients]
@@ -167,27 +175,26 @@ class Experiment(Document):
 
     @property
     def size(self) -> int:
-        """N: the number of the scenario's clients."""
+        """N, the number of clients."""
         return len(self._base.scenario["clients"])
 
     @property
     def outline(self) -> str:
-        """Data, model, clients, scheme and seed."""
+        """One line with data, model, number of clients, scheme, mode and seed."""
         return (f"{self.data.name}, {self.model.name}, {self.size} clients, scheme {self.scheme}, mode "
                 f"{self.readings['mode']}, seed {self.seed}")
 
     @property
     def run_name(self) -> str:
-        """The default name of a run's folder: data, scheme (with objective and selection, if given), seed."""
+        """The default name of a run's folder: data, scheme (with objective, selection and policy, if given), seed."""
         data = Path(self.data.name.replace(":", "-")).stem
         scheme = "+".join(name for name in (self.scheme, self.objective, self.selection, self.policy) if name)
         return f"{data}-{scheme.replace(':', '-')}-seed{self.seed}"
 
     @property
     def readings(self) -> dict[str, Any]:
-        """Every reading after the modes: statement, aggregation, constants, sensitivity, dense_first, evaluate_pruned,
-        importance_weights, and the ``mode`` itself.
-        """
+        """The value of every reading by its key, and the ``mode``, from the keys and modes of experiment and
+        scenario."""
         document = self._base.document
         mode = self.mode or document.get("mode") or "repaired"
         bound = document.get("bound")
@@ -209,29 +216,30 @@ class Experiment(Document):
 
     @property
     def usual_local_steps(self) -> int:
-        """τ, or its usual value if it is planned."""
+        """τ, the local steps per round; for ``auto``, the value that is used before a plan decides it."""
         return self._checked_scenario().learning.usual_local_steps
 
     @property
     def radio(self) -> tuple[float, float, float]:
-        """Noise density, W/Hz, transmit power, W, and bandwidth, Hz, of the scenario's first client."""
+        """Noise density in W/Hz, and transmit power in W and bandwidth in Hz of the scenario's first client."""
         scenario = self._checked_scenario()
         first = scenario.clients[0]
         return scenario.noise_psd_w_hz, first.max_power_w, first.bandwidth_hz
 
     @property
     def leaves_sizes_out(self) -> bool:
-        """Whether the scenario leaves out a size of the model, which then comes from the experiment's model."""
+        """Whether the scenario leaves out one of :data:`MODEL_SIZES`, which is then computed from the model."""
         document = self._base.document
         return with_model_sizes(document, dict.fromkeys(MODEL_SIZES, 1.0)) is not document
 
     def _scenario_document(self) -> dict[str, Any]:
-        """The scenario's document with this experiment's rounds, budgets and readings in it, and without a mode."""
+        """Return the scenario's document with this experiment's rounds, budgets, learner and readings, without a
+        mode."""
         document = {key: value for key, value in self._base.document.items() if key != "mode"}
         return self._with_choices(document, self.readings)
 
     def _with_choices(self, document: dict[str, Any], readings: Mapping[str, Any]) -> dict[str, Any]:
-        """The document with this experiment's rounds, budgets and learner, and with these readings."""
+        """Return a scenario's document with this experiment's rounds, budgets and learner, and with these readings."""
         changes: dict[str, dict[str, Any]] = {"budget": self.budget.model_dump(exclude_none=True)}
         if isinstance(document.get("learning"), dict):
             learner = self.learning.model_dump(mode="json", exclude_unset=True, exclude={"aggregator"})
@@ -250,11 +258,11 @@ class Experiment(Document):
         client_target_counts: npt.ArrayLike | None = None,
         model_sizes: Mapping[str, Any] | None = None,
     ) -> Scenario:
-        """The scenario that is used for planning: with this experiment's rounds, budgets and readings.
+        """Return the scenario that is used for planning, with this experiment's rounds, budgets, learner and readings.
 
-        :param label_counts: training histograms of the real partition, shape (N, classes), which replace those of the
-            scenario; :param target_counts: of the target set, (classes,);
-        :param client_target_counts: of each client's own target set, (N, classes);
+        :param label_counts: label histograms of the clients' training data, shape (N, classes), which replace those of
+            the scenario; :param target_counts: histogram of the target set, (classes,);
+        :param client_target_counts: histogram of each client's own target set, (N, classes);
         :param model_sizes: ``gradient_bits``, ``flops_per_sample`` and, with channels, ``cost_curve`` of the
             experiment's model, for a scenario that leaves them out.
         """
@@ -270,14 +278,16 @@ class Experiment(Document):
         self, histograms: Sequence[npt.ArrayLike | None], constants: Mapping[str, Mapping[str, float]],
         forecast: Mapping[str, Any] | None = None,
     ) -> Scenario:
-        """The scenario as it was written, with its mode and comments, this experiment's choices and measured values.
+        """Return the scenario as it was written, but with this experiment's changes and with measured values.
 
-        :param histograms: the three arguments of :meth:`planning_scenario`;
+        Its mode and its comments are kept.
+
+        :param histograms: the first three arguments of :meth:`planning_scenario`;
         :param constants: measured values by section and key, such as ``{"bound": {"smoothness": 170.0}}``;
         :param forecast: the section ``forecast``, if one was fitted; otherwise the old one stays.
         """
         document = with_histograms(self._base, *histograms)  # type: ignore[arg-type]
-        if self.mode is not None:  # the experiment's mode wins over the keys of its scenario
+        if self.mode is not None:  # the experiment's mode has priority over the keys of its scenario
             document["mode"] = self.mode
             for section, key in mode_defaults.PLANNING_KEYS.values():
                 document[section] = {name: value for name, value in document[section].items() if name != key}
@@ -285,26 +295,27 @@ class Experiment(Document):
         document = _changed(self._with_choices(document, readings), constants)
         if forecast is not None:
             document["forecast"] = dict(forecast)
-        document["clients"] = Scenario.from_dict(document).to_dict()["clients"]  # a CSV's texts become numbers
+        document["clients"] = Scenario.from_dict(document).to_dict()["clients"]  # strings from a CSV become numbers
         return Scenario._build(replace(self._base.written, value=document), ())
 
     def devices(self) -> list[dict[str, Any]]:
-        """The radio, the processor and the name of every client of the scenario, without its data."""
+        """Return the name, radio and processor of every client, as in a scenario's ``clients`` but without its data."""
         data_keys = ("phi", "label_counts", "target_counts")
         return [{"name": f"client {n}", **{key: value for key, value in client.items() if key not in data_keys}}
                 for n, client in enumerate(self._base.scenario["clients"])]
 
     def with_clients(self, clients: Sequence[Mapping[str, Any]]) -> Self:
-        """The experiment with these clients (entries of a scenario's ``clients``) in place of the scenario's."""
+        """Return the experiment with other clients, given as entries of a scenario's ``clients``."""
         replaced = ("fleet", "labels", "clients", "target_counts")
         scenario = {key: value for key, value in self._base.document.items() if key not in replaced}
         document = self.to_dict() | {"scenario": {**scenario, "clients": list(clients)}}
         return self.from_dict(document, folder=self.folder)
 
     def to_dict(self) -> dict[str, Any]:
-        """The experiment as plain values that need no other file: with all readings and the whole scenario."""
+        """Return the experiment as plain values, with all readings and the whole scenario, so that no file is
+        needed."""
         document = self.model_dump(mode="json", exclude_none=True) | self.readings
-        # Files of fedgap 0.1 do not have these, and their hashes must stay.
+        # Files of fedgap 0.1 do not have these keys, and their hashes must stay the same.
         learner = self.learning.model_dump(mode="json", exclude_unset=True, exclude_none=True)
         document["learning"] = {key: value for key, value in learner.items() if (key, value) != ("aggregator", "mean")}
         if not self.data.validation:
@@ -321,9 +332,9 @@ class Experiment(Document):
 
 
 def _practical(document: dict[str, Any], base: Resolved, overrides: Sequence[Override]) -> dict[str, Any]:
-    """Return the experiment's document with the keys of the mode ``practical`` that it leaves out.
+    """Return the experiment's document, with the defaults of the mode ``practical`` for the keys that it leaves out.
 
-    The experiment's mode has priority over the scenario's keys, as in all readings, but not over keys that an override
+    The experiment's mode has priority over the scenario's keys, as for all readings, but not over keys that an override
     ``scenario.learning.KEY=VALUE`` has set.
     """
     written = base.document.get("learning")
@@ -341,7 +352,7 @@ def _practical(document: dict[str, Any], base: Resolved, overrides: Sequence[Ove
 
 
 def _changed(document: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The document with these values, by section and key; sections that it does not have stay out."""
+    """Return the document with these values, by section and key. Sections that it does not have are not added."""
     sections = {name: {**document[name], **keys} for name, keys in changes.items()
                 if isinstance(document.get(name), dict)}
     return {**document, **sections}
@@ -352,16 +363,16 @@ MODEL_SIZES = ("gradient_bits", "flops_per_sample")
 
 
 def with_model_sizes(document: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """The scenario's document with these sizes under ``model``, where it leaves them out."""
+    """Return a scenario's document with those of the ``sizes`` added to ``model`` that it leaves out."""
     written = document.get("model")
     if written is not None and not isinstance(written, Mapping):
-        return document  # the check of that key reports it
+        return document  # the wrong value is reported when that key is checked
     missing = {key: value for key, value in sizes.items() if key not in (written or {})}
     return document | {"model": {**missing, **(written or {})}} if missing else document
 
 
 def _open_scenario(reference: str | dict[str, Any], folder: Path, overrides: Sequence[Override]) -> Resolved:
-    """What an experiment's ``scenario`` refers to."""
+    """Read the scenario that an experiment's key ``scenario`` refers to, and apply overrides."""
     if isinstance(reference, dict):
         written = Written(reference, "scenario", folder)
     else:
@@ -378,7 +389,7 @@ def _open_scenario(reference: str | dict[str, Any], folder: Path, overrides: Seq
 
 
 def _with_absolute_paths(document: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The document with the paths of files beside it made to work from any folder."""
+    """Return the document with paths of existing files, which are relative to ``folder``, made absolute."""
     for section, key in (("data", "folder"), ("data", "name"), ("partition", "file"), ("model", "weights")):
         written = document.get(section)
         path = written.get(key) if isinstance(written, dict) else None
@@ -390,10 +401,12 @@ def _with_absolute_paths(document: dict[str, Any], folder: Path) -> dict[str, An
 
 
 def _check_partition(experiment: Experiment, document: Mapping[str, Any], overrides: Sequence[Override]) -> None:
-    """Refuse ``partition.file`` if ``partition.kind`` does not use it, unless a sweep varies the kind."""
+    """Raise an error if ``partition.kind`` does not use the given ``partition.file``, unless a sweep varies the
+    kind."""
     kind, overridden = experiment.partition.kind, {o.path for o in overrides}
     if experiment.partition.file is None or kind == "file":
         return
     both_in_file = "kind" in document["partition"] and ("partition", "file") not in overridden
     if not both_in_file and ("partition", "kind") not in overridden:
-        raise InputError(f"partition.file: is used only with partition.kind=file; the kind is {kind}")
+        raise InputError(f"partition.file: is used only with partition.kind=file; the kind is {kind}; leave the file "
+                         "out, or change the kind")

@@ -1,4 +1,4 @@
-"""A fleet from a CSV file: one row per client, one column per key."""
+"""Read and write clients as a CSV file: one row per client, one column per key."""
 
 import csv
 import io
@@ -12,17 +12,19 @@ from fedgap.config.yaml_files import read_file, write_checked
 from fedgap.errors import InputError
 
 HISTOGRAMS = ("label_counts", "target_counts")
-"""Columns whose cells hold a list, as ``12;0;7``."""
+"""Columns whose cells contain a list, such as ``12;0;7``."""
 
 
 def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Read the clients of a CSV, and the line of each. An empty cell means that the key is left out; values stay texts.
+    """Return the clients of a CSV as one dict per client, and the file and line of each for error messages.
 
-    :param name: the file, relative to ``folder`` or, failing that, to the current folder.
+    Keys with an empty cell are left out. Values stay strings, which are checked later.
+
+    :param name: the file, relative to ``folder`` or, if it does not exist there, to the current folder.
     """
     path = folder / name if exists(folder / name) else Path(name)
     if not exists(path):
-        raise InputError(f"clients: {shown(name)} does not exist (a CSV with one row per client)")
+        raise InputError(f"clients: {shown(name)} does not exist; name a CSV file with one row per client")
     rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     clients: list[dict[str, Any]] = []
     places: list[str] = []
@@ -37,7 +39,8 @@ def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[st
                 continue
             if len(cells) != len(header):
                 raise InputError(
-                    f"{shown(path)}: line {rows.line_num}: has {len(cells)} cells where the header has {len(header)}"
+                    f"{shown(path)}: line {rows.line_num}: must have {len(header)} cells, one per column of the "
+                    f"header; got {len(cells)}"
                 )
             clients.append({key: _cell(key, cell) for key, cell in zip(header, cells) if cell})
             places.append(f"{shown(path)} line {rows.line_num}")
@@ -50,9 +53,9 @@ def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[st
 
 
 def write_client(path: Path, client: Mapping[str, Any], comments: Sequence[str]) -> None:
-    """Write a client into a fleet's CSV, replacing one of the same name; new columns are added.
+    """Add a client to a CSV, or replace the client of the same name. Columns are added if needed.
 
-    :param comments: lines for the top of the file; they replace the comments of the replaced client.
+    :param comments: lines for the top of the file. They replace the lines there that begin with the client's name.
     """
     name = str(client["name"])
     kept, rows = [], []
@@ -80,9 +83,9 @@ def _header(cells: list[str], path: Path) -> list[str]:
         )
     for position, key in enumerate(cells):
         if not key:
-            raise InputError(f"{shown(path)}: column {position + 1} has no name")
+            raise InputError(f"{shown(path)}: column {position + 1} has no name; the first line must name each column")
         if key in cells[:position]:
-            raise InputError(f"{shown(path)}: the column {shown(key)} occurs twice")
+            raise InputError(f"{shown(path)}: the column {shown(key)} occurs twice; remove one of them")
     return cells
 
 
@@ -90,4 +93,4 @@ def _cell(key: str, cell: str) -> Any:
     if key not in HISTOGRAMS:
         return cell
     parts = [part.strip() for part in cell.split(";")]
-    return parts if len(parts) > 1 else cell  # the check of the key reports how to write a list
+    return parts if len(parts) > 1 else cell  # the error for that key says how to write a list

@@ -1,11 +1,12 @@
-"""Fleets and label histograms drawn from a seed, instead of a list of clients.
+"""Recipes: draw clients and label histograms from a seed, instead of listing them in a scenario.
 
-A fleet is a plain function: it takes the scenario's seed and the keys under ``fleet`` (all but ``kind``), and returns
-the clients as columns (key to an array, or to one value for all) or as a list with one mapping per client. Functions of
-other packages are found by :data:`fedgap.registry.FLEETS` and are called in the same way as the two here.
+A recipe for a fleet is a plain function. Its arguments are the scenario's seed and the keys under ``fleet`` except
+``kind``. It returns the clients either as columns (a mapping from each key to an array, or to one value for all
+clients) or as a list with one mapping per client. Functions of other packages, which :data:`fedgap.registry.FLEETS`
+finds, are called like the two in this module.
 
-All draws come from named streams of the seed, one row per client. So a change of one ingredient (the labels, say)
-leaves the others (the channels) as they were, and a larger fleet begins with the same clients.
+All draws come from named random streams of the seed, one row per client. Changing one ingredient, such as the labels,
+therefore does not change others, such as the channels, and a larger fleet begins with the clients of a smaller one.
 """
 
 import inspect
@@ -40,11 +41,11 @@ Counts = npt.NDArray[np.int64]
 MOST_CLIENTS = 100_000
 MOST_CLASSES = 10_000
 MOST_COUNTS = 20_000_000
-"""Clients × classes that fit comfortably into memory."""
+"""Largest number of clients times classes, so that the histograms fit into memory."""
 
 
 class _Cycled(Checked):
-    """One value for all clients, or a list that is repeated until every client has a value."""
+    """Annotation of a number for all clients, or a list that is repeated until every client has a value."""
 
     def __init__(self, annotation: Any) -> None:
         self.number: Number = get_args(annotation)[1]
@@ -69,42 +70,45 @@ _Radius = Annotated[float, Number("m", above=10, at_most=5000, reason="TR 38.901
 _Distance = Annotated[float, Number("m", at_least=10, at_most=5000, reason="TR 38.901's models begin at 10 m")]
 _Carrier = Annotated[float, Number("Hz", at_least=5e8, at_most=1e11, reason="TR 38.901 covers 0.5 to 100 GHz")]
 _Height = Annotated[float, Number("m", above=1, at_most=25, reason="TR 38.901's micro cells are at street level")]
-_KFactor = Annotated[float, Number("dB", at_least=-30, at_most=60, reason="beyond, fading is Rayleigh or none")]
+_KFactor = Annotated[float, Number("dB", at_least=-30, at_most=60, reason="TR 38.901 has 9 dB in line of sight")]
 _KSpread = Annotated[float, Number("dB", at_least=0, at_most=30, reason="it is a standard deviation")]
 _LogSpread = Annotated[float, Number(at_least=0, at_most=3, reason="it is a logarithm's standard deviation")]
-_Share = Annotated[float, Number(above=0, reason="a tier nobody belongs to can be left out")]
-_Classes = Annotated[int, count("with one class there is nothing to tell apart", at_least=2, limit=MOST_CLASSES)]
+_Share = Annotated[float, Number(above=0, reason="leave out a tier without clients")]
+_Classes = Annotated[int, count("with one class there is nothing to learn", at_least=2, limit=MOST_CLASSES)]
 
 
 @error_messages.register
 class Rayleigh(Section):
-    """The paper's fleet: one average path loss for all, independent Rayleigh fading, listed processors."""
+    """The paper's fleet: the same path loss for all clients, independent Rayleigh fading, and processors as listed.
+
+    Keys for which a list may be given repeat it until every client has a value.
+    """
 
     count: _Count
-    """N: how many clients."""
+    """N: the number of clients."""
     mean_gain: Gain
     """Mean channel power gain: h = mean_gain·|g|², g complex normal."""
     bandwidth_hz: _Bandwidths
-    """c_n, in hertz."""
+    """c_n: uplink bandwidth, in hertz; one number, or a list."""
     max_power_w: _Powers
-    """p_n^max, in watt."""
+    """p_n^max: the largest transmit power, in watt; one number, or a list."""
     max_frequency_hz: Annotated[_Values, _Cycled(MaxFrequency)]
-    """f_n^max, in hertz."""
+    """f_n^max: the highest clock frequency, in hertz; one number, or a list."""
     flops_per_cycle: Annotated[_Values, _Cycled(CycleFlops)]
-    """q_n."""
+    """q_n: floating-point operations per clock cycle; one number, or a list."""
     pue: _Pues = (1.0,)
-    """κ_n."""
+    """κ_n: power usage effectiveness; one number, or a list."""
     capacitance: Annotated[_Values, _Cycled(Capacitance)]
-    """ϖ_n, in farad."""
+    """ϖ_n: effective switched capacitance, in farad; one number, or a list."""
 
 
 class Tier(Section):
-    """A kind of processor and how common it is."""
+    """A class of processors and how common it is."""
 
     share: _Share
-    """Its weight among the tiers."""
+    """How common it is: the shares of all tiers are scaled so that they sum to one."""
     max_frequency_hz: MaxFrequency
-    """Its median clock frequency, in hertz."""
+    """Median of the highest clock frequencies in the tier, in hertz."""
     flops_per_cycle: CycleFlops
     """q: floating-point operations per cycle."""
     capacitance: Capacitance
@@ -116,7 +120,7 @@ class City(Section):
     """Clients in an urban micro cell: 3GPP path loss and shadowing, Rician or Rayleigh fading, tiers of processors."""
 
     count: _Count
-    """N: how many clients."""
+    """N: the number of clients."""
     cell_radius_m: _Radius
     """Clients are spread evenly over the disc of this radius around the server, in metre."""
     min_distance_m: _Distance = 10.0
@@ -132,23 +136,23 @@ class City(Section):
     rician_k_spread_db: _KSpread = 5.0
     """Standard deviation of that K factor, in dB (Table 7.5-6 has 5 for UMi)."""
     tiers: tuple[Tier, ...]
-    """Kinds of processors."""
+    """Classes of processors; each client is given one at random."""
     tier_spread: _LogSpread = 0.0
     """Standard deviation of ln(clock frequency) inside a tier."""
     bandwidth_hz: _Bandwidths
-    """c_n, in hertz."""
+    """c_n: uplink bandwidth, in hertz; one number, or a list that is repeated."""
     max_power_w: _Powers
-    """p_n^max, in watt."""
+    """p_n^max: the largest transmit power, in watt; one number, or a list that is repeated."""
     pue: _Pues = (1.0,)
-    """κ_n."""
+    """κ_n: power usage effectiveness; one number, or a list that is repeated."""
 
 
 @error_messages.register
 class Labels(Section):
-    """Label histograms: p_n ~ Dirichlet(σ) over the classes for each client, and a target set with even classes."""
+    """Random label histograms: each client's label proportions are drawn from Dirichlet(σ); the target's are equal."""
 
     classes: _Classes
-    """How many classes."""
+    """The number of classes."""
     concentration: Concentration
     """σ: small for clients that differ, large for clients that are alike."""
     train_samples: Annotated[int, count("a client needs data")]
@@ -158,11 +162,11 @@ class Labels(Section):
 
 
 RECIPES: dict[str, type[Section]] = {"rayleigh": Rayleigh, "city": City}
-"""The arguments of the fleets that come with fedgap, by ``fleet.kind``."""
+"""The keys of each recipe that comes with fedgap, by ``fleet.kind``."""
 
 
 def rayleigh(seed: int, **arguments: Any) -> dict[str, Any]:
-    """Draw the fleet of :class:`Rayleigh`: h_n = mean_gain·|g_n|²."""
+    """Draw a fleet by the recipe :class:`Rayleigh`, with gains h_n = mean_gain·|g_n|², and return its columns."""
     recipe = Rayleigh.model_validate(arguments)
     gain = recipe.mean_gain * propagation.rayleigh_power(stream(seed, "fading"), recipe.count)
     keys = ("bandwidth_hz", "max_power_w", "max_frequency_hz", "flops_per_cycle", "capacitance", "pue")
@@ -170,7 +174,10 @@ def rayleigh(seed: int, **arguments: Any) -> dict[str, Any]:
 
 
 def city(seed: int, **arguments: Any) -> dict[str, Any]:
-    """Draw the fleet of :class:`City`: h_n = 10^(−(PL + X)/10)·|g|² with path loss PL, shadowing X and fading g."""
+    """Draw a fleet by the recipe :class:`City`, and return its columns.
+
+    The gains are h_n = 10^(−(PL + X)/10)·|g|² with path loss PL, shadowing X and fading g.
+    """
     recipe = City.model_validate(arguments)
     if not recipe.tiers:
         raise InputError("fleet.tiers: must have at least one tier; got none")
@@ -197,7 +204,7 @@ def _cycled(recipe: Section, size: int, keys: tuple[str, ...]) -> dict[str, Floa
 
 
 def _city_processors(recipe: City, seed: int) -> dict[str, Floats]:
-    """A tier for each client, and its clock: the tier's, times a log-normal factor of median 1."""
+    """Draw a tier for each client. Its clock is the tier's, times a log-normal factor with median 1."""
     draws = stream(seed, "processors").random(recipe.count)
     edges = np.cumsum([tier.share for tier in recipe.tiers])
     chosen = np.searchsorted(edges / edges[-1], draws, side="right").clip(max=len(recipe.tiers) - 1)
@@ -228,9 +235,9 @@ def draw_fleet(written: Any, seed: int) -> list[dict[str, Any]]:
 
 
 def _check_arguments(recipe: Callable[..., Any], kind: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse keys that the function does not take, and name those that it needs."""
+    """Raise an error if the function does not accept a key or if a key that it needs is missing."""
     if not callable(recipe):
-        raise InputError(f"fleet.kind: {kind} is a {type(recipe).__name__}; it must be a function")
+        raise InputError(f"fleet.kind: {kind} must be a function; it is of type {type(recipe).__name__}")
     _, *parameters = inspect.signature(recipe).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return  # the function checks its arguments itself
@@ -244,7 +251,7 @@ def _check_arguments(recipe: Callable[..., Any], kind: str, arguments: Mapping[s
 
 
 def _listed(drawn: Any, kind: str) -> list[dict[str, Any]]:
-    """What a fleet's function returned, as one mapping per client."""
+    """Return what a recipe has drawn as one mapping per client."""
     rows = plain(drawn)
     if isinstance(rows, dict):
         sizes = {key: len(column) for key, column in rows.items() if isinstance(column, list)}
@@ -263,21 +270,23 @@ def _listed(drawn: Any, kind: str) -> list[dict[str, Any]]:
 
 
 def _rounded(value: Any) -> Any:
-    """Round to nine digits: processors differ in the last bits, and a seed must give the same fleet everywhere."""
+    """Round a float to nine digits. CPUs differ in the last bits, but a seed must give the same fleet everywhere."""
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def draw_labels(labels: Labels, seed: int, clients: list[Any]) -> list[int]:
-    """Draw the histograms of all clients without ``phi`` and ``label_counts``, and return the scenario's target.
+    """Give a random histogram to each client that has neither ``phi`` nor ``label_counts``; return the target's
+    histogram.
 
     Each client's label proportions p_n are drawn from Dirichlet(σ), and its D̂_n training samples from p_n. Its target
-    set is drawn from equally likely classes (the paper's "sampled testing distribution"). The scenario's target has as
-    many samples, spread evenly over the classes without sampling noise, so that φ of the pooled labels is comparable
-    with φ of a client.
+    set is drawn from equally likely classes (the paper's "sampled testing distribution"). The scenario's target, which
+    is returned, has as many samples as a client's. They are spread evenly over the classes, without sampling noise, so
+    that φ of several clients' summed labels is comparable with φ of one client.
     """
     size = len(clients)
     if size * labels.classes > MOST_COUNTS:
-        raise InputError(f"labels.classes: {size} clients × {labels.classes} classes are too many to draw")
+        raise InputError(f"labels.classes: clients times classes must be at most {MOST_COUNTS:,}; got {size} × "
+                         f"{labels.classes}")
     train, target = draw_histograms(labels, seed, size)
     for n, client in enumerate(clients):
         if isinstance(client, dict) and "phi" not in client and "label_counts" not in client:
@@ -288,7 +297,7 @@ def draw_labels(labels: Labels, seed: int, clients: list[Any]) -> list[int]:
 
 
 def draw_histograms(labels: Labels, seed: int, size: int) -> tuple[Counts, Counts]:
-    """Training and target histograms of ``size`` clients, each of shape (size, classes)."""
+    """Draw the training and the target histograms of ``size`` clients, each of shape (size, classes)."""
     proportions = stream(seed, "partition").dirichlet(np.full(labels.classes, labels.concentration), size)
     # A tiny σ can underflow every gamma draw of a row. Such a client gets one class, which is the limit of σ → 0.
     broken = ~np.isfinite(proportions).all(axis=1)

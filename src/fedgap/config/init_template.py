@@ -1,4 +1,5 @@
-"""What ``fedgap init DIR`` writes: a commented scenario, its fleet as a CSV, and an experiment on it."""
+"""Write the files of ``fedgap init DIR``: a commented scenario, its clients as a CSV, and an experiment that uses
+it."""
 
 from importlib import resources
 from pathlib import Path
@@ -12,7 +13,10 @@ FILES = ("scenario.yaml", "fleet.csv", "experiment.yaml")
 
 
 def write_template(directory: str | Path) -> list[Path]:
-    """Write the files into ``directory``, which is created if needed; an existing file is never replaced."""
+    """Write the files into ``directory``, which is created if needed, and return their paths.
+
+    An existing file is never replaced.
+    """
     folder = Path(directory)
     paths = [folder / name for name in FILES]
     try:

@@ -1,7 +1,9 @@
 """The modes ``as_printed``, ``repaired`` and ``practical``: defaults for keys that a file leaves out.
 
-``as_printed`` and ``repaired`` are readings of the paper; both train with the paper's FedSGD. ``practical`` is for
-training a good model: it reads the bound like ``repaired`` and trains with :data:`PRACTICAL_LEARNER`.
+A *reading* is one of several ways to understand a formula or rule of the paper, such as how φ is aggregated.
+``as_printed`` takes the paper literally, and ``repaired`` corrects it; both train with the paper's FedSGD.
+``practical`` is for training a good model: it has the readings of ``repaired`` and trains with
+:data:`PRACTICAL_LEARNER`.
 """
 
 from collections.abc import Mapping
@@ -15,7 +17,7 @@ Sensitivity = Literal["theorem", "secant"]
 ImportanceWeights = Literal["previous", "current"]
 
 MIXTURE_LIMIT = 12
-"""The largest fleet for which ``repaired`` aggregates by ``mixture``; above it by ``mean``."""
+"""The largest number of clients for which ``repaired`` aggregates φ by ``mixture``; for more clients by ``mean``."""
 
 PLANNING_KEYS: Mapping[str, tuple[str, str]] = {
     "statement": ("bound", "statement"),
@@ -24,7 +26,7 @@ PLANNING_KEYS: Mapping[str, tuple[str, str]] = {
     "sensitivity": ("bound", "sensitivity"),
     "dense_first": ("pruning", "dense_first"),
 }
-"""The readings that planning needs: name → the scenario's section and key."""
+"""The readings that planning needs: name, and the section and key of a scenario that hold it."""
 
 PRACTICAL_LEARNER: Mapping[str, Any] = {
     "rate": 0.03,
@@ -33,19 +35,20 @@ PRACTICAL_LEARNER: Mapping[str, Any] = {
     "schedule": "warm_up_cosine",
     "batches": "balanced",
 }
-"""The keys of ``learning`` in the mode ``practical``. Server momentum costs nothing and helps most. Local steps are
-planned; they are nearly free where uploading takes most of a round. A rate of 0.03 suits a momentum of 0.9, whereas 0.1
-diverges; without a warm-up some seeds lose their first rounds."""
+"""The keys of ``learning`` in the mode ``practical``. Server momentum costs nothing and helps most. The planner chooses
+the local steps, which cost little where uploading takes most of a round. With a momentum of 0.9, training converges at
+a rate of 0.03 and diverges at 0.1. Without a warm-up, some seeds make no progress in their first rounds."""
 PRACTICAL_IMPORTANCE = "magnitude"
-"""The rule that ranks weights in the mode ``practical``."""
+"""The importance rule, by which weights are ranked for pruning, in the mode ``practical``."""
 PRACTICAL_SCHEME = "forecast"
-"""The scheme of an experiment in the mode ``practical``: the most accurate model by the forecast, not the least θ."""
+"""The scheme of an experiment in the mode ``practical``. It maximises the forecast accuracy; it does not minimise θ."""
 
 
 def merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two sections ``learning``; keys of ``upper`` have priority over those of ``lower``.
+    """Merge two ``learning`` sections; keys of ``upper`` have priority over those of ``lower``.
 
-    Subsections are merged key by key. If ``upper`` changes the optimiser, its rate is the default of the new one.
+    Subsections are merged key by key. If ``upper`` names another optimiser, ``lower``'s keys for it are dropped,
+    because they were meant for the old one.
     """
     result = {**lower, **upper}
     for name in ("server", "client"):
@@ -57,7 +60,7 @@ def merged(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]
 
 
 def mode_readings(mode: Mode, *, clients: int, counts_known: bool, secant_known: bool) -> dict[str, Any]:
-    """The readings of the paper in this mode, by name; those of ``practical`` are those of ``repaired``.
+    """Return the readings of the paper in this mode, by name; ``practical`` has those of ``repaired``.
 
     :param clients: N, on which the repaired aggregation depends.
     :param counts_known: whether every client's label histogram and the target's are known, which ``mixture`` needs.

@@ -1,4 +1,4 @@
-"""The file of a deployment's node: a share of an experiment's data, or a device with its own data."""
+"""The file that describes a node of a deployment: either a client of an experiment, or a device with its own data."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -12,19 +12,21 @@ from fedgap.config.error_messages import shown
 from fedgap.config.scenario_sections import Client
 from fedgap.errors import InputError
 
-Epsilon = Annotated[float, Number(above=0, reason="smaller is more private")]
+Epsilon = Annotated[float, Number(above=0, reason="differential privacy needs a positive ε; smaller is more private")]
 Threads = Annotated[int, count("computing takes a thread", limit=1024)]
 Position = Annotated[int, count("clients are counted from 0", at_least=0)]
-Classes = Annotated[int, count("with one class there is nothing to tell apart", at_least=2, limit=100_000)]
+Classes = Annotated[int, count("with one class there is nothing to learn", at_least=2, limit=100_000)]
 Figure = Annotated[float, Number()]
 Scale = Annotated[float, Number(above=0, reason="samples are divided by it")]
 
 
 class _Node(Section):
+    """The keys that both kinds of nodes have."""
+
     epsilon: Epsilon | None = None
-    """ε of the noise on the label histogram; default: no noise."""
+    """ε of the noise that is added to the label histogram before it is sent; default: no noise."""
     threads: Threads = 1
-    """CPU threads of the node's computing."""
+    """Number of CPU threads with which the node computes."""
     allow: tuple[Word, ...] = ()
     """Models and importance rules that the server may use in addition to fedgap's: names that installed packages add,
     or ``package.module:NAME``."""
@@ -32,12 +34,13 @@ class _Node(Section):
 
 @error_messages.register
 class ShareNode(_Node):
-    """A node that plays a client of an experiment, with the client's share of the data; for trying things out."""
+    """A node that acts as one client of an experiment and uses that client's part of the data; for trying things
+    out."""
 
     experiment: File
     """The experiment: a file or a preset."""
     client: Position
-    """Which of its clients."""
+    """Which client of the experiment the node is, counted from 0."""
 
 
 @error_messages.register
@@ -49,13 +52,13 @@ class OwnNode(_Node):
     data: File
     """An .npz file with train_x and train_y."""
     classes: Classes
-    """How many classes there are in the whole federation."""
+    """The number of classes in the whole federation."""
     device: Client
-    """Its radio and its processor, as a scenario's client has them."""
+    """The device's radio and processor, with the keys of a client in a scenario."""
     mean: tuple[Figure, ...] = (0.0,)
     """Subtracted from the samples: one number, or one per channel."""
     std: tuple[Scale, ...] = (1.0,)
-    """The samples are divided by this afterwards: one number, or one per channel."""
+    """By what the samples are divided after mean is subtracted: one number, or one per channel."""
 
 
 NODE_KEYS = tuple(dict.fromkeys([*OwnNode.model_fields, *ShareNode.model_fields]))
@@ -64,7 +67,10 @@ NOT_A_DEVICE = ("name", "phi", "label_counts", "target_counts")
 
 
 def read_node(written: Any, label: str) -> ShareNode | OwnNode:
-    """The node that a document describes; ``label`` is its file."""
+    """Return the node that a document describes.
+
+    :param label: name of the file, for error messages.
+    """
     if not isinstance(written, Mapping):
         raise InputError(f"{label}: must be a mapping of keys such as name, data and device; got {shown(written)}")
     document = dict(written)
@@ -73,8 +79,8 @@ def read_node(written: Any, label: str) -> ShareNode | OwnNode:
         if key not in NODE_KEYS:
             raise InputError(f"{label}: {error_messages.unknown_key((key,), NODE_KEYS)}")
         if key not in kind.model_fields:
-            raise InputError(f"{label}: {key}: a node has experiment and client, or name, data, classes and device; "
-                             f"this one has {'experiment' if kind is ShareNode else 'no experiment'}")
+            raise InputError(f"{label}: {key}: must be left out of a node {'with' if kind is ShareNode else 'without'} "
+                             "experiment; give either experiment and client, or name, data, classes and device")
     if "device" in document:
         document["device"] = _device(document["device"], label)
     try:
@@ -84,9 +90,9 @@ def read_node(written: Any, label: str) -> ShareNode | OwnNode:
 
 
 def _device(written: Any, label: str) -> dict[str, Any]:
-    """A device's figures; a missing downlink gain is replaced by the uplink's."""
+    """Return the keys of a device; a missing downlink gain is replaced by the uplink's."""
     if not isinstance(written, Mapping):
-        raise InputError(f"{label}: device: must be a mapping of figures such as uplink_gain; got {shown(written)}")
+        raise InputError(f"{label}: device: must be a mapping of keys such as uplink_gain; got {shown(written)}")
     if unfit := [key for key in written if key in NOT_A_DEVICE]:
         raise InputError(f"{label}: device.{unfit[0]}: does not describe a device; leave it out")
     device = dict(written)

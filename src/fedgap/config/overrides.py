@@ -1,4 +1,4 @@
-"""``key.path=value`` on the command line: parse it, and put it into a document."""
+"""Overrides, such as ``budget.delay_s=120`` on the command line: parse them, and apply them to a document."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,19 +13,22 @@ _PART = re.compile(r"[^.\[\]\s=]+|\[[0-9]+\]")
 
 @dataclass(frozen=True)
 class Override:
-    """One override: where, what, and how it was written."""
+    """One override: the path of a key, its new value, and the text as it was written."""
 
     path: tuple[str | int, ...]
     value: Value
     text: str
 
     def fail(self, problem: str) -> InputError:
-        """The error for an override that cannot be applied."""
+        """Return the error for an override that cannot be applied."""
         return InputError(f"override {shown(self.text, 100)}: {problem}")
 
 
 def parse_override(text: str) -> Override:
-    """``clients[3].phi=4`` or ``clients.3.phi=4``: the value is read as YAML; an empty value removes the key."""
+    """Parse an override such as ``clients[3].phi=4`` or ``clients.3.phi=4``.
+
+    The value is read as YAML. An empty value removes the key.
+    """
     name, equals, value = text.partition("=")
     name = name.strip()
     failed = Override((), None, text)
@@ -47,7 +50,7 @@ def _part(piece: str, *, first: bool) -> str | int:
 
 
 def parse_overrides(texts: Iterable[str | Override]) -> list[Override]:
-    """Parse the texts in order; overrides that are parsed already stay."""
+    """Parse the texts in order; an :class:`Override` among them is returned as it is."""
     if isinstance(texts, str):
         raise TypeError("overrides must be a list of 'key=value' texts, not one text")
     return [text if isinstance(text, Override) else parse_override(text) for text in texts]
@@ -61,30 +64,33 @@ def apply(document: Value, overrides: Sequence[Override]) -> Value:
 
 
 def _put(here: Value, override: Override, depth: int) -> Value:
-    """``here`` with the override's value below it; only the containers on the way are copied."""
+    """Return ``here``, the value at the first ``depth`` parts of the path, with the override applied below it.
+
+    Only the lists and dicts along the path are copied.
+    """
     if depth == len(override.path):
         return override.value
     part = override.path[depth]
     above = key_path(override.path[:depth])
     if isinstance(here, list):
         if not isinstance(part, int):
-            raise override.fail(f"{above} is a list; name an entry as {above}[0]")
+            raise override.fail(f"{above} is a list; write the entry's number, such as {above}[0]")
         if part >= len(here):
-            raise override.fail(f"{above} has {len(here)} entries, [0] to [{len(here) - 1}]")
+            raise override.fail(f"{above} has {len(here)} entries; use [0] to [{len(here) - 1}]")
         return [*here[:part], _put(here[part], override, depth + 1), *here[part + 1 :]]
     if here is None:
         here = {}
     if not isinstance(here, dict):
-        raise override.fail(f"{above} is {shown(here)}, which has no parts")
+        raise override.fail(f"{above} is {shown(here)}, which has no keys of its own; write {above}=value")
     if isinstance(part, int):
-        raise override.fail(f"{above or 'the document'} is not a list")
+        raise override.fail(f"{above or 'the document'} is not a list; write a key instead of [{part}]")
     if depth + 1 == len(override.path) and override.value is None:
         return {key: value for key, value in here.items() if key != part}
     return {**here, part: _put(here.get(part), override, depth + 1)}
 
 
 def blame(error: InputError, overrides: Sequence[Override]) -> InputError:
-    """The same error, with the override that set the value, if there is one."""
+    """Return the error; if an override set the value that is wrong, with the text of that override."""
     message = str(error)
     if message.startswith("override "):
         return error

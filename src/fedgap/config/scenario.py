@@ -65,7 +65,7 @@ class Scenario(Document):
     pruning: Pruning
     """How much may be pruned."""
     bound: Bound
-    """Theorem 1's constants, and how they are read."""
+    """The quantities in Theorem 1's bound θ, and which variant of its formulas is used."""
     server: Server
     """The server's radio."""
     noise_psd_w_hz: NoisePsd
@@ -73,11 +73,12 @@ class Scenario(Document):
     target_counts: Histogram | None = None
     """Samples of each class in the target (test) set."""
     forecast: ForecastSection | None = None
-    """The weights of the forecast, fitted to a pilot; without them built-in ones are used."""
+    """The weights of the forecast of the test error, fitted to training runs; by default those of a built-in
+    forecast."""
     clients: tuple[Client, ...]
     """The clients: a list of them, or the name of a CSV file with one row per client."""
     world: World | None = None
-    """How channels, clients, processors and labels change during training; without it they never do."""
+    """How channels, availability, processors and labels change during training; by default they do not change."""
 
     @classmethod
     def _checked(cls, written: Written, overrides: Sequence[Override]) -> Self:
@@ -101,23 +102,26 @@ class Scenario(Document):
         target_counts: npt.ArrayLike,
         client_target_counts: npt.ArrayLike | None = None,
     ) -> Self:
-        """Return this scenario with the histograms of a real partition; φ and the mode's aggregation follow from them.
+        """Return this scenario with the label histograms of a real partition.
 
-        :param label_counts: training samples, shape (N, classes); :param target_counts: of the target set, (classes,);
-        :param client_target_counts: of each client's own target set, (N, classes), where they have one.
+        φ and, if the mode decides it, the aggregation then follow from these histograms.
+
+        :param label_counts: training samples of each class, shape (N, classes);
+        :param target_counts: samples of the target set, (classes,);
+        :param client_target_counts: samples of each client's own target set, (N, classes), if they have one.
         """
         document = with_histograms(self._resolved(), label_counts, target_counts, client_target_counts)
         return self.from_dict(document, folder=self.folder)
 
     def document(self) -> dict[str, Any]:
-        """The scenario as it was written, with overrides applied: recipes and the mode are not replaced.
+        """Return the scenario as it was written, with overrides applied. Recipes and the mode are kept as such.
 
-        (The clients are listed if they come from a CSV, or if an override changes a single client of a recipe.)
+        The clients are nevertheless listed if they come from a CSV, or if an override changes one client of a recipe.
         """
         return self._resolved().document
 
     def document_text(self) -> str:
-        """:meth:`document` as YAML; comments and layout are those of the file that the scenario was read from."""
+        """Return :meth:`document` as YAML, with the comments and the layout of the file it was read from."""
         document, text = self.document(), self._source().text
         return to_yaml({"format": 1} | document) if text is None else edit_yaml(text, document)
 
@@ -125,7 +129,8 @@ class Scenario(Document):
         return resolve(self._source(), self._overrides)
 
     def to_dict(self) -> dict[str, Any]:
-        """The scenario as plain values, with all clients and readings, and without recipes and mode."""
+        """Return the scenario as plain values, with all clients and all defaults of the mode, without recipes and mode.
+        """
         document = self.model_dump(mode="json", exclude_none=True)
         # Files of fedgap 0.1 have only the rate and the batch size, and their hashes must stay the same.
         document["learning"] = self.learning.model_dump(mode="json", exclude_defaults=True)
@@ -136,7 +141,7 @@ class Scenario(Document):
 
     @property
     def outline(self) -> str:
-        """One line of text that says how many clients and rounds there are, and how large the budgets are."""
+        """One line with the numbers of clients and rounds and the budgets."""
         budget = self.budget
         return f"{self.size} clients, {self.rounds:,} rounds within {budget.energy_j:g} J and {budget.delay_s:g} s"
 
@@ -147,7 +152,7 @@ class Scenario(Document):
 
     @property
     def names(self) -> list[str]:
-        """The clients' names."""
+        """The clients' names; a client without one is called ``client N``, counted from 0."""
         return [client.name or f"client {n}" for n, client in enumerate(self.clients)]
 
     @property
@@ -156,13 +161,14 @@ class Scenario(Document):
         return "forecast" if "auto" in (self.learning.local_steps, self.learning.upload_bits) else "proposed"
 
     def trace(self, seed: int = 0) -> Trace:
-        """The trace of the world for a run with this seed, with one row per round."""
+        """Return what the scenario's ``world`` does to channels and clients in each round of a run with this seed."""
         return trace_of(self.world, self.names, self.rounds, self.folder, seed)
 
     def fleet(self) -> Fleet:
-        """The clients and the server as arrays, for the cost formulas.
+        """Return the clients and the server as arrays, for the cost formulas.
 
-        Local steps and upload bits that are ``auto`` have their usual values here; a plan decides them.
+        Local steps and upload bits that are ``auto`` have the values of ``learning.usual_local_steps`` and
+        ``learning.usual_upload_bits`` here; the planner replaces them.
         """
 
         def column(key: str, default: float | None = None) -> Floats:
@@ -192,9 +198,10 @@ class Scenario(Document):
         )
 
     def fitted_forecast(self) -> FittedForecast:
-        """The scenario's forecast, or a built-in one.
+        """Return the scenario's forecast, or a built-in one if it has none.
 
-        The built-in forecasts were fitted to runs of the mode ``practical``.
+        The built-in forecasts were fitted to runs of the mode ``practical``. ``unlike`` of the result says in what the
+        scenario differs from them.
         """
         if self.forecast is not None and self.forecast.like is None:
             return self.forecast.fitted()
@@ -208,13 +215,13 @@ class Scenario(Document):
         return replace(built_in, unlike=tuple(name for name, is_other in differs.items() if is_other))
     @property
     def largest_ratio(self) -> float:
-        """The largest λ^max of any client."""
+        """The largest λ^max of any client, a fraction."""
         return max(self.pruning.max_ratio if c.max_ratio is None else c.max_ratio for c in self.clients)
 
     def phi(self) -> Floats:
-        """φ_n of every client, shape (N,): as given, or from its label histogram and its target's.
+        """Return φ_n of every client, shape (N,): as given, or from the client's label histogram and the target's.
 
-        :raises InputError: where a histogram has no φ (the singularity of Lemma 1).
+        :raises InputError: if Lemma 1 has no φ for a client's histogram.
         """
         phi = np.array([np.nan if client.phi is None else client.phi for client in self.clients])
         unknown = np.flatnonzero(np.isnan(phi))
@@ -226,12 +233,15 @@ class Scenario(Document):
         return phi
 
     def label_counts(self) -> npt.NDArray[np.int64] | None:
-        """Training samples of each class, shape (N, classes); None unless every client has a histogram."""
+        """Return the training samples of each class, shape (N, classes); None unless every client has a histogram."""
         counts = [client.label_counts for client in self.clients]
         return None if any(row is None for row in counts) else np.array(counts, dtype=np.int64)
 
     def constants(self, rounds: int | None = None) -> BoundConstants:
-        """Theorem 1's α, β, γ₁ and γ₂ in this scenario's readings, for its own or another number of rounds."""
+        """Return Theorem 1's α, β, γ₁ and γ₂ for this scenario.
+
+        :param rounds: R, by default the scenario's.
+        """
         return bound_constants(
             rounds=self.rounds if rounds is None else rounds,
             learning_rate=self.learning.rate,
@@ -246,7 +256,7 @@ class Scenario(Document):
 
     @classmethod
     def file_schema(cls) -> dict[str, Any]:
-        """The JSON Schema of a scenario *file*: the keys of this class, and those that loading resolves."""
+        """Return the JSON Schema of a scenario *file*: the keys of this class, and those that loading replaces."""
         result = super().file_schema()
         definitions, properties = result["$defs"], result["properties"]
         recipes = {name: recipe.model_json_schema() for name, recipe in RECIPES.items()}
@@ -271,14 +281,19 @@ class Scenario(Document):
 
 
 def check_together(scenario: Scenario) -> None:
-    """Check what involves several keys: histograms of equal length, φ known for all clients, distinct names."""
+    """Raise an error if values of different keys do not fit together.
+
+    Histograms must have equal length, φ must be known for all clients, and names must be distinct.
+    """
     if not scenario.clients:
         raise InputError("clients: must have at least one client; got none")
     bound, target = scenario.bound, scenario.target_counts
     if bound.sensitivity == "secant" and bound.pruning_sensitivity is None:
-        raise InputError("bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R")
+        raise InputError("bound.sensitivity: secant needs bound.pruning_sensitivity, the measured γ₂·R; give it, or "
+                         "use theorem")
     if bound.aggregation == "mixture" and target is None:
-        raise InputError("target_counts: missing; aggregation mixture needs the target's label histogram")
+        raise InputError("target_counts: missing; aggregation mixture needs the target's label histogram; give it, or "
+                         "use mean")
     _check_curve(scenario)
     classes = len(target) if target is not None else None
     names: dict[str, int] = {}
@@ -286,44 +301,49 @@ def check_together(scenario: Scenario) -> None:
         for key in ("label_counts", "target_counts"):
             counts = getattr(client, key)
             if counts is not None and len(counts) != (classes := classes or len(counts)):
-                raise InputError(f"clients[{n}].{key}: has {len(counts)} classes where {classes} are expected")
+                raise InputError(f"clients[{n}].{key}: must have {classes} classes, as the other histograms have; "
+                                 f"got {len(counts)}")
         if bound.aggregation == "mixture" and client.label_counts is None:
-            raise InputError(f"clients[{n}].label_counts: missing; aggregation mixture needs every client's histogram")
+            raise InputError(f"clients[{n}].label_counts: missing; aggregation mixture needs every client's histogram; "
+                             "give it, or use mean")
         if client.phi is None and client.label_counts is None:
-            raise InputError(f"clients[{n}].phi: missing; give it, or label_counts and target_counts, or labels")
+            raise InputError(f"clients[{n}].phi: missing; give phi, or label_counts and target_counts, or a recipe "
+                             "under labels")
         if client.phi is None and client.target_counts is None and target is None:
-            raise InputError(f"clients[{n}].phi: missing; label_counts gives it only together with target_counts")
+            raise InputError(f"clients[{n}].phi: missing; to compute it from label_counts, give target_counts as well")
         for low, high in (("min_power_w", "max_power_w"), ("min_frequency_hz", "max_frequency_hz")):
             least, most = getattr(client, low), getattr(client, high)
             if least is not None and least > most:
                 raise InputError(f"clients[{n}].{low}: must be at most {high}, {most:g}; got {least:g}")
         if client.name is not None and names.setdefault(client.name, n) != n:
-            taken = f"{error_messages.shown(client.name)} is the name of clients[{names[client.name]}] already"
-            raise InputError(f"clients[{n}].name: {taken}")
+            taken = f"clients[{names[client.name]}] already has the name {error_messages.shown(client.name)}"
+            raise InputError(f"clients[{n}].name: must be unique; {taken}")
 
 
 _STRAIGHT = 1e-6
-"""Tolerance of the check that a cost curve is convex, because its values are rounded."""
+"""Tolerance of the check that a cost curve is convex; it is needed because the values are rounded."""
 
 
 def _check_curve(scenario: Scenario) -> None:
-    """A cost curve has knots from 0 to the largest ratio, and convex shares that fall from 1."""
+    """Raise an error unless the cost curve begins at 0, reaches the largest ratio, and has convex shares falling from
+    1.
+    """
     curve = scenario.model.cost_curve
     if curve is None:
         return
     ratio, key = np.array(curve.ratio), "model.cost_curve"
     if ratio[0] != 0.0 or (np.diff(ratio) <= 0.0).any():
-        raise InputError(f"{key}.ratio: must rise from 0")
+        raise InputError(f"{key}.ratio: must begin with 0, and each value must be larger than the one before")
     most = scenario.largest_ratio
     if ratio[-1] < most:
         raise InputError(f"{key}.ratio: must reach the largest max_ratio, {most:g}; it ends at {ratio[-1]:g}")
     for name in ("bits", "flops"):
         share = np.array(getattr(curve, name))
         if len(share) != len(ratio):
-            raise InputError(f"{key}.{name}: has {len(share)} values for {len(ratio)} ratios")
+            raise InputError(f"{key}.{name}: must have one value per ratio, {len(ratio)}; got {len(share)}")
         slope = np.diff(share) / np.diff(ratio)
         if share[0] != 1.0 or share[-1] <= 0.0 or not slope[0] < 0.0 or (slope > 0.0).any():
-            raise InputError(f"{key}.{name}: must fall from 1 and stay above 0")
+            raise InputError(f"{key}.{name}: must begin with 1, never rise, and stay above 0")
         if (np.diff(slope) < -_STRAIGHT).any():
             raise InputError(f"{key}.{name}: must be convex (each further ratio saves less than the one before); "
                              f"fedgap.convex_upper_fit(ratio, {name}) returns the lowest such curve above it")

@@ -1,4 +1,8 @@
-"""Turn a scenario file into a scenario: apply overrides, read the CSV or draw the recipe, add label counts and mode."""
+"""Turn the content of a scenario file into a complete scenario.
+
+Overrides are applied, the clients are read from the CSV or drawn by the recipe, and label histograms and the defaults
+of the mode are filled in.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -25,46 +29,47 @@ Document = dict[str, Any]
 
 @error_messages.register
 class Shorthand(Section):
-    """The keys of a scenario file that are replaced by others when it is loaded."""
+    """Keys of a scenario file that are replaced by other keys when it is loaded."""
 
     model_config = ConfigDict(extra="ignore")
 
     format: Format = 1
     """The version of the file format."""
     mode: mode_defaults.Mode | None = None
-    """Defaults for the keys left out: as_printed, repaired, or practical (a learner for good models)."""
+    """Which defaults are used for keys that are left out: as_printed (the paper literally), repaired (the paper
+    corrected), or practical (for training a good model)."""
     seed: Seed = 0
-    """The root seed of the recipes."""
+    """Seed from which recipes draw clients and labels."""
     labels: Labels | None = None
     """A recipe for the clients' label histograms."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A scenario that is being loaded."""
+    """A scenario while it is being loaded."""
 
     document: Document
     """The file's content with overrides applied."""
     scenario: Document
-    """The scenario without shorthand keys, before its values are checked."""
+    """The scenario with its clients listed and without :class:`Shorthand` keys. Its values are not checked yet."""
     origins: Sequence[str]
-    """Where each client came from, for error messages: a line of a CSV, or a function of another package."""
+    """Where each client comes from, for error messages: a line of a CSV or a function. Empty if the file lists them."""
     written: Written
-    """The source document."""
+    """The document as it was read."""
 
     def locate(self, error: InputError) -> InputError:
-        """Return the error. If it is about a client, the message also says where that client came from."""
+        """Return the error; if it is about a client, with the place where that client comes from."""
         match = re.match(r"clients\[(\d+)\]", str(error))
         return InputError(f"{error} ({self.origins[int(match[1])]})") if match and self.origins else error
 
 
 def resolve(written: Written, overrides: Sequence[Override]) -> Resolved:
-    """Apply the overrides, then list the clients, then fill in label histograms and readings."""
+    """Apply the overrides, list the clients, and fill in label histograms and the defaults of the mode."""
     if not isinstance(written.value, Mapping):
         raise InputError(
             f"{written.label}: must be a mapping of keys such as rounds and clients; got {shown(written.value)}"
         )
-    # Overrides of single clients are applied after the clients of a recipe or a CSV are listed.
+    # Overrides of single clients must wait until the clients of a recipe or a CSV are listed.
     expands = not isinstance(written.value.get("clients"), list)
     late = [o for o in overrides if expands and o.path[0] == "clients" and len(o.path) > 1]
     document = stripped(apply(dict(written.value), [o for o in overrides if o not in late]))
@@ -75,7 +80,7 @@ def resolve(written: Written, overrides: Sequence[Override]) -> Resolved:
     clients, origins = _clients(document, shorthand.seed, written.folder)
     if isinstance(document.get("clients"), str):
         document = document | {"clients": clients}
-    clients = [dict(client) if isinstance(client, dict) else client for client in clients]  # to be filled in
+    clients = [dict(client) if isinstance(client, dict) else client for client in clients]  # copies, changed below
     scenario = {key: item for key, item in document.items() if key not in SHORTHAND_KEYS} | {"clients": clients}
     if shorthand.labels is not None:
         scenario.setdefault("target_counts", draw_labels(shorthand.labels, shorthand.seed, clients))
@@ -94,16 +99,15 @@ def with_histograms(
     target_counts: npt.ArrayLike,
     client_target_counts: npt.ArrayLike | None = None,
 ) -> Document:
-    """Return the document with its clients listed, and with the histograms of a real partition instead of φ.
+    """Return the document with its clients listed, and with the label histograms of a real partition instead of φ.
 
-    :param label_counts: training samples, shape (N, classes); :param target_counts: of the target set, (classes,);
-    :param client_target_counts: of each client's own target set, (N, classes), where they have one.
+    The parameters are those of :meth:`fedgap.Scenario.with_labels`.
     """
     clients = resolved.scenario["clients"]
     rows = np.asarray(label_counts).tolist()
     targets = [None] * len(rows) if client_target_counts is None else np.asarray(client_target_counts).tolist()
     if not len(rows) == len(targets) == len(clients):
-        raise InputError(f"label_counts: has {len(rows)} rows for {len(clients)} clients; give one row per client")
+        raise InputError(f"label_counts: must have one row per client, {len(clients)}; got {len(rows)}")
     listed = [
         {**client, "phi": None, "label_counts": row, "target_counts": target}
         for client, row, target in zip(clients, rows, targets)
@@ -113,10 +117,10 @@ def with_histograms(
 
 
 def _clients(document: Document, seed: int, folder: Path) -> tuple[list[Any], Sequence[str]]:
-    """The clients from the list, the CSV or the recipe, and the origin of each."""
+    """Return the clients from the list, the CSV or the recipe, and :attr:`Resolved.origins`."""
     written, recipe = document.get("clients"), document.get("fleet")
     if written is not None and recipe is not None:
-        raise InputError("fleet: a scenario has either clients or fleet, not both")
+        raise InputError("fleet: must be left out if clients is given; a scenario has only one of them")
     if recipe is not None:
         clients = draw_fleet(recipe, seed)
         kind = recipe["kind"]
@@ -134,7 +138,7 @@ def _clients(document: Document, seed: int, folder: Path) -> tuple[list[Any], Se
 
 
 def _fill_defaults(resolved: Document) -> None:
-    """Fill in missing values: downlink gain = uplink gain, and the whole band for the broadcast."""
+    """Fill in missing downlink gains (the uplink's) and the server's bandwidth (the sum of the clients')."""
     clients = resolved["clients"]
     for client in clients:
         if isinstance(client, dict) and "uplink_gain" in client:
@@ -144,12 +148,15 @@ def _fill_defaults(resolved: Document) -> None:
         try:
             whole_band = sum(float(client["bandwidth_hz"]) for client in clients)
         except (KeyError, TypeError, ValueError, OverflowError):
-            whole_band = 1.0  # some client's bandwidth is not a number, which the check of that key reports
+            whole_band = 1.0  # a client's bandwidth is not a number, which is reported when that key is checked
         resolved["server"] = server | {"bandwidth_hz": whole_band if 0.0 < whole_band < 1e30 else 1.0}
 
 
 def _fill_readings(resolved: Document, mode: mode_defaults.Mode | None) -> None:
-    """Fill in readings and learner from the mode; without a mode, fill in only ``bound.sensitivity``."""
+    """Fill in the mode's defaults for how the paper is read and how clients learn.
+
+    Without a mode only ``bound.sensitivity`` is filled in.
+    """
     clients, bound = resolved["clients"], resolved.get("bound")
     if mode == "practical" and isinstance(resolved.get("learning"), dict):
         resolved["learning"] = mode_defaults.merged(mode_defaults.PRACTICAL_LEARNER, resolved["learning"])

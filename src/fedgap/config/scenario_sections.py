@@ -1,4 +1,4 @@
-"""The scenario's parts, key by key: each value with its unit, its range and the reason for it."""
+"""The sections of a scenario, key by key. The annotation of a key has its unit, its range and the reason for it."""
 
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
@@ -33,7 +33,7 @@ MaxRatio = Annotated[float, Number(at_least=0, below=1, reason="a ratio of 1 wou
 NoisePsd = Annotated[float, Number("W/Hz", above=0, reason="no receiver is free of noise; -174 dBm/Hz is 3.98e-21")]
 Moment = Annotated[float, Number(at_least=0, reason="it is the mean of a square")]
 Phi = Annotated[float, Number(at_least=0, reason="the generalization statement bounds a norm")]
-Secant = Annotated[float, Number(at_least=0, reason="it is a squared distance over a ratio")]
+Secant = Annotated[float, Number(at_least=0, reason="it is a squared distance divided by a ratio")]
 Rounds = Annotated[int, count("training takes at least one round")]
 EnergyBudget = Annotated[float, Number("J", above=0, reason="without energy nothing can be computed or sent")]
 DelayBudget = Annotated[float, Number("s", above=0, reason="without time no round can end")]
@@ -44,7 +44,7 @@ MaxFrequency = Annotated[float, clock("a stopped clock never finishes a gradient
 MinPower = Annotated[float, Number("W", at_least=0, reason="a power is not negative")]
 MinFrequency = Annotated[float, clock("leave it out if there is no minimum clock")]
 IdlePower = Annotated[float, Number("W", at_least=0, reason="a power is not negative")]
-Latency = Annotated[float, Number("s", at_least=0, reason="nothing takes less than no time")]
+Latency = Annotated[float, Number("s", at_least=0, reason="a duration is not negative")]
 Battery = Annotated[float, Number("J", above=0, reason="an empty battery runs nothing; leave it out for mains power")]
 CycleFlops = Annotated[float, Number("FLOP", above=0, reason="a processor does some work in a cycle")]
 Pue = Annotated[float, Number(above=0, reason="computing takes energy")]
@@ -59,16 +59,16 @@ UploadBits = Literal[32, 8, 4, "auto"]
 ForecastWeight = Annotated[float, Number(at_least=0, reason="a weight of the forecast is never negative")]
 Spread = Annotated[float, Number(at_least=0, below=10, reason="it is a share of the error, such as 0.15")]
 Momentum = Annotated[float, Number(at_least=0, below=1, reason="a momentum of 1 never forgets a step")]
-ProximalWeight = Annotated[float, Number(at_least=0, reason="it pulls towards the global model")]
+ProximalWeight = Annotated[float, Number(at_least=0, reason="a negative weight would drive clients apart")]
 ClipNorm = Annotated[float, Number(above=0, reason="a gradient of norm 0 moves nothing")]
 ServerRate = Annotated[float, Number(above=0, reason="with a server rate of 0 the model never moves")]
 WarmUp = Annotated[float, Number(at_least=0, below=1, reason="it is a share of the rounds")]
-MaxRepeat = Annotated[float, Number(at_least=1, reason="a sample that is drawn is drawn at least as often as others")]
+MaxRepeat = Annotated[float, Number(at_least=1, reason="with 1 all samples of a client are drawn equally often")]
 
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32, 64)
 """The numbers of local steps among which ``local_steps: auto`` chooses."""
 USUAL_LOCAL_STEPS = 8
-"""The value of ``local_steps: auto`` for objectives that do not depend on local steps, such as θ."""
+"""The local steps of ``local_steps: auto`` for objectives that do not depend on them, such as θ."""
 
 SERVER_RATES = {"sgd": 1.0, "momentum": 1.0, "nesterov": 1.0, "adam": 0.01, "yogi": 0.01}
 """Default rate of each server optimiser. Adam and Yogi move each weight by about the rate; the others multiply an
@@ -85,12 +85,12 @@ class Budget(Section):
 
 
 def _server_rate(checked: dict[str, Any]) -> float:
-    """The default rate of an optimiser. For an unknown optimiser, which is reported elsewhere, it does not matter."""
+    """Return the default rate of the server's optimiser, from the keys that are checked already."""
     return SERVER_RATES[checked.get("optimiser", "sgd")]
 
 
 class ServerChoice(Section):
-    """How the server turns the clients' mean update into a step."""
+    """The server's optimiser, which turns the clients' mean update into a step of the global model."""
 
     optimiser: Literal["sgd", "momentum", "nesterov", "adam", "yogi"] = "sgd"
     """sgd (FedSGD, FedAvg), momentum (FedAvgM), nesterov, adam (FedAdam) or yogi (FedYogi)."""
@@ -115,23 +115,24 @@ class LearnerKeys(Section):
     """How clients and server learn. The defaults are the paper's FedSGD."""
 
     local_steps: LocalSteps = 1
-    """τ: mini-batch steps that a client takes in a round, or auto: planned."""
+    """τ: mini-batch steps that a client takes in a round; auto lets the planner choose."""
     upload_bits: UploadBits = 32
-    """Bits of an uploaded value: 32, or 8 or 4 with stochastic rounding, or auto: planned."""
+    """Bits per uploaded value: 32, or 8 or 4 with stochastic rounding; auto lets the planner choose."""
     server: ServerChoice = ServerChoice()
     """The server's optimiser."""
     client: ClientChoice = ClientChoice()
     """The clients' optimiser."""
     schedule: Literal["constant", "cosine", "warm_up", "warm_up_cosine"] = "constant"
-    """How the rate changes over the plan's rounds."""
+    """How the learning rate changes over the plan's rounds."""
     warm_up: WarmUp = 0.05
     """The share of the rounds in which the rate rises, for warm_up and warm_up_cosine."""
     batches: Literal["as_is", "balanced", "target"] = "as_is"
-    """How a client draws labels: as in its data, equally often, or so that the clients together match the target."""
+    """How often a client draws each label: as in its data (as_is), all labels equally often (balanced), or so that the
+    selected clients together match the target's labels (target)."""
     max_repeat: MaxRepeat = 10.0
-    """With batches: target, how much more often than on average a sample may be drawn."""
+    """With batches: target, how many times as often as its average sample a client may draw a sample."""
     weighting: Literal["equal", "samples"] = "equal"
-    """Whether clients count equally in the mean update, or by their numbers of samples."""
+    """Weights of the clients in the mean update: equal, or their numbers of samples."""
 
     @property
     def local_steps_choices(self) -> tuple[int, ...]:
@@ -145,12 +146,12 @@ class LearnerKeys(Section):
 
     @property
     def usual_local_steps(self) -> int:
-        """The local steps, or their usual value if they are ``auto``."""
+        """The local steps; for ``auto``, the value that is used before a plan decides it."""
         return USUAL_LOCAL_STEPS if self.local_steps == "auto" else self.local_steps
 
     @property
     def usual_upload_bits(self) -> int:
-        """The bits, or their usual value if they are ``auto``."""
+        """The bits per uploaded value; for ``auto``, the value that is used before a plan decides it."""
         return UPLOAD_BITS[0] if self.upload_bits == "auto" else self.upload_bits
 
 
@@ -160,18 +161,18 @@ class Learning(LearnerKeys):
     rate: Rate
     """η: the clients' learning rate."""
     batch_size: BatchSize
-    """Z: samples a client draws for each step."""
+    """Z: samples that a client draws for each step."""
 
 
 class CostCurvePoints(Section):
-    """What a pruned model still costs, as shares of the full one, at some pruning ratios; linear between them."""
+    """What a pruned model costs at some pruning ratios, as shares of the full model's cost; linear between them."""
 
     ratio: Shares
-    """λ, rising from 0 to the largest max_ratio or beyond."""
+    """Pruning ratios λ, rising from 0 to the largest max_ratio or beyond."""
     bits: Shares
-    """Bits of the upload that are left at each ratio: convex, falling from 1."""
+    """Share of the upload's bits that remains at each ratio: convex, falling from 1."""
     flops: Shares
-    """Operations that are left at each ratio: convex, falling from 1."""
+    """Share of the operations that remains at each ratio: convex, falling from 1."""
 
 
 class Model(Section):
@@ -182,7 +183,7 @@ class Model(Section):
     flops_per_sample: SampleFlops
     """e: floating-point operations for one sample's full gradient."""
     cost_curve: CostCurvePoints | None = None
-    """What pruning saves; by default a client that prunes λ computes and sends the share 1 − λ."""
+    """What remains to be sent and computed after pruning; by default the share 1 − λ."""
 
 
 class Pruning(Section):
@@ -191,14 +192,14 @@ class Pruning(Section):
     max_ratio: MaxRatio
     """λ^max: the largest fraction of the parameters that a client may remove."""
     dense_first: Truth = False
-    """Whether round 0 is left unpruned, so that every weight has a gradient to be ranked by."""
+    """Whether round 0 is not pruned, so that every weight gets a gradient by which it can be ranked."""
 
 
 class Bound(Section):
-    """Theorem 1's constants, and how they are read."""
+    """The quantities in Theorem 1's bound θ, and which variant of its formulas is used."""
 
     initial_gap: InitialGap
-    """L(ω⁰) − L(ω*): how far the initial loss is above the least one."""
+    """L(ω⁰) − L(ω*): the initial loss minus the least possible loss."""
     smoothness: Smoothness
     """L: Lipschitz constant of the gradient."""
     gradient_moment: Moment
@@ -206,11 +207,12 @@ class Bound(Section):
     parameter_moment: Moment
     """B²: second moment of the parameters, ‖ω‖²."""
     pruning_sensitivity: Secant | None = None
-    """γ₂·R as measured, ‖∇(ω) − ∇(ω pruned)‖²/λ; replaces smoothness² × parameter_moment."""
+    """γ₂·R: the effect of pruning as measured, ‖∇(ω) − ∇(ω pruned)‖²/λ; replaces smoothness² × parameter_moment."""
     aggregation: mode_defaults.Aggregation = "mean"
-    """How the clients' φ enter: sum (as printed), mean, or mixture (φ of the selected clients' pooled histogram)."""
+    """How Φ of a round follows from its clients: the sum of their φ (as printed), their mean, or mixture (φ of their
+    summed histograms)."""
     constants: mode_defaults.Constants = "printed"
-    """Theorem 1's constants as printed, or corrected by 1/η² (the step from (53) to (55))."""
+    """β and γ₁ of Theorem 1 as printed, or corrected by the factor 1/η² that is missing between (53) and (55)."""
     statement: mode_defaults.Statement = "size_normalised"
     """How φ is computed from label histograms: with the sets' sizes (as_printed) or their shares (size_normalised)."""
     sensitivity: mode_defaults.Sensitivity = "theorem"
@@ -257,7 +259,7 @@ class Client(Section):
     flops_per_cycle: CycleFlops
     """q_n: floating-point operations per clock cycle."""
     pue: Pue = 1.0
-    """κ_n: power usage effectiveness, total energy over the processor's."""
+    """κ_n: power usage effectiveness, the device's energy divided by the processor's."""
     capacitance: Capacitance
     """ϖ_n: effective switched capacitance, in farad."""
     min_power_w: MinPower | None = None
@@ -270,29 +272,31 @@ class Client(Section):
     battery_j: Battery | None = None
     """B_n: energy that the client has for all rounds together, in joule; default: no limit besides budget.energy_j."""
     latency_s: Latency | None = None
-    """ℓ_n: fixed seconds of every round besides the download: messages, polls, the server's work."""
+    """ℓ_n: seconds of every round besides download, computing and upload, such as messages, polls and the server's
+    work; default 0."""
     gradient_bits: GradientBits | None = None
-    """H_n, where it differs from the model's."""
+    """H_n: bits of this client's gradient; by default the model's."""
     flops_per_sample: SampleFlops | None = None
-    """e_n, where it differs from the model's."""
+    """e_n: operations of this client for one sample's gradient; by default the model's."""
     batch_size: BatchSize | None = None
-    """Z_n for the client's costs, where it differs; θ's constants use learning.batch_size."""
+    """Z_n: samples per step by which this client's costs are computed; by default learning.batch_size, which is always
+    used for θ."""
     max_ratio: MaxRatio | None = None
-    """λ^max of this client, where it differs."""
+    """λ_n^max: the largest fraction that this client may remove; by default pruning.max_ratio."""
     noise_psd_w_hz: NoisePsd | None = None
-    """U_{0,n}: noise power spectral density at the client's receiver, where it differs."""
+    """U_{0,n}: noise power spectral density at the client's receiver, in W/Hz; by default the scenario's."""
 
 
 def _ordered(value: tuple[float, float]) -> tuple[float, float]:
     if not value[0] <= value[1]:
-        raise wrong(f"must be [least, most]; got [{value[0]:g}, {value[1]:g}]")
+        raise wrong(f"must be [least, largest], with the smaller value first; got [{value[0]:g}, {value[1]:g}]")
     return value
 
 
 def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
     size = len(WEIGHTS)
     if rows and [len(row) for row in rows] != [size] * size:
-        raise wrong(f"must have {size} rows of {size} numbers, one for each weight")
+        raise wrong(f"must have {size} rows of {size} numbers, one row and column per weight of the forecast")
     return rows
 
 
@@ -301,14 +305,14 @@ Covariance = Annotated[tuple[tuple[float, ...], ...], AfterValidator(_square)]
 
 
 class ForecastRanges(Section):
-    """The ranges that the pilot covers: the least and the largest value of each feature of its plans."""
+    """The least and the largest value of each feature in the plans of the runs to which the forecast was fitted."""
 
     rounds: Range | None = None
-    """R."""
+    """R: the number of rounds."""
     local_steps: Range | None = None
-    """τ."""
+    """τ: local steps per round."""
     few_clients: Range | None = None
-    """1/k, with k clients in a round."""
+    """Mean of 1/k, with k clients in a round."""
     pruning: Range | None = None
     """The mean pruning ratio."""
     divergence: Range | None = None
@@ -324,40 +328,43 @@ def _built_in(value: Any) -> str:
 
 
 class ForecastSection(Section):
-    """The weights of the forecast, fitted to a pilot's runs; ``fedgap.theory.forecast`` has the formula."""
+    """The weights of the forecast of the test error, fitted to training runs, the pilot.
+
+    ``fedgap.theory.forecast`` has the formula.
+    """
 
     like: Annotated[str, BeforeValidator(_built_in)] | None = None
-    """A built-in forecast, which gives the values of all keys that are left out."""
+    """Name of a built-in forecast, from which all keys that are left out are taken."""
     start: ForecastWeight | None = None
-    """C₀: the part of the error after one round of one step that training can remove."""
+    """C₀: the removable part of the error after one round of one step, if rounds counted fully from the first."""
     rounds_power: ForecastWeight | None = None
-    """a: the power with which the error falls with the rounds."""
+    """a: the power with which more training reduces the error."""
     steps_power: ForecastWeight | None = None
-    """b: how much of a round a local step is worth."""
+    """b: τ local steps per round count as much as τ^b times as many rounds."""
     slowed_by_pruning: ForecastWeight | None = None
-    """d."""
+    """d: how much pruning slows learning."""
     slowed_by_divergence: ForecastWeight | None = None
-    """c."""
+    """c: how much a label distribution other than the target's slows learning."""
     few_clients: ForecastWeight | None = None
-    """B."""
+    """B: weight of the lasting error of few clients."""
     divergence: ForecastWeight | None = None
-    """C."""
+    """C: weight of the lasting error of a label distribution other than the target's."""
     coarse_uploads: ForecastWeight | None = None
-    """e."""
+    """e: how much rounding of the uploaded values slows learning."""
     floor: ForecastWeight | None = None
-    """The error that no training removes."""
+    """The error that always remains."""
     slow_start: ForecastWeight | None = None
     """r₀: with fewer rounds than about this number, each round has less effect."""
     origin: Text | None = None
     """Where the weights come from, in words."""
     ranges: ForecastRanges | None = None
-    """The ranges that the pilot covers; plans outside them get a warning."""
+    """The least and largest value of each feature in the pilot's plans; plans outside these ranges get a warning."""
     spread: Spread | None = None
-    """Relative standard deviation of the error around its forecast; gives a plan's interval."""
+    """Relative standard deviation of the error around its forecast, from which a plan's interval is computed."""
     learning_spread: Spread | None = None
     """Additional spread of runs that more training would improve."""
     seed_spread: Spread | None = None
-    """The part of the spread between seeds of one plan."""
+    """The part of spread that is between seeds of one plan."""
     runs: Annotated[int, Number(at_least=0, whole=True, reason="it counts trained runs")] | None = None
     """How many runs the weights were fitted to."""
     covariance: Covariance | None = None
@@ -367,14 +374,14 @@ class ForecastSection(Section):
     def _complete(self) -> Self:
         missing = [name for name in _MUST_BE_GIVEN if self.like is None and getattr(self, name) is None]
         if missing:
-            raise wrong(f"needs {missing[0]}, or like: the name of a built-in forecast")
+            raise wrong(f"must have {missing[0]}, or the key like with the name of a built-in forecast")
         weights = self.fitted().forecast
         if not (weights.start or weights.few_clients or weights.floor):
             raise wrong("would forecast no error at all; one of start, few_clients and floor must be above 0")
         return self
 
     def fitted(self) -> FittedForecast:
-        """The forecast that these keys describe."""
+        """Return the forecast that these keys describe."""
         given = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
         weights = {name: given.pop(name) for name in WEIGHTS if name in given}
         like = given.pop("like", None)
@@ -389,3 +396,4 @@ class ForecastSection(Section):
 
 _MUST_BE_GIVEN = ("start", "rounds_power", "steps_power", "slowed_by_pruning", "slowed_by_divergence", "few_clients",
                   "divergence")
+"""Weights without a default, unless the key ``like`` is given."""

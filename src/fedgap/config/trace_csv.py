@@ -1,8 +1,8 @@
-"""A trace as a CSV file: one row for each round and client.
+"""Read and write a trace (:class:`~fedgap.system.trace.Trace`) as a CSV file with one row for each round and client.
 
-The columns are ``round`` (from 0), ``client`` (a name), ``gain`` (the channel's power gain relative to the fleet
-file's), ``available`` (0 or 1) and ``speed`` (the highest clock relative to the fleet file's). The last three may be
-left out; they are then 1. Every client has a row for every round.
+The columns are ``round`` (from 0), ``client`` (a name), ``gain`` (channel power gain, relative to the scenario's),
+``available`` (0 or 1) and ``speed`` (highest clock, relative to the scenario's). The last three may be left out; they
+are then 1. Every client has a row for every round.
 """
 
 import csv
@@ -24,21 +24,22 @@ _MOST_ROUNDS = 1_000_000
 
 
 def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
-    """Read a trace of these clients; errors name the line.
+    """Read a trace of these clients. Error messages name the line.
 
-    :param name: the file, relative to ``folder`` or, failing that, to the current folder.
+    :param name: the file, relative to ``folder`` or, if it does not exist there, to the current folder.
     """
     path = folder / name if exists(folder / name) else Path(name)
     if not exists(path):
-        raise InputError(f"world.trace: {shown(name)} does not exist (a CSV with one row for each round and client)")
+        raise InputError(f"world.trace: {shown(name)} does not exist; name a CSV file with one row for each round and "
+                         "client")
     rows = csv.DictReader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     header = rows.fieldnames or ()
     for key in header:
         if key not in ("round", "client", *_VALUES):
-            raise InputError(f"{shown(path)}: has a column {shown(key)}; must be round, client, {', '.join(_VALUES)}"
+            raise InputError(f"{shown(path)}: unknown column {shown(key)}; use round, client, {', '.join(_VALUES)}"
                              f"{did_you_mean(key, ('round', 'client', *_VALUES))}")
     if missing := [key for key in ("round", "client") if key not in header]:
-        raise InputError(f"{shown(path)}: has no column {missing[0]}")
+        raise InputError(f"{shown(path)}: has no column {missing[0]}; round and client are needed")
     index = {client: n for n, client in enumerate(clients)}
     cells: dict[tuple[int, int], list[float]] = {}
     for row in rows:
@@ -52,20 +53,21 @@ def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
                              f"got {row['round']!r}")
         place = int(number), index[client]
         if place in cells:
-            raise InputError(f"{where}: {client} has a row for round {place[0]} already")
+            raise InputError(f"{where}: {client} already has a row for round {place[0]}; remove one of the two")
         cells[place] = [_number(row, key, where) if key in header else 1.0 for key in _VALUES]
         gain, available, speed = cells[place]
         if available not in (0.0, 1.0):
             raise InputError(f"{where}: available: must be 0 or 1; got {row['available']!r}")
         if available and not (gain > 0.0 and speed > 0.0):
-            raise InputError(f"{where}: gain and speed: must be above 0 where the client is available")
+            raise InputError(f"{where}: gain and speed: must be above 0 if the client is available; got {gain:g} and "
+                             f"{speed:g}")
     rounds = 1 + max((number for number, _ in cells), default=-1)
     if len(cells) != rounds * len(clients) or not cells:
         lacking = next((f"{client} has no row for round {t}" for t in range(rounds) for client, n in index.items()
                         if (t, n) not in cells), "it has no rows")
         raise InputError(f"{shown(path)}: must have a row for each round and client; {lacking}")
     values = np.array([[cells[t, n] for n in range(len(clients))] for t in range(rounds)])
-    # A client that is away may have a gain of 0, but the solvers divide by it.
+    # A client that is not available may have a gain or speed of 0, but the solvers divide by these.
     away = values[..., 1] == 0.0
     gains, speeds = (np.where(away & (values[..., k] <= 0.0), 1.0, values[..., k]) for k in (0, 2))
     return Trace(gains, ~away, speeds)

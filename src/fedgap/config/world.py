@@ -1,4 +1,4 @@
-"""The scenario's world: how channels, clients, processors and labels change during training."""
+"""The section ``world`` of a scenario: how channels, clients, processors and labels change during training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from fedgap.streams import stream
 from fedgap.system.random_processes import moving_shadows, on_and_off, rayleigh_fading
 from fedgap.system.trace import Trace
 
-Seconds = Annotated[float, Number("s", above=0, reason="time passes")]
+Seconds = Annotated[float, Number("s", above=0, reason="it is a duration")]
 Share = Annotated[float, Number(above=0, at_most=1, reason="it is a share")]
 
 
@@ -23,8 +23,8 @@ class Fading(Section):
     """Fast fading that is correlated over time, with Clarke's spectrum."""
 
     doppler_hz: Annotated[float, Number("Hz", at_least=0, reason="it is a speed over a wavelength")]
-    """The Doppler spread: speed over wavelength, 10 Hz for a pedestrian at 2 GHz. With 0 each client's fading is
-    constant."""
+    """The Doppler spread, speed divided by wavelength: 10 Hz for a pedestrian at 2 GHz. With 0 each client's fading
+    does not change."""
 
 
 class Shadowing(Section):
@@ -42,40 +42,42 @@ class Availability(Section):
     """Clients that come and go."""
 
     mean_on_s: Seconds
-    """How long a client stays, on average."""
+    """How long a client stays available, on average, in seconds."""
     mean_off_s: Seconds
-    """How long it is away, on average."""
-    daily: Annotated[float, Number(at_least=0, below=1, reason="stays cannot be negative")] = 0.0
-    """How strongly both follow a daily rhythm."""
+    """How long a client is away, on average, in seconds."""
+    daily: Annotated[float, Number(at_least=0, below=1, reason="a stay must have some duration at any hour")] = 0.0
+    """How strongly both durations follow a daily rhythm. With 0.5, stays last between 0.5 and 1.5 times mean_on_s, and
+    absences the inverse."""
 
 
 class Throttling(Section):
     """Processors that become slow when they are hot."""
 
     mean_full_s: Seconds
-    """How long a processor runs at its full clock, on average."""
+    """How long a processor can run at its full clock, on average, in seconds."""
     mean_slow_s: Seconds
-    """How long it is slow, on average."""
+    """How long it is slow afterwards, on average, in seconds."""
     slow: Share = 0.5
-    """Its highest clock while it is slow, relative to the full one."""
+    """Its highest clock frequency while it is slow, as a share of max_frequency_hz."""
 
 
 class Drift(Section):
-    """Label distributions that change: from the one at the start to one with most of its mass on a few classes."""
+    """Label distributions that change from the initial ones to one in which a few classes have most of the samples."""
 
     kind: Literal["sudden", "gradual", "recurring"] = "sudden"
-    """sudden (at half of the rounds), gradual (over the middle half), recurring (there and back, every eighth)."""
+    """sudden (after half of the rounds), gradual (over the middle half of the rounds), or recurring (to the new
+    distribution and back, with a change after each eighth of the rounds)."""
     who: Literal["target", "clients", "both"] = "target"
     """Whose labels change: the target's, the clients', or both."""
-    classes: Annotated[int, count("a distribution needs a class")] = 5
-    """Number of classes, counted from the first, that have most of the samples after the change."""
+    classes: Annotated[int, count("some class must have most of the samples")] = 5
+    """How many classes, counted from the first, have most of the samples after the change."""
     mass: Share = 0.8
     """The share of the samples that these classes then have."""
     memory_rounds: Annotated[int, count("a client needs data")] | None = None
-    """Rounds after which clients forget their data. Without it they keep what they have collected since the start."""
+    """Number of rounds after which clients discard their data. By default they keep all data since the start."""
 
     def amount(self, progress: float) -> float:
-        """Progress of the change, from 0 to 1, after this share of the rounds."""
+        """Return how far the change is, from 0 to 1, after the share ``progress`` of the rounds."""
         if self.kind == "sudden":
             return float(progress >= 0.5)
         if self.kind == "gradual":
@@ -83,28 +85,31 @@ class Drift(Section):
         return float(int(progress * 8.0) % 2)
 
     def labels(self, at_start: Floats, amount: float) -> Floats:
-        """The label distribution, (..., classes), at this progress of the change."""
+        """Return the label distribution (..., classes) when the change is this far, from 0 to 1.
+
+        :param at_start: label counts or probabilities before the change, (..., classes).
+        """
         start = at_start / at_start.sum(axis=-1, keepdims=True)
         few = np.arange(start.shape[-1]) < self.classes
         late = np.where(few, self.mass / few.sum(), (1.0 - self.mass) / max(1, (~few).sum()))
         return np.asarray((1.0 - amount) * start + amount * late / late.sum())
 
     def collected(self, row: int, rounds: int) -> float:
-        """Progress of the change in the data that a client has: the mean over the rows that it remembers.
+        """Return how far the change is, from 0 to 1, in the data that a client has at row ``row`` of the trace.
 
-        In every row of the world a client collects the same number of samples.
+        A client collects equally many samples in each row, so that this is the mean over the rows that it remembers.
         """
         first = 0 if self.memory_rounds is None else max(0, row + 1 - self.memory_rounds)
         return float(np.mean([self.amount(min(1.0, each / rounds)) for each in range(first, row + 1)]))
 
 
 class World(Section):
-    """What changes during training. Everything that is left out stays constant."""
+    """What changes during training. Whatever is left out does not change."""
 
     seed: Seed = 0
     """Seed of the world's random processes."""
     step_s: Seconds = 1.0
-    """Seconds that pass in the world from one round to the next."""
+    """Seconds between two rounds, by which the random processes advance."""
     fading: Fading | None = None
     """Fast fading."""
     shadowing: Shadowing | None = None
@@ -116,18 +121,19 @@ class World(Section):
     drift: Drift | None = None
     """Labels that change."""
     trace: File | None = Field(default=None)
-    """A CSV file with one row for each round and client, in place of the random processes for channels and clients."""
+    """A CSV file with one row for each round and client, in place of random fading, shadowing, availability and
+    throttling."""
 
     @model_validator(mode="after")
     def _trace_or_processes(self) -> Self:
         given = self.channels_and_clients
         if self.trace is not None and len(given) > 1:
-            raise wrong(f"must not have both trace and {given[0]}, because the trace already describes it")
+            raise wrong(f"must not have both trace and {given[0]}, because the trace replaces it")
         return self
 
     @property
     def channels_and_clients(self) -> list[str]:
-        """The given keys that describe changes of channels, clients and processors."""
+        """The keys of this world that describe changes of channels, clients and processors."""
         keys = ("fading", "shadowing", "availability", "throttling", "trace")
         return [key for key in keys if getattr(self, key) is not None]
 
@@ -137,8 +143,9 @@ def trace_of(
 ) -> Trace:
     """Return the trace of a world for these clients and this number of rounds.
 
-    :param folder: where the file of a trace is searched first; :param seed: of the run: each seed has another world of
-        the same kind. A trace from a file is the same for all seeds. :param draws: the name of the random stream.
+    :param world: None for a world in which nothing changes; :param names: the clients' names;
+    :param folder: where a trace file is searched first; :param seed: of the run. Each seed has other random numbers,
+        but a trace from a file is the same for all seeds. :param draws: the name of the random stream.
     """
     clients = len(names)
     still = Trace.constant(rounds, clients)

@@ -1,4 +1,4 @@
-"""Change a YAML text that a person wrote, and keep the comments and everything else in it."""
+"""Change values in a YAML text that a person wrote, and keep its comments and its layout."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from fedgap.errors import InputError
 
 
 def edit_yaml(text: str, document: Mapping[str, Any]) -> str:
-    """``text`` changed so that it means ``document``, with all other lines and all comments as they were.
+    """Return ``text`` changed so that it means ``document``. Comments and lines that need no change stay as they are.
 
-    Top-level keys and the keys of sections one level below are changed, added or removed one by one. Where the text
-    is written in a way that this cannot follow (one flow mapping, merge keys), the result is the document in fresh
-    YAML, without comments.
+    Top-level keys and the keys of sections one level below are changed, added or removed one by one. If the text is
+    written in a way that cannot be changed like this (one flow mapping, merge keys), the result is newly written YAML
+    without comments.
     """
     tree = yaml.compose(text, Loader=yaml.SafeLoader)
     if isinstance(tree, yaml.MappingNode) and not tree.flow_style:
@@ -33,7 +33,10 @@ def edit_yaml(text: str, document: Mapping[str, Any]) -> str:
 def _edits(
     text: str, tree: yaml.MappingNode, written: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> list[tuple[int, int, str]]:
-    """Replacements ``(start, end, text)`` that turn the mapping ``written`` at ``tree`` into ``wanted``."""
+    """Return the replacements ``(start, end, text)`` in ``text`` that turn the mapping ``written`` into ``wanted``.
+
+    :param tree: the node of that mapping.
+    """
     edits: list[tuple[int, int, str]] = []
     first, last = tree.value[0][0], _end(tree)
     for key_node, node in tree.value:
@@ -66,7 +69,9 @@ def _edits(
 
 
 def _end(node: yaml.Node) -> int:
-    """Position of the last character of a node, without the comments after it, which PyYAML includes."""
+    """Return the position after a node's last character. PyYAML's ``end_mark`` of a block also covers comments after
+    it.
+    """
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
     return int(node.end_mark.index)
@@ -82,7 +87,7 @@ def _line_end(text: str, index: int) -> int:
 
 
 def comment_above(text: str, key: str, comments: Sequence[str]) -> str:
-    """Put ``comments`` above a top-level ``key``; they replace earlier comments that begin with the same words."""
+    """Return ``text`` with ``comments`` above a top-level ``key``, in place of comments there that begin alike."""
     lines = text.split("\n")
     at = next(number for number, line in enumerate(lines) if re.match(rf"[\"']?{key}[\"']?\s*:", line))
     start = " ".join(comments[0].split()[:4])

@@ -60,7 +60,7 @@ def _parse_json(text: str, source: str) -> Value:
         if len(result) < len(pairs):
             names = [key for key, _ in pairs]
             twice = next(key for key in names if names.count(key) > 1)
-            raise InputError(f"{source}: the key {shown(twice)} is written twice")
+            raise InputError(f"{source}: the key {shown(twice)} is written twice; remove one of them")
         return result
 
     try:
@@ -68,7 +68,7 @@ def _parse_json(text: str, source: str) -> Value:
     except json.JSONDecodeError as error:
         raise InputError(f"{source}: line {error.lineno}: is not JSON ({error.msg})") from None
     except RecursionError:
-        raise InputError(f"{source}: is nested too deeply") from None
+        raise InputError(f"{source}: has too many nested lists and objects") from None
 
 
 def _parse_yaml(text: str, source: str) -> Value:
@@ -91,16 +91,16 @@ def _parse_yaml(text: str, source: str) -> Value:
     except yaml.YAMLError as error:
         raise InputError(f"{source}: is not YAML ({str(error).splitlines()[0]})") from None
     except UnicodeEncodeError:
-        raise InputError(f"{source}: is not YAML (it holds half of a surrogate pair)") from None
+        raise InputError(f"{source}: is not YAML (it contains an invalid Unicode character)") from None
 
 
 def _integer(digits: str) -> int | float:
-    """An int, or a float if it has more digits than Python converts."""
+    """Convert digits to an int, or to a float if there are more digits than Python converts to an int."""
     return int(digits) if len(digits) < 400 else float(digits)
 
 
 def _plain(text: str) -> Value:
-    """The value of an unquoted scalar."""
+    """Return the value of an unquoted YAML scalar: a number, a truth value, None, or the text itself."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
@@ -113,8 +113,8 @@ def _plain(text: str) -> Value:
 class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
     """PyYAML's safe loader with stricter rules.
 
-    Tags and repeated keys are errors; numbers follow YAML 1.2 (``1e5`` is a number, which PyYAML reads as a string);
-    nesting and aliases are limited, so that a hostile file cannot exhaust stack or memory.
+    Tags and repeated keys are errors. Numbers follow YAML 1.2: ``1e5`` is a number, which PyYAML reads as a string.
+    Nesting and aliases are limited, so that a hostile file cannot exhaust the stack or the memory.
     """
 
     def __init__(self, text: str, source: str) -> None:
@@ -125,16 +125,18 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
         self.values = 0
 
     def fail(self, event: yaml.Event, problem: str) -> InputError:
+        """Return an error that begins with the source and the line of ``event``."""
         line = event.start_mark.line + 1 if event.start_mark is not None else "?"
         return InputError(f"{self.source}: line {line}: {problem}")
 
     def count(self, event: yaml.Event, values: int) -> None:
+        """Add to the number of values so far, and raise an error if there are too many."""
         self.values += values
         if self.values > MAX_VALUES:
-            raise self.fail(event, f"expands to more than {MAX_VALUES} values")
+            raise self.fail(event, f"has more than {MAX_VALUES:,} values, including those of aliases; use fewer")
 
     def document(self) -> Value:
-        """The value of the only document in the text."""
+        """Read the only document in the text and return its value."""
         self.get_event()  # the start of the stream
         if isinstance(self.get_event(), yaml.StreamEndEvent):
             return None
@@ -145,11 +147,11 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
         return value
 
     def value(self, event: Any, depth: int) -> Value:
-        """The value that begins with ``event``, inside ``depth`` collections."""
+        """Read the value that begins with ``event``, at this depth of nesting, and return it."""
         before = self.values
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchored:
-                raise self.fail(event, f"the alias {shown(event.anchor)} has no anchor before it")
+                raise self.fail(event, f"the alias {shown(event.anchor)} is not defined; write its anchor (&) first")
             value, size = self.anchored[event.anchor]
             self.count(event, size)
             return value
@@ -157,9 +159,9 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
         if isinstance(event, yaml.ScalarEvent):
             value = self.scalar(event)
         elif event.tag not in (None, "!", _CORE_TAG + "map", _CORE_TAG + "seq"):
-            raise self.fail(event, f"the tag {shown(event.tag)} is not read; write plain values")
+            raise self.fail(event, f"the tag {shown(event.tag)} is not allowed; write a plain value")
         elif depth == MAX_DEPTH:
-            raise self.fail(event, f"is nested more than {MAX_DEPTH} deep")
+            raise self.fail(event, f"lists and mappings are nested more than {MAX_DEPTH} levels deep")
         elif isinstance(event, yaml.MappingStartEvent):
             value = self.mapping(depth + 1)
         else:
@@ -171,34 +173,35 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
         return value
 
     def scalar(self, event: yaml.ScalarEvent) -> Value:
+        """Return the value of a number, text, truth value or null."""
         if event.tag is None:
             return _plain(event.value) if event.implicit[0] else event.value
         if event.tag in ("!", _CORE_TAG + "str"):
             return event.value
         if event.tag.removeprefix(_CORE_TAG) in ("int", "float", "bool", "null"):
             return _plain(event.value)
-        raise self.fail(event, f"the tag {shown(event.tag)} is not read; write plain values")
+        raise self.fail(event, f"the tag {shown(event.tag)} is not allowed; write a plain value")
 
     def mapping(self, depth: int) -> dict[str, Value]:
-        """Read a mapping; keys merged by ``<<: *defaults`` fill in the keys that it leaves out."""
+        """Read a mapping and return it. Keys that it leaves out are taken from mappings after ``<<:``."""
         result: dict[str, Value] = {}
         merged: list[Value] = []
         while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
             key = self.value(event, depth)
             if isinstance(key, (dict, list)):
-                raise self.fail(event, "a key must be a word")
+                raise self.fail(event, "a key must be a word, not a list or a mapping")
             key = "" if key is None else str(key)
             if key in result:
-                raise self.fail(event, f"the key {shown(key)} is written twice")
+                raise self.fail(event, f"the key {shown(key)} is written twice; remove one of them")
             event = self.get_event()
             value = self.value(event, depth)
             if value is None and getattr(event, "value", None) == "" and type(_plain(key)) in (int, float):
-                # {max_power_w: 1,5} means max_power_w: 1 and an empty key 5.
+                # YAML reads {max_power_w: 1,5} as max_power_w: 1 and a key 5 without a value.
                 raise self.fail(event, f"the key {shown(key)} is empty; write a decimal point: 1.5, not 1,5")
             if key == "<<":
                 merged += value if isinstance(value, list) else [value]
                 if not all(isinstance(other, dict) for other in merged):
-                    raise self.fail(event, "'<<' merges mappings only")
+                    raise self.fail(event, "'<<' must refer to a mapping or a list of mappings")
             else:
                 result[key] = value
         for other in merged:
@@ -208,13 +211,16 @@ class _StrictLoader(_SAFE_LOADER):  # type: ignore[misc]
 
 
 def write_document(document: Mapping[str, Any], path: Path) -> Path:
-    """Write to ``path``, as JSON if it ends in ``.json``, otherwise as YAML."""
+    """Write a document as JSON if ``path`` ends in ``.json``, otherwise as YAML; return ``path``."""
     as_json = path.suffix.lower() == ".json"
     return write_checked(path, json.dumps(document, indent=1) + "\n" if as_json else to_yaml(document))
 
 
 def write_checked(path: Path, text: str) -> Path:
-    """Write a text and create its folder if needed; an :class:`InputError` says why it cannot be written."""
+    """Write a text, create its folder if needed, and return ``path``.
+
+    :raises InputError: says why it cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
@@ -224,12 +230,12 @@ def write_checked(path: Path, text: str) -> Path:
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
-    """YAML with one line per innermost mapping (a section, a client) and numbers that read back exactly."""
+    """Return the document as YAML. Each innermost mapping, such as a client, is one line; numbers read back exactly."""
     return "\n".join(yaml_lines(document, "")) + "\n"
 
 
 def yaml_lines(mapping: Mapping[str, Any], indent: str) -> Iterator[str]:
-    """The lines of :func:`to_yaml`."""
+    """Yield the lines of :func:`to_yaml` for a mapping, with this indent."""
     for key, value in mapping.items():
         if is_listing(value):
             yield f"{indent}{_key(key)}:"
@@ -242,19 +248,19 @@ def yaml_lines(mapping: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def is_listing(value: Any) -> bool:
-    """Whether a value is written with one line per item: a list of mappings."""
+    """Return whether a value is a list of mappings, which is written with one line per item."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
 
 
 def flow_text(value: Any) -> str:
-    """A value on one line."""
+    """Return a value as YAML on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(key)}: {flow_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(flow_text, value)) + "]"
     if isinstance(value, float):
         text = repr(value)
-        # YAML 1.1 readers take 1e-05 for a string; 1.0e-05 is a number for all readers.
+        # YAML 1.1 readers read 1e-05 as a string; 1.0e-05 is a number for all readers.
         return text.replace("e", ".0e") if "e" in text and "." not in text else text
     return json.dumps(value, ensure_ascii=False)
 

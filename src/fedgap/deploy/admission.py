@@ -1,8 +1,7 @@
-"""Explain why a node is not accepted, and what to do. Flower gives the same error for most of the reasons.
+"""Explain to a node why the server does not accept it, and what to do. Flower gives the same error for most reasons.
 
-The node asks the SuperLink's gate at :data:`CHECK` and proves its key by a signature. The answer has the server's
-versions, its time, and whether the key is known.
-"""
+The node asks the SuperLink's gate at :data:`CHECK` and proves with a signature that it has its key. The answer has the
+server's versions, its time, and whether the key is known."""
 
 from __future__ import annotations
 
@@ -26,13 +25,14 @@ from fedgap.deploy.keys import public_pem, read_private_key
 CHECK = "/v1/fleet/fedgap-check"
 KEY, TIME, SIGNATURE = "x-fedgap-key", "x-fedgap-time", "x-fedgap-signature"
 BEHIND_S, AHEAD_S = 300.0, 5.0
-"""How far a node's clock may be behind the server's, and ahead of it; Flower refuses more."""
+"""How many seconds a node's clock may be behind the server's, and ahead of it; Flower refuses more."""
 TIMEOUT_S = 10.0
 _NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's codes
 
 
 def judge(scope: Any) -> dict[str, Any]:
-    """The server's answer: its versions, its time, and what it knows of the key whose signature came along."""
+    """The server's answer to a node: its versions, its time, and what it knows about the key that signed the
+    request."""
     answer = {"fedgap": metadata.version("fedgap"), "flwr": metadata.version("flwr"), "now": _now().isoformat()}
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     try:
@@ -51,10 +51,9 @@ def judge(scope: Any) -> dict[str, Any]:
 
 
 def why_not_admitted(superlink: str, ca: Path, key: Path, name: str, *, connected: bool = False) -> str:
-    """Why the server does not accept this node, and what to do; "" if nothing is known to be wrong.
+    """A sentence that says why the server does not accept this node and what to do; "" if nothing seems wrong.
 
-    ``connected``: this node may be connected by now, so that its key is in use.
-    """
+    ``connected`` says that this node itself may be connected by now, so that its key is rightly in use."""
     private = read_private_key(key)
     stamp = _now().isoformat()
     signature = private.sign(_signed(stamp), ec.ECDSA(hashes.SHA256()))
@@ -70,17 +69,17 @@ def why_not_admitted(superlink: str, ca: Path, key: Path, name: str, *, connecte
     except OSError as error:
         return _unreachable(superlink, ca, error)
     except ValueError:
-        return f"server: {superlink} does not answer as a SuperLink does; check --superlink"
+        return f"server: {superlink} does not answer like a SuperLink; check --superlink"
     return _judged(answer, key, name, connected)
 
 
 def _judged(answer: dict[str, Any], key: Path, name: str, connected: bool) -> str:
-    """The sentence for a server's answer."""
+    """The sentence that explains the server's answer; "" if nothing is wrong."""
     ours, theirs = metadata.version("fedgap"), answer["fedgap"]
     behind = (datetime.datetime.fromisoformat(answer["now"]) - _now()).total_seconds()
     if not -AHEAD_S < behind < BEHIND_S:
         return (f"clock: this machine's is {abs(behind):.0f} s {'behind' if behind > 0 else 'ahead of'} the server's, "
-                "and the server refuses it; set it right, for example with NTP")
+                "so the server refuses it; correct it, for example with NTP")
     if ours != theirs:
         return (f"version: this node has fedgap {ours} and the server {theirs}; install the server's with: "
                 f"pip install fedgap=={theirs}")
@@ -97,21 +96,21 @@ def _judged(answer: dict[str, Any], key: Path, name: str, connected: bool) -> st
 
 
 def _unreachable(superlink: str, ca: Path, error: OSError) -> str:
-    """The sentence for a connection that could not be made."""
+    """The sentence that explains why no connection could be made."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
         if reason.verify_code in (_NOT_YET_VALID, _EXPIRED):
             return (f"clock: the server's certificate is {reason.verify_message.removeprefix('certificate ')} at this "
-                    f"machine's time, {_now():%Y-%m-%d %H:%M} UTC; set the clock right, or, if it is right, make a new "
+                    f"machine's time, {_now():%Y-%m-%d %H:%M} UTC; correct the clock, or, if it is correct, make a new "
                     "certificate with `fedgap deploy keys` on the server")
         return (f"certificate: {superlink} is not trusted ({reason.verify_message}); --ca must be the server's ca.crt "
                 f"(here {ca}), and --superlink a name that `fedgap deploy keys --host` was given")
     if isinstance(reason, socket.gaierror):
-        return f"server: the name of {superlink} is not known here; check --superlink and the name service"
+        return f"server: the host name in {superlink} cannot be resolved; check --superlink and the name service"
     if isinstance(reason, ssl.SSLError):
         return f"server: {superlink} does not speak TLS; check the port of --superlink"
-    return (f"server: nobody answers at {superlink} ({getattr(reason, 'strerror', None) or reason}); is the server "
-            "started, and does its firewall let this port through?")
+    return (f"server: nobody answers at {superlink} ({getattr(reason, 'strerror', None) or reason}); check that the "
+            "server is running and that its firewall allows this port")
 
 
 def _signed(stamp: str) -> bytes:

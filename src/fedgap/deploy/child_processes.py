@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, and Flower's command lines."""
+"""Child processes that end with their parent, and calls of Flower's command line."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from fedgap.errors import FedgapError
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
          "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-"""Settings with which Flower, and Ray in simulations, send no telemetry and install nothing; otherwise a SuperLink
-calls ``uv sync`` and fails offline."""
+"""Environment variables that keep Flower, and Ray in simulations, from sending telemetry and installing packages.
+Without them a SuperLink calls ``uv sync``, which fails offline."""
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 PRIVATE = 0o077
-"""The umask of Flower's processes: only the owner reads what they write."""
+"""The umask of Flower's processes: only the owner can read what they write."""
 TASK_POLL_S = "0.1"
-"""How often a SuperExec asks for tasks; Flower's default is one second."""
+"""Seconds between two requests of a SuperExec for tasks; Flower's default is one second."""
 
 
 class DeployError(FedgapError):
-    """A part of the deployment did not start, or stopped; the message names it and its log."""
+    """A part of the deployment did not start, or stopped; the message names the part and its log."""
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of all of a deployment's processes; Flower's files go to ``home``."""
+    """The environment variables of all processes of a deployment; Flower writes its files to ``home``."""
     scripts = str(Path(sys.executable).parent)
     return {**os.environ, **QUIET, "FLWR_HOME": str(home), "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": TASK_POLL_S,
             "PATH": scripts + os.pathsep + os.environ.get("PATH", ""), "PYTHONUNBUFFERED": "1"}
 
 
 class Process:
-    """A process group with a log. On Linux it gets SIGTERM when the thread that started it dies; start it in the main
-    thread."""
+    """A process group with a log file.
+
+    On Linux it gets SIGTERM when the thread that started it ends, so start it in the main thread."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         self.name, self.log = name, log
@@ -54,15 +55,15 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is its group's too."""
+        """The process id, which is also the id of its group."""
         return self._process.pid
 
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL to the whole group."""
+        """Send SIGKILL to the whole group, and wait."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
@@ -76,13 +77,13 @@ class Process:
         self.kill()
 
     def must_live(self) -> None:
-        """Raise an error if it has ended."""
+        """Raise a DeployError if the process has ended."""
         if not self.alive():
             raise DeployError(f"{self.name} ended with code {self._process.returncode}: {last_words(self.log)}")
 
 
 def die_with_parent() -> None:
-    """On Linux, this process gets SIGTERM when the thread that started it dies."""
+    """On Linux, make this process get SIGTERM when the thread that started it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
@@ -100,14 +101,15 @@ def last_words(log: Path) -> str:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody listens on now."""
+    """A TCP port of the loopback interface on which nobody listens at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_until(true: Callable[[], bool], seconds: float, what: str, process: Process) -> None:
-    """Wait for ``true``; the process must stay alive meanwhile."""
+    """Wait until ``true()`` holds, for at most this many seconds. The process must stay alive meanwhile; ``what``
+    begins the error."""
     deadline = time.monotonic() + seconds
     while not true():
         process.must_live()
@@ -117,7 +119,7 @@ def wait_until(true: Callable[[], bool], seconds: float, what: str, process: Pro
 
 
 def listening(host: str, port: int) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a server accepts connections at this host and port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((host, port)) == 0
@@ -130,8 +132,8 @@ def flwr(arguments: Sequence[str], environ: Mapping[str, str], timeout_s: float 
                               capture_output=True, text=True, env=dict(environ), timeout=timeout_s, check=False,
                               umask=PRIVATE)
     except subprocess.TimeoutExpired:
-        raise DeployError(f"flwr {arguments[0]} gave no answer within {timeout_s:g} s; is this machine very busy? The "
-                          "same command continues the run") from None
+        raise DeployError(f"flwr {arguments[0]} gave no answer within {timeout_s:g} s; perhaps this machine is too "
+                          "busy. The same command continues the run") from None
     start = done.stdout.find("{")
     try:
         answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}

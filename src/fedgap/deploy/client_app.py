@@ -17,7 +17,7 @@ from fedgap.deploy.packet import PACKET, RECORD
 from fedgap.deploy.worker_socket import ask
 
 app = ClientApp()
-"""What the app's ``pyproject.toml`` names."""
+"""The object that the app's ``pyproject.toml`` names."""
 
 
 def _handle(message: Message, context: Context) -> Message:
@@ -38,11 +38,11 @@ def _handle(message: Message, context: Context) -> Message:
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """A round."""
+    """Answer a ``round`` request."""
     return _handle(message, context)
 
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Enrolment, and the request whether the node is there."""
+    """Answer all other requests, such as enrolment."""
     return _handle(message, context)

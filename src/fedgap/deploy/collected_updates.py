@@ -1,4 +1,4 @@
-"""A round's accepted updates: checked one by one, and added up in the clients' order without keeping them."""
+"""The accepted updates of a round, which are added up in the order of the clients without storing them all."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from fedgap.running.clients import Update
 from fedgap.running.job import Job
 
 MOST_HELD = 8
-"""Maximum number of updates that wait in memory for those of clients before them; further answers are fetched later."""
+"""Maximum number of updates in memory that wait for that of an earlier client; other answers are fetched later."""
 
 
 @dataclass(frozen=True, eq=False)
 class UpdateFacts:
-    """What is kept of an accepted update: the client's loss and seconds, the bytes of its payload, whether it had
-    indices, its Euclidean length, its entries for the last layer's bias, and how far its BatchNorm statistics moved, as
-    a Euclidean distance."""
+    """What is kept of an accepted update.
+
+    The client's loss and seconds, the bytes of its payload, whether it had indices, the Euclidean norm of the update,
+    its entries for the last layer's bias, and the Euclidean distance by which its BatchNorm statistics moved."""
 
     loss: float
     seconds: float
@@ -32,28 +33,27 @@ class UpdateFacts:
     indices: bool
     norm: float
     last_bias: Tensor | None
-    """(classes,), NaN where pruned; None where the model has no such bias."""
+    """Entries for the last layer's bias, (classes,), NaN where pruned; None if the model has no such bias."""
     buffers_moved: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class AcceptedUpdate:
-    """A node's update that passed every check: masked gradient and mask (M,), buffers after the step (B,)."""
+    """A node's update that passed every check: masked gradient and mask (M,), and buffers after the last step (B,)."""
 
     facts: UpdateFacts
     upload: Upload
     buffers: Tensor
-    """0 where the client removed the buffer's channel."""
+    """BatchNorm's statistics (B,), 0 where the client removed the channel."""
     kept_buffers: Tensor | None = None
-    """The buffers that the client has, boolean (B,); None where every client has all."""
+    """Which buffer entries the client has, boolean (B,); None if every client has all of them."""
 
 
 class CollectedUpdates:
-    """The updates of one try of a round.
+    """The updates of one attempt at a round.
 
-    The order of arrival must not change the result, so ``mean`` adds an update when all selected clients before it have
-    delivered or were given up, and then discards it. Other aggregators need all updates at once.
-    """
+    The order of arrival must not change the result. So ``mean`` adds an update only when all selected clients before it
+    have delivered or were given up, and then discards it. Other aggregators need all updates at once."""
 
     def __init__(self, job: Job, aggregator: Aggregator, model: GlobalModel, selected: Sequence[int]) -> None:
         self.facts: dict[int, UpdateFacts] = {}
@@ -65,20 +65,20 @@ class CollectedUpdates:
         if aggregator is mean:
             self._mean = RunningMean(size, weighted=job.weighting == "samples" or job.upload_bits < 32)
         self._buffers = RunningSum(buffer_size)
-        self._buffer_clients: Tensor | None = None  # clients that have each buffer (B,), where channels are pruned
+        self._buffer_clients: Tensor | None = None  # how many clients have each entry (B,), if channels are pruned
 
     @property
     def full(self) -> bool:
-        """Whether the next update in order must arrive, or be given up, before others are fetched."""
+        """Whether no more answers may be fetched until the next update in order arrives or is given up."""
         return self._mean is not None and len(self._held) >= MOST_HELD
 
     @property
     def next(self) -> int | None:
-        """The first selected client of which nothing is known yet."""
+        """The first selected client whose update has neither arrived nor been given up."""
         return self._open[0] if self._open else None
 
     def add(self, client: int, update: AcceptedUpdate) -> None:
-        """Take in a client's update."""
+        """Add a client's update."""
         self.facts[client] = update.facts
         self._held[client] = update
         self._add_up()
@@ -104,8 +104,9 @@ class CollectedUpdates:
             self._buffer_clients = before + update.kept_buffers.to(torch.int64)
 
     def _mean_buffers(self, previous: Tensor) -> Tensor:
-        """The bits of :func:`~fedgap.learning.contract.mean_buffers`: the mean over the clients that have a buffer, and
-        ``previous`` (B,) where nobody has it."""
+        """The mean of each buffer entry over the clients that have it, and ``previous`` (B,) where nobody has it.
+
+        The result equals that of :func:`~fedgap.learning.contract.mean_buffers` bit for bit."""
         clients = self._buffer_clients
         if clients is None:
             return self._buffers.total() / self._buffers.count
@@ -118,8 +119,8 @@ class CollectedUpdates:
                                  torch.stack(masks) if masks else None, before)
 
     def result(self) -> Update | None:
-        """The round's update, which may be infinite; None if no update arrived. All other clients must have been given
-        up."""
+        """The round's update, which may contain infinities; None if no update arrived. All missing clients must have
+        been given up."""
         if not self.facts:
             return None
         model = self._model

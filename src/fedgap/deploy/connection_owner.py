@@ -1,7 +1,7 @@
 """Find the account that owns a local connection, from ``/proc/net/tcp``.
 
 Flower's Control API needs no password, and Flower passes the tokens of its Runtime API on command lines, which every
-account of the machine can read. So the SuperLink's gate asks the kernel.
+account of the machine can read. So the SuperLink's gate asks the kernel which account made a request.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 TRUST_VARIABLE = "FEDGAP_TRUST_LOCAL_ACCOUNTS"
-"""With 1, every account of this machine may use the SuperLink; for systems that are not Linux."""
+"""If this variable is 1, every account of this machine may control the SuperLink; for systems other than Linux."""
 
 
 def may_control(scope: Any) -> str:
-    """Why a local request may not use the Control and Runtime APIs; "" if it may."""
+    """The reason why a local request may not use the Control and Runtime APIs; "" if it may."""
     if os.environ.get(TRUST_VARIABLE) == "1":
         return ""
     if not TABLES[0].is_file():
-        return ("only Linux tells which account a connection belongs to; if nobody else has an account on this "
+        return ("only Linux reports which account a connection belongs to; if nobody else has an account on this "
                 f"machine, set {TRUST_VARIABLE}=1")
     client, server = (scope.get(end) or ("", 0) for end in ("client", "server"))
     if owner_of(client, server) == os.getuid():
@@ -31,10 +31,10 @@ def may_control(scope: Any) -> str:
 
 
 def owner_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """The user id of the client's end of a TCP connection within this machine; None where there is no such end now.
+    """The user id that owns the client's end of a TCP connection within this machine; None if there is no such
+    connection.
 
-    A socket that its process has closed does not count: it has no inode, and its owner is shown as root.
-    """
+    A socket that its process has closed does not count: it has no inode, and its owner is shown as root."""
     wanted = {(_words(client), _words(server)) for _words in (_entry, _mapped_entry)}
     for table in TABLES:
         if not table.is_file():
@@ -48,7 +48,7 @@ def owner_of(client: tuple[str, int], server: tuple[str, int]) -> int | None:
 
 
 def _entry(end: tuple[str, int]) -> str:
-    """An address and a port as the table has them: hexadecimal, each four bytes in the machine's order."""
+    """An address and a port in the form of the table: hexadecimal, every four bytes in the machine's byte order."""
     try:
         return _hexadecimal(ipaddress.ip_address(end[0]).packed, end[1])
     except ValueError:
@@ -56,7 +56,8 @@ def _entry(end: tuple[str, int]) -> str:
 
 
 def _mapped_entry(end: tuple[str, int]) -> str:
-    """The same for an IPv4 address that a socket for both versions uses, ``::ffff:a.b.c.d``; and its reverse."""
+    """The same for an IPv4 address as seen by a socket for both versions, ``::ffff:a.b.c.d``, and the other way
+    round."""
     try:
         address = ipaddress.ip_address(end[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Build scenario, plan and job from the nodes' profiles, as in the simulator."""
+"""Build the scenario, plan and job of a deployment from the nodes' profiles, in the same way as the simulator."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from fedgap.running.prepare import Prepared, check_model, data_arguments, make_j
 from fedgap.system import Fleet, download_delay, round_cost
 
 PROFILE_BYTES = 2**20
-"""Maximum length of a profile."""
+"""Maximum length of a profile in bytes."""
 MOST_CLASSES = 100_000
 MOST_SAMPLES = 10**9
 """Maximum number of training samples of a node."""
 CLAIM_LIMIT = 5.0
-"""A client's claimed samples count in the plan up to this many times the median of the others' claims."""
+"""The number of samples that a client reports counts in the plan up to this many times the median of the others'."""
 DATA_ELSEWHERE = "the data are the nodes'"
 """Replaces the digest of the data in a deployed run's job, because only the nodes have the data."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A node's profile: what it reports about itself."""
+    """What a node reports about itself when it enrols."""
 
     name: str
     order: int
-    """Its position among the clients, if it has one (a share of an experiment does)."""
+    """Its position among the clients if it plays a client of an experiment; otherwise -1."""
     device: dict[str, Any]
     label_counts: tuple[int, ...]
     target_counts: tuple[int, ...] | None
@@ -48,14 +48,14 @@ class Profile:
 
     @staticmethod
     def read(answer: Packet) -> Profile:
-        """The profile in an enrolment's answer, checked."""
+        """Read and check the profile in a node's answer."""
         fields = answer.fields
         if fields.get("status") != "enrolled":
             raise PacketError(f"did not enrol: {one_line(fields.get('reason', fields.get('status')))}")
         order = answer.whole("client") if "client" in fields else -1
         device = fields.get("device")
         if not isinstance(device, dict) or any(key in NOT_A_DEVICE for key in device):
-            raise PacketError("device: must be a mapping of a client's figures")
+            raise PacketError("device: must be a mapping with the figures of a scenario's client")
         epsilon = answer.number("epsilon") if "epsilon" in fields else None
         if epsilon is not None and not epsilon > 0.0:
             raise PacketError("epsilon: must be positive")
@@ -76,43 +76,44 @@ def _counts(key: str, value: Any) -> tuple[int, ...]:
 
 
 class ClaimedPartition(Partition):
-    """The histograms and sizes that the nodes report, without samples."""
+    """The label histograms and sizes that the nodes report, without samples."""
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """D̂_n as claimed, (N,)."""
+        """The number of samples D̂_n that each node reports, (N,)."""
         return np.asarray(self.label_counts.sum(axis=1))
 
     @property
     def indices(self) -> NDArray[np.int64]:
-        """None: the samples are the nodes'."""
+        """An empty array, because only the nodes have the samples."""
         return np.zeros(0, dtype=np.int64)
 
 
 def first_clients(experiment: Experiment, count: int) -> Experiment:
-    """The experiment on the first ``count`` of its scenario's clients."""
+    """The experiment with only the first ``count`` clients of its scenario."""
     if count > experiment.size:
-        raise InputError(f"--local: the scenario has {experiment.size} clients; {count} nodes are too many")
+        raise InputError(f"--local: must be at most {experiment.size}, the number of clients in the scenario; got "
+                         f"{count}")
     return experiment.with_clients(experiment.devices()[:count])
 
 
 def most_request_bytes(experiment: Experiment) -> int:
-    """Maximum number of bytes of a node's request; a model that does not fit the data is an InputError.
+    """Maximum length in bytes of a node's request. Raises an InputError if the model does not fit the data.
 
-    It is twice what is needed, so that an answer that is a little too long reaches the server, which names the sender.
-    """
+    It is twice what is needed, so that an answer that is a little too long still reaches the server, which then names
+    its sender."""
     module = check_model(experiment, load(**data_arguments(experiment)))
     return 2 * max(PROFILE_BYTES, most_answer_bytes(Layout.of(module)))
 
 
 def check_profile(experiment: Experiment, profile: Profile, dataset: Dataset) -> None:
-    """Reject a profile that cannot be planned with; :class:`~fedgap.deploy.packet.PacketError` says why.
+    """Raise a :class:`~fedgap.deploy.packet.PacketError` if a profile cannot be used for planning.
 
-    Each profile is tried alone, so that one node's figures cannot end the others' run.
-    """
+    Each profile is checked alone, so that the figures of one node cannot end the run of the others."""
     for key, counts in (("label_counts", profile.label_counts), ("target_counts", profile.target_counts)):
         if counts is not None and len(counts) != dataset.classes:
-            raise PacketError(f"{key}: has {len(counts)} classes; the experiment's data have {dataset.classes}")
+            raise PacketError(f"{key}: must have the {dataset.classes} classes of the experiment's data; it has "
+                              f"{len(counts)}")
     try:
         fleet = fleet_of(experiment, [profile], dataset)
         ratio = np.zeros(1)
@@ -121,15 +122,14 @@ def check_profile(experiment: Experiment, profile: Profile, dataset: Dataset) ->
     except Exception as error:  # a node's figures may lead to any error
         raise PacketError(f"its figures cannot be used for planning ({one_line(error)})") from None
     if not usable:
-        raise PacketError("device: a round's joules or seconds would not be finite")
+        raise PacketError("device: with these figures a round's joules or seconds would not be finite")
 
 
 def unaffordable(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> list[int]:
-    """Positions of the profiles for which the broadcast alone takes more than the energy budget.
+    """Positions of the profiles to which the broadcasts alone would cost more than the energy budget.
 
     Every broadcast must reach all nodes, so one node that reports an extremely weak channel would prevent the run. If
-    all nodes are like this, the budget is too small, and the list is empty.
-    """
+    all nodes are like this, the budget is too small, and the list is empty."""
     scenario = _scenario(experiment, profiles, [p.label_counts for p in profiles], dataset)[1]
     joules = scenario.rounds * scenario.server.power_w * download_delay(scenario.fleet())
     over = np.flatnonzero(joules > scenario.budget.energy_j).tolist()
@@ -139,9 +139,8 @@ def unaffordable(experiment: Experiment, profiles: Sequence[Profile], dataset: D
 def limited_claims(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """The reported histograms (N, classes), with limited totals.
 
-    A client whose claimed total exceeds :data:`CLAIM_LIMIT` times the median of the other clients' totals has its
-    histogram scaled down to that; the shares of its classes stay. All other rows stay as they are.
-    """
+    If a client's total exceeds :data:`CLAIM_LIMIT` times the median of the other clients' totals, its histogram is
+    scaled down to that limit, with the same shares of classes. All other rows are unchanged."""
     totals, limited = counts.sum(axis=1), counts.copy()
     for n, total in enumerate(totals):
         others = np.delete(totals, n)
@@ -151,17 +150,16 @@ def limited_claims(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def fleet_of(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset) -> Fleet:
-    """Nodes as the cost formulas take them."""
+    """The nodes of these profiles as a fleet, for the cost formulas."""
     return _scenario(experiment, profiles, [p.label_counts for p in profiles], dataset)[1].fleet()
 
 
 def plan_for(experiment: Experiment, profiles: Sequence[Profile], dataset: Dataset,
              cost_curve: Mapping[str, Any] | None = None) -> Prepared:
-    """Scenario → plan → job for these nodes, in this order; each profile has passed :func:`check_profile`.
+    """Build scenario, plan and job for these nodes, in this order. Each profile must have passed :func:`check_profile`.
 
-    :param dataset: the server's own; its test set is what the model is evaluated on, and its label histogram the
-        target of planning; :param cost_curve: what pruning saves, where nodes have measured it.
-    """
+    :param dataset: the server's data set; the model is evaluated on its test set, whose label histogram is the target
+    of planning; :param cost_curve: what pruning saves, if nodes have measured it."""
     counts = limited_claims(np.array([p.label_counts for p in profiles], dtype=np.int64))
     experiment, scenario, target_counts = _scenario(experiment, profiles, counts, dataset, cost_curve)
     plan: Plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,

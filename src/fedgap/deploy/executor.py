@@ -1,7 +1,6 @@
 """A SuperExec whose processes start fast: ``python -m fedgap.deploy.executor ADDRESS SECRET_FILE PARENT_PID``.
 
-They run only the app of the installed fedgap; code that a SuperLink sends with a run is not used.
-"""
+Its processes run only the app of the installed fedgap; code that a SuperLink sends with a run is not used."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Every change that fedgap makes to Flower's internals, each in the calling process only.
+"""All changes that fedgap makes to Flower's internals; each affects only the process that calls it.
 
-Flower has no options for these things. Its internals may move with every release, so each patch first checks that the
-installed version is one that it was written for.
-"""
+Flower has no options for these things. Its internals may change with every release, so each patch first checks that the
+installed version is one that it was written for."""
 
 from __future__ import annotations
 
@@ -28,23 +27,23 @@ if TYPE_CHECKING:
 KNOWN = "1.41."
 """The versions of Flower that these patches were written for and tested with."""
 PULL: dict[str, Any] = {"initial_backoff": 0.03, "backoff_cap": 0.3, "max_tries_per_object": None}
-"""Arguments of Flower's ``pull_objects``. A message is announced before its parts have arrived. A request for a missing
-part is repeated after one second, then two, four, eight and ten, at most 500 times; frequent polling makes that
-common."""
+"""Arguments of Flower's ``pull_objects``. A message is announced before all its parts have arrived. By default a
+request for a missing part is repeated after 1, 2, 4, 8 and 10 seconds, at most 500 times. With frequent polling parts
+are often missing, so shorter waits are used here."""
 APP_POLL_S = 0.05
-"""How often a SuperNode checks whether its client app has answered; it only looks into its own memory."""
+"""Seconds between two checks of a SuperNode whether its client app has answered; a check only reads memory."""
 
 
 def check_version() -> None:
-    """Refuse a version of Flower whose internals are not known."""
+    """Raise an InputError if the installed version of Flower is not one whose internals are known."""
     installed = metadata.version("flwr")
     if not installed.startswith(KNOWN):
-        raise InputError(f"flwr: version {installed} is installed, and fedgap knows {KNOWN}x only; install that with: "
+        raise InputError(f"flwr: must be version {KNOWN}x; {installed} is installed. Install it with: "
                          f"pip install 'flwr=={KNOWN}*'")
 
 
 def pull_soon() -> None:
-    """Repeat the request for a missing part of a message sooner."""
+    """Repeat requests for missing parts of a message sooner than Flower does."""
     from flwr.supercore.inflatable.inflatable_utils import pull_objects
 
     check_version()
@@ -69,7 +68,7 @@ def pull_for(seconds_left: Callable[[], float]) -> None:
 
 
 def put_before_superlink(middleware: Middleware) -> None:
-    """Make a SuperLink hand every request to this middleware first."""
+    """Make a SuperLink pass every request to this middleware first."""
     from flwr.superlink import extensions
 
     check_version()
@@ -77,10 +76,9 @@ def put_before_superlink(middleware: Middleware) -> None:
 
 
 def register_nodes(keys: Mapping[str, bytes]) -> None:
-    """Make a SuperLink start with the nodes that have these public keys (PEM), each under its name.
+    """Make a SuperLink start with the nodes that have these public keys (PEM), given by their names.
 
-    ``flwr supernode register`` would draw their numbers, see :func:`fedgap.deploy.keys.node_id`.
-    """
+    ``flwr supernode register`` would give nodes random numbers; see :func:`fedgap.deploy.keys.node_id`."""
     from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
     from flwr.server.superlink.linkstate import in_memory_linkstate
     from flwr.superlink import extensions
@@ -98,11 +96,10 @@ def register_nodes(keys: Mapping[str, bytes]) -> None:
 
 
 def wait_for_slow_starts(seconds: float) -> None:
-    """Give an app's process this long to start before a SuperLink gives it up and starts another one.
+    """Give the process of an app this many seconds to start before a SuperLink abandons it and starts another one.
 
-    Flower waits thirty seconds. On a slow or busy computer the imports take longer: every process would be given up
-    before it begins, and each would slow down the next.
-    """
+    Flower waits thirty seconds. On a slow or busy computer the imports take longer: every process would be abandoned
+    before it begins, and each would slow down the next."""
     from flwr.supercore.corestate.in_memory_corestate import InMemoryCoreState
 
     check_version()
@@ -120,7 +117,7 @@ def wait_for_slow_starts(seconds: float) -> None:
 
 
 def run_only(app: ClientApp) -> None:
-    """Make this process answer every message with this app, whatever code the SuperLink sent along."""
+    """Make this process answer every message with this app, whatever code the SuperLink sent."""
     from flwr.supernode.runtime import run_clientapp
 
     check_version()
@@ -129,11 +126,10 @@ def run_only(app: ClientApp) -> None:
 
 
 def shorten_waits(poll_s: float) -> None:
-    """Shorten a SuperNode's waits, which are most of a round's overhead.
+    """Shorten the waiting times of a SuperNode, which cause most of a round's overhead.
 
     A SuperNode without a message sleeps three seconds (here ``poll_s``), and one that waits for its client app half a
-    second; both numbers are fixed in Flower's code.
-    """
+    second (here APP_POLL_S); both numbers are fixed in Flower's code."""
     from flwr.supernode import start_client_internal
 
     def sleep(seconds: float) -> None:
@@ -144,10 +140,9 @@ def shorten_waits(poll_s: float) -> None:
 
 
 def serve_by_forking(address: str, secret: bytes, parent_pid: int) -> None:
-    """Run Flower's SuperExec, but start client apps as forks of this process, where everything is imported already.
+    """Run Flower's SuperExec, but start client apps as forks of this process, in which everything is already imported.
 
-    Flower's own starts a new Python for every message, and importing flwr alone takes a second or more.
-    """
+    Flower's own SuperExec starts a new Python for every message, and importing flwr alone takes a second or more."""
     from flwr.supercore.superexec import run_superexec as loop
     from flwr.supercore.superexec.executor import LaunchResult
     from flwr.supercore.superexec.executor.subprocess_executor import SubprocessExecutor
@@ -164,7 +159,7 @@ def serve_by_forking(address: str, secret: bytes, parent_pid: int) -> None:
         def _run_in_child(spec: ExecutionSpec) -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            die_with_parent()  # which a fork does not inherit
+            die_with_parent()  # a fork does not inherit this setting
             try:
                 run_clientapp(runtime_api_address=spec.runtime_api_address, token=spec.token, insecure=spec.insecure,
                               certificates=None, parent_pid=spec.parent_pid, runtime_dependency_install=False)
@@ -181,6 +176,6 @@ def serve_by_forking(address: str, secret: bytes, parent_pid: int) -> None:
         return ForkingExecutor()
 
     pull_soon()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # do not wait for children
     vars(loop)["get_executor"] = forking
     loop.run_superexec(address, insecure=True, superexec_auth_secret=secret, parent_pid=parent_pid)

@@ -1,4 +1,4 @@
-"""A SuperLink with TLS and node authentication, nodes, and runs of the app on them."""
+"""Start and stop a SuperLink (with TLS and node authentication) and nodes, and run the app on them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from fedgap.running.run import Run
 
 CONNECTION = "fedgap"
 LOCK = "server.lock"
-"""File in the run's folder that the server app locks while it lives; it has the process id."""
+"""File in the run's folder that the server app locks while it is running; it contains the process id."""
 FAILED = "failed.json"
 """File in the run's folder that says why the run failed."""
 APP = """\
@@ -62,11 +62,11 @@ enrol-timeout = 180.0     # seconds it waits for all nodes to enrol
 profile = false           # whether the nodes measure how long they take, before planning
 min-clients = "1"         # gradients that a round needs to count; a share such as "0.5" is of its selected clients
 """
-"""The Flower app: its code is the installed fedgap, so the bundle is this file alone."""
+"""The Flower app. Its code is the installed fedgap, so the app consists of this file alone."""
 
 
 def write_app(folder: Path) -> Path:
-    """The Flower app's folder, for ``flwr run``."""
+    """Write the folder of the Flower app, for ``flwr run``, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     version = metadata.version("fedgap")
     write_text(folder / "pyproject.toml", APP.format(version=version))
@@ -74,14 +74,15 @@ def write_app(folder: Path) -> Path:
 
 
 class SuperLink:
-    """A SuperLink in ``folder``: home/, logs/. The nodes whose public keys are in ``keys`` may take part."""
+    """A SuperLink with its files in ``folder`` (home/, logs/). The nodes whose public keys are in ``keys`` may take
+    part."""
 
     def __init__(self, folder: Path, *, host: str, port: int, keys: Path, most_bytes: int,
                  reach: str | None = None) -> None:
-        """``host`` is what it listens on; ``reach`` is how this machine reaches it by a name in its certificate.
+        """``host`` is the address on which it listens; ``reach`` is a name in its certificate by which this machine
+        reaches it.
 
-        A request of a node may have ``most_bytes`` bytes.
-        """
+        A node's request may have at most ``most_bytes`` bytes."""
         self.folder, self.host, self.port, self.keys = private_folder(folder), host, port, keys
         self.most_bytes = most_bytes
         self.reach = reach or host
@@ -96,11 +97,12 @@ class SuperLink:
         self.process: Process | None = None
 
     def start(self) -> None:
-        """Start it and wait until it listens. It keeps nothing on disk; after a restart it still knows its nodes."""
+        """Start it and wait until it listens. It stores nothing on disk, but after a restart it knows the same
+        nodes."""
         check_version()
         reach = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host
         if listening(reach, self.port):
-            raise InputError(f"--port: somebody listens on {reach}:{self.port} already; choose another port")
+            raise InputError(f"--port: another program already listens on {reach}:{self.port}; choose another port")
         self.process = Process("the SuperLink", [
             sys.executable, "-m", "fedgap.deploy.superlink", str(self.most_bytes), str(self.keys),
             "--host", self.host, "--port", str(self.port)], self.logs / "superlink.log", self.environ)
@@ -108,7 +110,7 @@ class SuperLink:
 
     def submit(self, app: Path, experiment: Path, out: Path, nodes: int, patience: Patience,
                profile: bool = False) -> str:
-        """Starts a run of the app; its id."""
+        """Start a run of the app; returns its id."""
         settings = {"experiment": str(experiment.resolve()), "folder": str(out.resolve()), "nodes": nodes,
                     "keys": str(self.keys.resolve()), "round-timeout": patience.round_s,
                     "enrol-timeout": patience.enrol_s, "min-clients": str(patience.quorum),
@@ -117,21 +119,20 @@ class SuperLink:
         return str(flwr(["run", str(app), CONNECTION, "--run-config", text], self.environ)["run-id"])
 
     def stop(self) -> None:
-        """Ends it and its server app."""
+        """Stop it and its server app."""
         if self.process is not None:
             self.process.stop()
 
 
 class NodeProcesses:
-    """A node on this machine: SuperNode, warm SuperExec and resident worker, in a private folder."""
+    """A node on this machine: SuperNode, SuperExec and resident worker, in a private folder."""
 
     def __init__(self, folder: Path, *, superlink: str, ca: Path, key: Path | None, warm: bool = True,
                  poll_s: float = 0.2) -> None:
         """``folder`` holds the node's file, ``node.yaml`` or ``node.json``.
 
-        Without ``warm`` it is Flower's own SuperNode and SuperExec, with their polls and a new process for every
-        message.
-        """
+        With ``warm`` False, Flower's own SuperNode and SuperExec are used, with their long polls and a new process for
+        every message."""
         self.folder, self.superlink, self.ca, self.key = private_folder(folder), superlink, ca, key
         self.warm, self.poll_s = warm, poll_s
         self.environ = environment(private_folder(folder / "home"))
@@ -140,7 +141,7 @@ class NodeProcesses:
         self.processes: list[Process] = []
 
     def start(self) -> None:
-        """Start all three processes without waiting for the SuperLink."""
+        """Start all three processes, without waiting for the SuperLink."""
         if self.warm:
             check_version()
         (self.folder / SOCKET).unlink(missing_ok=True)
@@ -150,7 +151,7 @@ class NodeProcesses:
         self.start_supernode()
 
     def start_supernode(self) -> None:
-        """Start the SuperNode and the process that runs its client apps."""
+        """Start the SuperNode, and the process that runs its client apps."""
         python, folder, port = sys.executable, self.folder, free_port()
         options = ["--root-certificates", str(self.ca), "--superlink", self.superlink, "--port", str(port),
                    "--node-config", f"folder={json.dumps(str(folder))}"]
@@ -172,11 +173,10 @@ class NodeProcesses:
         self.processes += [supernode, executor]
 
     def revive(self) -> str:
-        """Start the SuperNode again if it has ended; return its last message, or "".
+        """Start the SuperNode again if it has ended; returns its last message, or "" if it is running.
 
-        A SuperLink refuses the key of a node that it believes alive, which is for about a minute after a node is
-        killed.
-        """
+        A SuperLink refuses the key of a node that it considers connected, which it does for about a minute after a node
+        was killed."""
         if all(process.alive() for process in self.processes[1:]):
             return ""
         said = last_words(self.processes[1].log)
@@ -187,12 +187,12 @@ class NodeProcesses:
         return said
 
     def kill(self) -> None:
-        """SIGKILL to everything of the node, as if the machine lost power."""
+        """Send SIGKILL to all processes of the node, as if the machine lost power."""
         for process in self.processes:
             process.kill()
 
     def stop(self) -> None:
-        """Ends everything of the node."""
+        """Stop all processes of the node."""
         for process in reversed(self.processes):
             process.stop()
 
@@ -200,11 +200,10 @@ class NodeProcesses:
 def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
           on_events: Callable[[list[Event]], None] | None = None, most_restarts: int = 5,
           on_wait: Callable[[str], None] | None = None) -> Run:
-    """Wait for the run's end; restart a dead SuperLink, and submit a new run if the server app died.
+    """Wait for the end of the run; restart a SuperLink that has died, and submit a new run if the server app has died.
 
-    The session continues from its checkpoint. Give up after ``most_restarts`` restarts in a row without a new round.
-    ``on_wait`` is called once each time that the server waits for nodes to return.
-    """
+    The session continues from its checkpoint. Raises a DeployError after ``most_restarts`` restarts in a row without a
+    new round. ``on_wait`` is called once each time the server waits for nodes to return."""
     for name in (LOCK, FAILED, WAITING):
         (out / name).unlink(missing_ok=True)
     submit()
@@ -242,16 +241,15 @@ def watch(superlink: SuperLink, out: Path, submit: Callable[[], str],
             submit()
         except DeployError:
             if restarts == most_restarts:
-                raise  # otherwise it is tried again, as no server app will come
+                raise  # before that, the next turn of the loop tries again
     (out / LOCK).unlink(missing_ok=True)
     return run
 
 
 def _server_died(out: Path, since: float) -> bool:
-    """Whether the server app that held the folder's lock is gone, or none has come within four minutes.
+    """Whether the server app that held the folder's lock has ended, or none has started within four minutes.
 
-    One that ended because of the disk has left its reason there.
-    """
+    If it ended because of a disk error, the reason is in the lock file and is raised."""
     path = out / LOCK
     if not path.is_file():
         return time.monotonic() - since > 240.0
@@ -268,7 +266,7 @@ def _server_died(out: Path, since: float) -> bool:
 
 
 def _waits(out: Path) -> str:
-    """What the server waits for; "" if it does not wait."""
+    """What the server is waiting for, or "" if it is not waiting."""
     try:
         return str(json.loads((out / WAITING).read_bytes())["what"])
     except OSError:
@@ -282,7 +280,8 @@ def _failure(left: bytes) -> FedgapError:
 
 
 def local_superlink(folder: Path, nodes: Sequence[str], most_bytes: int) -> tuple[SuperLink, list[Path]]:
-    """A SuperLink on the loopback interface, with fresh keys for itself and these nodes; the nodes' private keys."""
+    """A SuperLink on the loopback interface, with new keys for itself and these nodes; also returns the nodes' private
+    keys."""
     from fedgap.deploy.keys import make_certificates, make_node_key
 
     keys = private_folder(folder / "keys")

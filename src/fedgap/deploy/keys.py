@@ -1,9 +1,8 @@
-"""Keys and certificates of a deployment, made with ``cryptography`` into a folder that only its owner can read.
+"""Keys and certificates of a deployment, created in a folder that only its owner can read.
 
-``ca.crt`` (what nodes must know), ``ca.key``, ``server.crt``, ``server.key``; for each node ``NAME`` (private, OpenSSH
-format, ECDSA P-384: Flower refuses PEM) and ``NAME.pub``. A node may make its key pair itself and hand over the public
-half; the file's name is then the name by which the server knows whoever has the key.
-"""
+``ca.crt`` (which nodes need), ``ca.key``, ``server.crt``, ``server.key``; for each node ``NAME`` (its private key in
+OpenSSH format, ECDSA P-384, because Flower refuses PEM) and ``NAME.pub``. A node may create its key pair itself and
+hand over the public half; the name of the file is then the node's name for the server."""
 
 from __future__ import annotations
 
@@ -25,22 +24,23 @@ from cryptography.x509.oid import NameOID
 from fedgap.errors import InputError
 
 OWN_HOSTS = ("localhost", "127.0.0.1")
-"""Names by which a SuperLink's own processes and commands reach it; they are in every server certificate."""
+"""Names by which processes and commands on the server's machine reach the SuperLink; every server certificate has
+them."""
 LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 HOST = re.compile(rf"(?=.*[A-Za-z])(\*\.)?({LABEL}\.)*{LABEL}")
-"""A host's name in ASCII; one without a letter was meant as an address."""
+"""Pattern of a host name in ASCII. It must have a letter, because a text without one was meant as an address."""
 VALID_DAYS = 825
-"""How long a certificate is good for; many systems refuse longer ones."""
+"""Number of days for which a certificate is valid; many systems refuse longer times."""
 
 
 def private_folder(folder: Path) -> Path:
-    """The folder, made with permissions 0700; one that others can enter is refused."""
+    """Create the folder with permissions 0700 and return it. Raises an InputError if other accounts can enter it."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be created ({error.strerror})") from None
     if folder.stat().st_mode & 0o077:
-        raise InputError(f"{folder}: other accounts can enter this folder, which must hold private keys; run chmod 700 "
+        raise InputError(f"{folder}: must be closed to other accounts, because it holds private keys; run chmod 700 "
                          f"{folder}")
     return folder
 
@@ -48,9 +48,8 @@ def private_folder(folder: Path) -> Path:
 def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
     """Make a certificate authority for this deployment and a server certificate for ``hosts`` (names or addresses).
 
-    The certificate always includes the loopback interface, by which a SuperLink's server app connects. An existing
-    ``ca.key`` is kept, so that nodes that have ``ca.crt`` keep trusting the server.
-    """
+    The certificate always includes the loopback interface, over which a SuperLink's server app connects. An existing
+    ``ca.key`` is kept, so that nodes that have ``ca.crt`` still trust the server."""
     names = [_host(host) for host in dict.fromkeys([*hosts, *OWN_HOSTS])]
     private_folder(folder)
     ca_key_file, ca_file = folder / "ca.key", folder / "ca.crt"
@@ -85,7 +84,7 @@ def make_certificates(folder: Path, hosts: Sequence[str]) -> None:
 
 
 def make_node_key(folder: Path, name: str) -> tuple[Path, Path]:
-    """A node's key pair in ``folder``: the private file and the public one; a pair that exists is kept."""
+    """Make a node's key pair in ``folder`` and return the private and the public file; an existing pair is kept."""
     file = quote(name, safe=" ")
     private, public = private_folder(folder) / file, folder / f"{file}.pub"
     if not (private.is_file() and public.is_file()):
@@ -100,29 +99,31 @@ def make_node_key(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 def read_public_keys(folder: Path) -> dict[str, bytes]:
-    """The public keys in ``folder`` (``NAME.pub``) by their nodes' names, as PEM, which is what Flower compares."""
+    """The public keys in ``folder`` (files ``NAME.pub``) by the names of their nodes, as PEM, the form that Flower
+    compares."""
     keys: dict[str, bytes] = {}
     for path in sorted(folder.glob("*.pub")):
         try:
             key = serialization.load_ssh_public_key(path.read_bytes())
         except (ValueError, UnsupportedAlgorithm):
-            raise InputError(f"{path}: is not a public key in OpenSSH format; `fedgap deploy key` makes one") from None
+            raise InputError(f"{path}: must be a public key in OpenSSH format; make one with `fedgap deploy key`"
+                             ) from None
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise InputError(f"{path}: must be an ECDSA key; make one with `fedgap deploy key`")
         pem, name = public_pem(key), unquote(path.stem)
         if other := next((name for name, known in keys.items() if known == pem), None):
-            raise InputError(f"{path}: is the same key as {other}.pub; every node needs its own, which `fedgap deploy "
-                             "key` makes")
+            raise InputError(f"{path}: is the same key as {other}.pub, and every node needs its own; make one with "
+                             "`fedgap deploy key`")
         keys[name] = pem
     return keys
 
 
 def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A node's private key."""
+    """Read a node's private key."""
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise InputError(f"{path}: is not a private key in OpenSSH format without a password ({error}); make one with "
+        raise InputError(f"{path}: must be a private key in OpenSSH format without a password ({error}); make one with "
                          "`fedgap deploy key`") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(f"{path}: must be an ECDSA key; make one with `fedgap deploy key`")
@@ -130,14 +131,16 @@ def read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def public_pem(key: ec.EllipticCurvePublicKey) -> bytes:
-    """A public key as Flower's SuperNode sends it."""
+    """A public key in the form in which Flower's SuperNode sends it."""
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def node_id(pem: bytes) -> int:
-    """Flower's number for the node with this public key. Flower would draw one at random; this one is the same in every
-    SuperLink, so that nodes stay connected when theirs is restarted."""
-    return int.from_bytes(hashlib.sha256(pem).digest()[:8], "big") | 2  # neither 0 nor 1, which is the SuperLink
+    """Flower's number for the node with this public key.
+
+    Flower would draw a random one. This one is the same in every SuperLink, so that nodes stay connected when theirs is
+    restarted."""
+    return int.from_bytes(hashlib.sha256(pem).digest()[:8], "big") | 2  # never 0 or 1; 1 is the SuperLink
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
@@ -162,8 +165,8 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         if not HOST.fullmatch(host) or len(host) > 253:
-            raise InputError(f"--host: {host!r} is neither an address nor a name such as server.example; leave out "
-                             "https:// and the port") from None
+            raise InputError(f"--host: {host!r} must be an address or a name such as server.example, without https:// "
+                             "and without a port") from None
         return x509.DNSName(host)
 
 

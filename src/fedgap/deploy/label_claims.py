@@ -1,16 +1,18 @@
 """Check from a client's gradients whether it trains on the labels that it reports.
 
-The gradient of the cross-entropy with respect to the last layer's bias is, for class c, the mean over the batch of
-(predicted probability of c) − (1 if c is the label). With P[y, c], the mean probability that the model gives c for
-samples of label y, a batch with label shares q has the gradient q·P − q. The server knows the model and has samples of
-all labels, so it knows P (roughly: for its own samples), and finds the shares q ≥ 0, Σ q = 1, that explain best what a
-client has sent so far. They are compared with the shares that the client should have drawn by its claim.
+A client's claim is the label histogram that it reports. The gradient of the cross-entropy with respect to the last
+layer's bias is, for class c, the mean over the batch of (predicted probability of c) − (1 if c is the label). Let
+P[y, c] be the mean probability that the model gives to class c for samples of label y. Then a batch with label shares q
+has the gradient q·P − q. The server knows the model and has samples of all labels, so it can estimate P on its own
+samples, and computes the shares q ≥ 0, Σ q = 1, that best explain what a client has sent so far. They are compared with
+the shares that the client should have drawn according to its claim.
 
-With several local steps the client's model changes from step to step, and P with it. The server then takes the local
-steps itself, as the client would whose claim is true: on its own samples, each label weighted by its claimed share. An
-update is the sum of the steps' directions, so P is the mean over the steps, each weighted as the update weights its
-gradient (by momentum and clipping). If the claim is true, the shares that explain the update best are the claimed ones.
-If they are others, the steps are taken again with those, because a model that sees few labels soon predicts them only.
+With several local steps the client's model changes from step to step, and P with it. The server then does the local
+steps itself, as if the claim were true: on its own samples, each label weighted by its claimed share. An update is the
+sum of the steps' directions, so P is the mean over the steps, each weighted as the update weights its gradient (by
+momentum and clipping). If the claim is true, the shares that best explain the update are the claimed ones. If other
+shares explain it better, the steps are repeated with those, because a model that sees few labels soon predicts only
+these.
 """
 
 from __future__ import annotations
@@ -33,27 +35,28 @@ from fedgap.learning.models.layout import Layout
 from fedgap.running.job import Job
 
 STEPS = 10
-"""Number of local steps of each client that are checked, in at least :data:`LEAST_ROUNDS` rounds; later gradients of a
-good model contain little information about labels."""
+"""Number of local steps of each client that are checked, in at least :data:`LEAST_ROUNDS` rounds. Later, when the model
+is good, gradients contain little information about labels."""
 LEAST_ROUNDS = 3
 ROUNDS_TO_NAME = 2
-"""Number of rounds before a client can be named."""
+"""A client is reported after this many checked rounds at the earliest."""
 TOLERANCE = 0.2
-"""Share of the samples that may seem to have other labels than reported, in addition to what chance explains."""
+"""Share of the samples that may seem to have other labels than claimed, in addition to what chance explains."""
 MOST_NOISE = 0.3
 """The largest difference that the noise on a client's histogram can explain."""
 MOST_CLASSES = 200
 """Models with more classes are not checked, because estimates would be too inaccurate and slow."""
 SAMPLES, LEAST_SAMPLES = 512, 32
-"""Of the server's, on which P is measured: in a round, and in a local step at least."""
-_STEPS = 300  # of projected gradient descent
-_REPETITIONS = 3  # of the local steps, at most
-_LEAST_REPEATED = 4  # with fewer local steps the model hardly moves, and noise would decide
+"""Number of the server's samples on which P is estimated: in a round, and at least in each local step."""
+_STEPS = 300  # steps of projected gradient descent
+_REPETITIONS = 3  # maximum number of repetitions of the local steps
+_LEAST_REPEATED = 4  # with fewer local steps the model hardly moves, so that repeating them would only add noise
 
 
 @dataclass
 class _Evidence:
-    """Normal equations of a client's gradients: Σ A·Aᵀ (C, C) and Σ A·g (C,), and the mean claimed shares (C,)."""
+    """The normal equations of a client's gradients so far: Σ A·Aᵀ (C, C) and Σ A·g (C,), and the mean claimed shares
+    (C,)."""
 
     matrix: Floats
     vector: Floats
@@ -72,27 +75,28 @@ class _Expected:
     """P (C, C), the mean over the local steps."""
     scale: float = 1.0
     offset: Floats | float = 0.0
-    """Of FedProx's term."""
+    """The part of FedProx's term."""
 
     def explained(self, bias: Tensor) -> tuple[Floats, Floats]:
-        """The equation q·columns = gradient for the entries of an update (C,) that were kept: both its sides."""
+        """The two sides, columns and gradient, of the equation q·columns = gradient, for the kept entries of an update
+        (C,)."""
         kept = ~torch.isnan(bias).numpy()
         gradient = ((bias.numpy().astype(np.float64) - self.offset) / self.scale)[kept]
         length = np.linalg.norm(gradient)
-        if length > 2.0:  # no gradient of a mean over samples is longer; its direction still counts
+        if length > 2.0:  # impossible for a mean over samples; only the direction is used
             gradient = gradient / length
         return (self.predicted - np.eye(len(self.predicted)))[:, kept], gradient
 
 
 class LabelClaims:
-    """Compares claims and gradients of a deployed run's clients."""
+    """Compares the claims of a deployed run's clients with their gradients."""
 
     def __init__(self, job: Job, dataset: Dataset, module: nn.Module, masks: Callable[[GlobalModel, int], Tensor],
                  noise: Mapping[int, float] | None = None) -> None:
-        """``module`` has the model's layers; ``masks`` gives a client's mask (M,) in the current round; ``noise`` is
-        the standard deviation of the noise that each client says it put on its counts."""
+        """``module`` has the model's layers; ``masks`` is a function that gives a client's mask (M,) in the current
+        round; ``noise`` is the standard deviation of the noise that each client says it added to its counts."""
         self.job = job
-        """The run's job, which grows if a policy decides its rounds."""
+        """The run's job; it is replaced in every round if a policy decides the rounds."""
         self._module, self._masks, self._noise = module, masks, noise or {}
         self._layout, self._classes = Layout.of(module), dataset.classes
         self._rounds = max(LEAST_ROUNDS, -(-STEPS // job.local_steps))
@@ -105,8 +109,8 @@ class LabelClaims:
         self._evidence: dict[int, _Evidence] = {}
 
     def see(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> dict[int, str]:
-        """Process a round's updates before they change the model; return the clients to name, with a message for
-        each."""
+        """Process the updates of a round, before they change the model; returns the clients to report, with a message
+        for each."""
         named: dict[int, str] = {}
         by_ratio: dict[float, _Expected] = {}
         for client, fact in facts.items():
@@ -116,7 +120,7 @@ class LabelClaims:
             if len(fact.last_bias) > MOST_CLASSES:
                 continue
             claimed = self._claimed(segment, client)
-            if self.job.learner.local.is_gradient:  # which does not depend on the claim
+            if self.job.learner.local.is_gradient:  # then P does not depend on the claim
                 ratio = float(self.job.ratio[segment, client])
                 if ratio not in by_ratio:
                     by_ratio[ratio] = self._expected(model, client, claimed)
@@ -128,14 +132,15 @@ class LabelClaims:
         return named
 
     def _claimed(self, segment: int, client: int) -> Floats:
-        """The label shares (C,) that the client should draw by its claim."""
+        """The label shares (C,) that the client should draw according to its claim."""
         if self.job.batches != "as_is":
             return np.asarray(self.job.label_probabilities[segment, client])
         counts = self.job.label_counts[client].astype(np.float64)
         return np.asarray(counts / counts.sum())
 
     def _expected(self, model: GlobalModel, client: int, claimed: Floats) -> _Expected:
-        """Take a client's local steps on the server's samples, weighted to the ``claimed`` shares (C,)."""
+        """Do a client's local steps on the server's samples, weighted to the ``claimed`` shares (C,); returns the
+        expected update."""
         local = self.job.learner.local
         kept, rate = self._masks(model, client), float(model.client_rates[0])
         start = weights = model.weights[0].detach().cpu().float() * kept
@@ -164,27 +169,27 @@ class LabelClaims:
             np.add.at(probabilities, labels.numpy(), counted * chances)
             weight_of += counted * counts
             scale += counted
-        predicted = np.tile(probabilities.sum(axis=0) / weight_of.sum(), (self._classes, 1))  # of labels not at hand
+        predicted = np.tile(probabilities.sum(axis=0) / weight_of.sum(), (self._classes, 1))  # no samples
         known = weight_of > 0
         predicted[known] = probabilities[known] / weight_of[known, None]
         return _Expected(predicted, scale, offset)
 
     def _consistent(self, model: GlobalModel, client: int, claimed: Floats, bias: Tensor) -> _Expected:
-        """What is expected of the client with the shares that explain its update best, or with the claimed ones if
+        """The expected update with the shares that best explain the client's update, or with the claimed shares if
         these explain it as well."""
         expected, steps = self._expected(model, client, claimed), self.job.local_steps
         by_chance = _chance(claimed, int(self.job.batch_size[client]) * steps)
         for _ in range(_REPETITIONS if steps >= _LEAST_REPEATED else 0):
             columns, gradient = expected.explained(bias)
             found = nearest_shares(columns @ columns.T, columns @ gradient, claimed)
-            # The more steps, the smaller a true difference seems at first.
+            # With more steps, a true difference seems smaller at first, so the limit falls with their number.
             if 0.5 * float(np.abs(found - claimed).sum()) <= TOLERANCE / steps**0.5 + by_chance:
                 break
             expected = self._expected(model, client, found)
         return expected
 
     def _logits(self, weights: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
-        """Logits (T, C). BatchNorm takes the batch's statistics, as in training; nothing is drawn at random."""
+        """Logits (T, C). BatchNorm uses the statistics of the batch, as in training; dropout is off."""
         self._module.eval()
         for layer in self._module.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -195,7 +200,7 @@ class LabelClaims:
         return logits
 
     def _compare(self, client: int, claimed: Floats, expected: _Expected, bias: Tensor) -> str:
-        """Process one update of a client; return a message as soon as its report cannot be true."""
+        """Process one update of a client; returns a message once its claim cannot be true, otherwise ""."""
         job, classes = self.job, self._classes
         columns, gradient = expected.explained(bias)
         evidence = self._evidence.setdefault(
@@ -212,24 +217,26 @@ class LabelClaims:
         differing = 0.5 * float(np.abs(shares - evidence.claimed).sum())
         if differing <= TOLERANCE + _chance(evidence.claimed, samples) + noised:
             return ""
-        evidence.rounds = self._rounds  # said once
+        evidence.rounds = self._rounds  # so that it is reported once
         missing = np.flatnonzero(evidence.claimed - shares > 0.5 * evidence.claimed)
         return (f"claims labels that its gradients do not show: about {differing:.0%} of what it trains on differs "
                 f"from its histogram, such as label{'s' * (len(missing) > 1)} {', '.join(map(str, missing[:5]))}")
 
 
 def _chance(shares: Floats, samples: int) -> float:
-    """The share of so many samples, drawn with these label shares (C,), that has other labels by chance, on average."""
+    """The share of ``samples`` samples that has other labels than these ``shares`` (C,) on average, only because they
+    are drawn at random."""
     return 0.5 * float(np.sqrt(2.0 / np.pi * shares * (1 - shares) / samples).sum())
 
 
 def _momentum_sum(momentum: float, steps: int) -> float:
-    """1 + β + … + β^(steps − 1): how often a step's gradient is in the sum of all directions from it on."""
+    """1 + β + … + β^(steps − 1): how often a step's gradient occurs in the sum of all later directions."""
     return float(sum(momentum**power for power in range(steps)))
 
 
 def nearest_shares(matrix: Floats, vector: Floats, start: Floats) -> Floats:
-    """The shares q ≥ 0, Σ q = 1, that minimise qᵀ·matrix·q − 2·vectorᵀ·q, by projected gradient descent."""
+    """The shares q ≥ 0, Σ q = 1, that minimise qᵀ·matrix·q − 2·vectorᵀ·q, found by projected gradient descent from
+    ``start``."""
     shares = start.copy()
     step = 1.0 / max(float(np.linalg.eigvalsh(matrix)[-1]), 1e-12)
     for _ in range(_STEPS):

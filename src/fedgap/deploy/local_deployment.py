@@ -26,7 +26,7 @@ from fedgap.running.run import Run
 
 @dataclass
 class Local:
-    """A running deployment on this machine."""
+    """A running deployment on this machine: its SuperLink, its nodes and its settings."""
 
     superlink: SuperLink
     nodes: list[NodeProcesses]
@@ -35,15 +35,15 @@ class Local:
     out: Path
     patience: Patience
     profile: bool = False
-    """Whether the nodes measure before planning."""
+    """Whether the nodes measure their speed before planning."""
 
     def submit(self) -> str:
-        """Start a run, which continues where an earlier one was killed."""
+        """Start a run, or continue one that was killed; returns its id."""
         return self.superlink.submit(self.app, self.experiment, self.out, len(self.nodes), self.patience, self.profile)
 
     def run(self, on_events: Callable[[list[Event]], None] | None = None,
             on_wait: Callable[[str], None] | None = None) -> Run:
-        """Submits and waits for the end."""
+        """Start the run, wait for its end, and return it."""
         return watch(self.superlink, self.out, self.submit, on_events, on_wait=on_wait)
 
 
@@ -51,17 +51,16 @@ class Local:
 def local(experiment: Experiment, count: int, out: Path, *, patience: Patience | None = None,
           epsilon: float | None = None, warm: bool = True, profile: bool = False,
           through: Callable[[int], int] | None = None) -> Iterator[Local]:
-    """Starts a SuperLink and ``count`` nodes, each with its share of the experiment's data; ends them all after.
+    """Start a SuperLink and ``count`` nodes, each with its share of the experiment's data; stop them all at the end.
 
-    ``epsilon`` noises the nodes' label histograms. With ``profile`` they measure before planning.
-    ``warm`` False leaves Flower's own processes and polls as they are. ``through`` gives another port of this machine,
-    which leads to the SuperLink's, for the nodes to go through.
-    """
+    ``epsilon`` adds noise to the nodes' label histograms. With ``profile`` they measure their speed before planning.
+    ``warm`` False leaves Flower's own processes and polls unchanged. ``through``, used by tests, maps the SuperLink's
+    port to another port of this machine that leads to it, which the nodes use instead."""
     chosen = first_clients(experiment, count)
     most_bytes = most_request_bytes(chosen)
     out.mkdir(parents=True, exist_ok=True)
     folder = private_folder(out / "deployment")
-    forget_secrets(folder)  # of a killed deployment, whose SuperLink would believe the nodes connected
+    forget_secrets(folder)  # of a killed deployment; with its keys, the SuperLink would think the nodes are connected
     file = chosen.save(folder / "experiment.yaml")
     superlink, node_keys = local_superlink(folder, [device["name"] for device in chosen.devices()], most_bytes)
     nodes: list[NodeProcesses] = []

@@ -20,30 +20,32 @@ from fedgap.system.channel import slower_link_gain
 FIRST = 5
 """Number of first measurements of a client whose median counts as usual."""
 WEIGHT = 0.7
-"""Weight of a new measurement in the smoothed logarithm of the slowness: 10 times slower once counts as 5 times."""
+"""Weight of a new measurement in the smoothed logarithm of the slowness: being 10 times slower once counts as 5 times
+slower."""
 FADES = 0.9
-"""Factor on that logarithm after a round without a measurement of the client, so that it is tried again."""
+"""Factor on that logarithm after each round without a measurement of the client, so that it is selected again some
+time."""
 NOTICED = 2.0
 """A client that is less than this many times slower than usual counts as unchanged."""
 LINK_POLLS, PROCESSOR_POLLS = 5, 1
-"""Times shorter than this many polls count as equal, because messages wait for the polls of nodes and server."""
+"""Times shorter than this many polling intervals count as equal, because messages wait for the next poll."""
 
 
 class Slowness:
-    """How many times slower than usual each of N clients is at one thing. ``state`` is all that it remembers."""
+    """How many times slower than usual each of N clients is at one kind of work. ``state`` is everything that it
+    remembers."""
 
     def __init__(self, clients: int, least_s: float) -> None:
-        """:param least_s: shorter times count as this."""
+        """``least_s``: shorter times count as this many seconds."""
         self._least_s = least_s
         self.state: dict[str, Any] = {"first": [[] for _ in range(clients)], "log_slower": [0.0] * clients,
                                       "measured": []}
 
     def see(self, client: int, seconds: float, amount: float) -> None:
-        """Take in a measurement: so many seconds for an amount of work, in any unit.
+        """Add a measurement: the seconds for an amount of work, in any unit.
 
         A larger amount may take proportionally longer. A smaller one may take as long as usual, because masked weights
-        still cost time, and most of a small message's time does not depend on its size.
-        """
+        still cost time, and most of a small message's time does not depend on its size."""
         first = self.state["first"][client]
         if len(first) < FIRST:
             first.append([max(seconds, self._least_s), amount])
@@ -54,7 +56,7 @@ class Slowness:
         self.state["measured"].append(client)
 
     def present(self) -> Floats:
-        """How many times slower each client is, (N,), 1 where it is as usual. Begins a new round."""
+        """How many times slower than usual each client is now, (N,); 1 for usual. Begins a new round."""
         logs, measured = self.state["log_slower"], set(self.state["measured"])
         self.state["log_slower"] = [log if n in measured else FADES * log for n, log in enumerate(logs)]
         self.state["measured"] = []
@@ -63,19 +65,19 @@ class Slowness:
 
 
 class MeasuredWorld:
-    """Rows of the world from measurements; see :class:`~fedgap.running.steering.MeasuredRows`."""
+    """Makes the world's rows from measurements; see :class:`~fedgap.running.steering.MeasuredRows`."""
 
     def __init__(self, nominal: Fleet, there: Callable[[], Collection[int]], least: int, poll_s: float) -> None:
-        """:param there: the clients that can take part now; :param least: with fewer there is nothing to decide;
-        :param poll_s: seconds between two looks for answers."""
+        """:param there: a function that returns the clients that can take part now; :param least: with fewer clients
+        than this no row is made; :param poll_s: seconds between two checks for answers."""
         self._nominal, self._there, self._least = nominal, there, least
         self.link = Slowness(nominal.size, LINK_POLLS * poll_s)
-        """Seconds of a round's messages to and from a client, by their bytes."""
+        """Slowness of a client's link: seconds of a round's messages, relative to their bytes."""
         self.processor = Slowness(nominal.size, PROCESSOR_POLLS * poll_s)
-        """Seconds of a client's computing, by its cycles."""
+        """Slowness of a client's processor: seconds of computing, relative to its cycles."""
 
     def row(self) -> tuple[Floats, Bools, Floats] | None:
-        """The present gain, availability and speed of each client; None while too few are there."""
+        """The present gain, availability and speed of each client, (N,) each; None while too few clients are there."""
         there = list(self._there())
         if len(there) < self._least:
             return None
@@ -90,7 +92,7 @@ class MeasuredWorld:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What was learned from measurements so far."""
+        """Everything that the measurements so far have shown."""
         return {"link": self.link.state, "processor": self.processor.state}
 
     @state.setter

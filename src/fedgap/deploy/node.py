@@ -1,8 +1,8 @@
 """A node's side of the algorithm, without Flower: it keeps a copy of the model up to date and computes updates.
 
-Everything numerical is :mod:`fedgap.learning`'s, as in the simulator. A node answers five kinds of requests: ``hello``
-(is it there?), ``enrol`` (its profile), ``profile`` (how long its steps take), ``echo`` (send bytes) and ``round``.
-"""
+All numerical work is done by :mod:`fedgap.learning`, as in the simulator. A node answers five kinds of requests:
+``hello`` (is it there?), ``enrol`` (its profile), ``profile`` (how long its steps take), ``echo`` (send bytes) and
+``round``."""
 
 from __future__ import annotations
 
@@ -45,30 +45,32 @@ from fedgap.upload_size import UPLOAD_BITS
 MOST_SAMPLES = 2**24
 """Maximum number of samples that a node computes on in a round."""
 MOST_RATIOS = 32
-"""Pruning ratios at which a node times its steps, at most."""
+"""Maximum number of pruning ratios at which a node times its steps."""
 PROFILE_REPEATS = 3
-"""How often each is timed."""
+"""Number of measurements at each pruning ratio."""
 MOST_BYTES = 2**28
-"""Bytes of an echo, at most."""
+"""Maximum number of bytes in the answer to an ``echo`` request."""
 
 
 class NodeData(Protocol):
-    """A node's samples and its profile."""
+    """Provides a node's samples and its profile."""
 
     def profile(self) -> dict[str, Any]:
-        """The enrolment's fields; no raw data."""
+        """The fields of the answer to ``enrol``; they contain no raw data."""
 
     def samples(self) -> tuple[Tensor, Tensor]:
-        """Inputs (D̂_n, *shape) and labels (D̂_n,)."""
+        """The node's inputs (D̂_n, *shape) and labels (D̂_n,)."""
 
     def allowed(self) -> set[str]:
-        """Models and importance rules that the node's operator lets the server choose, beside those of fedgap."""
+        """Names of models and importance rules that the server may choose, in addition to those of fedgap itself."""
 
 
 @dataclass
 class _ModelCopy:
-    """The node's copy of the global model, for one run; ``key`` draws its mini-batches, ``upload_key`` rounds its
-    uploads to ``upload_bits``."""
+    """The node's copy of the global model, for one run.
+
+    ``key`` is the random key of its mini-batches, ``upload_key`` that of the rounding of its uploads to
+    ``upload_bits``."""
 
     run: str
     module: torch.nn.Module
@@ -82,11 +84,11 @@ class _ModelCopy:
 
 
 class _BehindError(Exception):
-    """The copy cannot be updated; the server must send the whole state."""
+    """The copy cannot be updated from this request; the server must send the whole state."""
 
 
 class Node:
-    """Answers the server's requests."""
+    """Answers the server's requests; it holds the node's samples and its copy of the model."""
 
     def __init__(self, data: NodeData) -> None:
         self._data = data
@@ -102,7 +104,7 @@ class Node:
         try:
             kind = request.text("kind")
             if kind not in kinds:
-                raise PacketError(f"kind: {kind!r} is not known")
+                raise PacketError(f"kind: {kind!r} is not known; it must be one of {', '.join(kinds)}")
             return kinds[kind](request)
         except FedgapError as error:
             return Packet({"status": "refused", "reason": str(error)})
@@ -111,7 +113,7 @@ class Node:
         return Packet({"status": "enrolled", "fedgap": metadata.version("fedgap"), **self._data.profile()})
 
     def _profile(self, request: Packet) -> Packet:
-        """Time a round's local steps with the model that the task describes, on this node's samples."""
+        """Time the local steps of a round on this node's samples, with the model that the task describes."""
         samples, task = self._read(), request.fields.get("task")
         module, structure = self._model(task)
         ratios, batch, steps = request.fields.get("ratios"), request.whole("batch"), request.whole("steps")
@@ -119,7 +121,7 @@ class Node:
                 isinstance(ratio, float | int) and 0.0 <= ratio < 1.0 for ratio in ratios):
             raise PacketError(f"ratios: must be 1 to {MOST_RATIOS} numbers, at least 0 and below 1")
         if steps < 1 or not 1 <= batch <= MOST_SAMPLES // steps:
-            raise PacketError(f"batch: must be a number of samples, not {batch}")
+            raise PacketError(f"batch: must be between 1 and {MOST_SAMPLES // max(steps, 1)} samples; got {batch}")
         measured = measure_steps(module, structure, samples, ratios=ratios, batches=[batch], local_steps=steps,
                                  repeats=PROFILE_REPEATS)
         follows = repeated_seconds(partial(_practise_following, module, structure), PROFILE_REPEATS)
@@ -133,7 +135,7 @@ class Node:
         """Return the requested number of bytes, so that the server can measure the transfer time."""
         size = request.whole("bytes")
         if not 0 <= size <= MOST_BYTES:
-            raise PacketError(f"bytes: must be at most {MOST_BYTES}, not {size}")
+            raise PacketError(f"bytes: must be between 0 and {MOST_BYTES}; got {size}")
         return Packet({"status": "echo"}, {"payload": secrets.token_bytes(size)})
 
     # --- a round ----------------------------------------------------------------------------------------------------
@@ -149,13 +151,13 @@ class Node:
         began = time.perf_counter()
         ratio = request.number("ratio")
         if not 0.0 <= ratio <= 1.0:
-            raise PacketError(f"ratio: must lie in [0, 1], not {ratio}")
+            raise PacketError(f"ratio: must be in [0, 1]; got {ratio}")
         keep, model, structure = copy.structure.keep_count(ratio), copy.model, copy.structure
         ranks = model.rank(keep < copy.layout.size)
         if "place" in request.fields:
             model.follow_schedule([_place(request, "place", copy.learner)])
         elif number >= copy.learner.rounds:
-            raise PacketError(f"round: the run has {copy.learner.rounds} rounds; there is no {number}")
+            raise PacketError(f"round: must be below {copy.learner.rounds}, the number of rounds; got {number}")
         inputs, labels = self._batches(copy, number, request.whole("batch"), request.blobs.get("labels"))
         given = RoundInput(model.weights, ranks, model.buffers, (0,), (ratio,), inputs[None], labels[None], structure)
         out = reference.updates(copy.module, given, copy.learner.local, model.client_rates)
@@ -174,8 +176,8 @@ class Node:
                        "seconds": time.perf_counter() - began}, blobs)
 
     def _follow(self, request: Packet, number: int, plan: str) -> _ModelCopy:
-        """Bring the copy to ω^(number), with the state if the request has it, otherwise with the last round's
-        direction."""
+        """Bring the copy to ω^(number): from the state if the request has it, otherwise with the direction of the last
+        round."""
         run = request.text("run")
         if "state" in request.blobs:
             self._copy = self._fresh(run, request.fields.get("task"), request.blobs["state"], number)
@@ -183,7 +185,7 @@ class Node:
         if self._copy is None or self._copy.run != run or self._copy.model.round not in (number - 1, number):
             raise _BehindError
         copy, model = self._copy, self._copy.model
-        if model.round == number:  # a repeated request: the direction is applied already
+        if model.round == number:  # a repeated request, whose direction has already been applied
             return copy
         if "gradient" not in request.blobs:
             raise _BehindError
@@ -202,9 +204,9 @@ class Node:
         return copy
 
     def _fresh(self, run: str, task: Any, state: bytes, number: int) -> _ModelCopy:
-        """A new copy at round ``number``: the model that the task describes, with the server's state."""
+        """A new copy of the model at round ``number``: the model that the task describes, with the server's state."""
         if not isinstance(task, dict):
-            raise PacketError("task: is missing")
+            raise PacketError("task: must be a mapping that describes the model")
         try:
             self._check_allowed(IMPORTANCE, task["importance"]["rule"])
             module, structure = self._model(task)
@@ -214,18 +216,18 @@ class Node:
             weights = torch.zeros(1, layout.size)
             update = ServerUpdate([learner], weights)
             if bits not in UPLOAD_BITS:
-                raise PacketError(f"task: uploads have 32, 8 or 4 bits, not {bits}")
+                raise PacketError(f"task: upload_bits must be 32, 8 or 4; got {bits}")
             keys = batch_keys(seed, client), int(upload_keys(seed, client)[0])
         except (KeyError, TypeError, ValueError) as error:
-            raise PacketError(f"task: cannot be understood ({error})") from None
+            raise PacketError(f"task: a key is missing or has a wrong value ({error})") from None
         model = GlobalModel(weights, torch.zeros(1, layout.buffer_size), importance, update, structure.ranks)
         model.load([_read_state(state, layout, update)], number)
         return _ModelCopy(run, module, layout, structure, *keys, bits, learner, model)
 
     def _model(self, task: Any) -> tuple[torch.nn.Module, Structure]:
-        """The model that a task describes, as the run begins with it, and what is pruned of it."""
+        """The model that a task describes, with its initial weights, and its pruning structure."""
         if not isinstance(task, dict):
-            raise PacketError("task: is missing")
+            raise PacketError("task: must be a mapping that describes the model")
         inputs, _ = self._read()
         try:
             if tuple(inputs.shape[1:]) != tuple(task["input_shape"]):
@@ -233,30 +235,30 @@ class Node:
                                   f"{tuple(inputs.shape[1:])}")
             self._check_allowed(MODELS, task["model"]["name"])
             described = {key: task.get(key) for key in ("model", "input_shape", "classes", "seed", "structure")}
-            if self._built is None or self._built[0] != described:  # what was profiled is trained next
+            if self._built is None or self._built[0] != described:  # the profiled model is trained next
                 module = build(**task["model"], input_shape=task["input_shape"], classes=int(task["classes"]),
                                seed=stream_seed(int(task["seed"]), "model"))
                 structure = structure_of(task.get("structure", "weights"), module, task["input_shape"])
                 self._built = described, module, structure
             return self._built[1:]
         except (KeyError, TypeError, ValueError) as error:
-            raise PacketError(f"task: cannot be understood ({error})") from None
+            raise PacketError(f"task: a key is missing or has a wrong value ({error})") from None
 
     def _check_allowed(self, registry: Registry, name: object) -> None:
-        """Refuse code that the server names and this node's operator has not allowed, before anything is imported."""
+        """Refuse code that the server names but this node's operator has not allowed, before anything is imported."""
         if name not in registry.built_in and name not in self._data.allowed():
             raise PacketError(f"task: the {registry.noun} {str(name)[:200]!r} is not allowed on this node; its "
                               "operator can add it to `allow` in the node's file")
 
     def _batches(self, copy: _ModelCopy, number: int, size: int, wanted: bytes | None) -> tuple[Tensor, Tensor]:
-        """The round's τ mini-batches of this client, (τ, Z, ...): the simulator's, if the node's samples are.
+        """This client's τ mini-batches of the round, (τ, Z, ...). With the same samples they equal the simulator's.
 
-        ``wanted``: with which probability each label is drawn, float64; None to draw the samples alike.
-        """
+        ``wanted`` is the probability with which each label is drawn, float64 bytes; None to draw all samples with equal
+        probability."""
         inputs, labels = self._read()
         steps = copy.learner.local_steps
         if not 1 <= size <= MOST_SAMPLES // steps:
-            raise PacketError(f"batch: must be a number of samples, not {size}")
+            raise PacketError(f"batch: must be between 1 and {MOST_SAMPLES // steps} samples; got {size}")
         if wanted is None:
             drawn = batch_indices(copy.key, np.array([number]), np.array([len(labels)]), size, steps)[0, 0]
             index = torch.from_numpy(drawn)
@@ -264,7 +266,7 @@ class Node:
             try:
                 cumulative = cumulative_probabilities(labels.numpy(), np.frombuffer(wanted, dtype="<f8"))
             except (ValueError, IndexError) as error:
-                raise PacketError(f"labels: cannot be drawn so ({error})") from None
+                raise PacketError(f"labels: cannot be drawn with these probabilities ({error})") from None
             key, round_number, samples, start = (
                 torch.tensor([value]) for value in (int(copy.key[0]), number, len(labels), 0))
             index = draw_weighted_batches(key, round_number, samples, start, torch.from_numpy(cumulative), size,
@@ -286,15 +288,15 @@ def _practise_following(module: torch.nn.Module, structure: Structure) -> None:
 
 
 def _place(request: Packet, key: str, learner: Learner) -> int:
-    """The position of a round in the rate schedule, checked."""
+    """The position of a round in the rate schedule, from the field ``key`` of the request."""
     place = request.whole(key)
     if not 0 <= place < learner.rounds:
-        raise PacketError(f"{key}: the rate schedule has {learner.rounds} steps; there is no {place}")
+        raise PacketError(f"{key}: must be below {learner.rounds}, the steps of the rate schedule; got {place}")
     return place
 
 
 def _read_state(data: bytes, layout: Layout, update: ServerUpdate) -> dict[str, Tensor]:
-    """The server's state as :meth:`GlobalModel.load` takes it, checked."""
+    """Read and check the server's state, for :meth:`GlobalModel.load`."""
     try:
         tensors = load_tensors(data)
     except SafetensorError as error:
@@ -304,23 +306,23 @@ def _read_state(data: bytes, layout: Layout, update: ServerUpdate) -> dict[str, 
         size = layout.buffer_size if name == "buffers" else layout.size
         known = name in ("weights", "buffers", *optimiser) or name.startswith("importance.")
         if not known or tensor.shape != (size,) or tensor.dtype != torch.float32:
-            raise PacketError(f"state: {name} does not fit the model")
+            raise PacketError(f"state: {name} must be a float32 tensor of the model, with {size} entries")
     if missing := {"weights", *optimiser} - set(tensors):
-        raise PacketError(f"state: has no {min(missing)}")
+        raise PacketError(f"state: the tensor {min(missing)} is missing")
     return {"buffers": torch.zeros(0), **{name: tensor[None] if name.startswith("importance.") else tensor
                                           for name, tensor in tensors.items()}}
 
 
 def floats_to_bytes(values: Tensor) -> bytes:
-    """float32 values as they lie in memory, little-endian."""
+    """The values as little-endian float32 bytes."""
     return bytes(values.detach().cpu().to(torch.float32).numpy().astype("<f4").tobytes())
 
 
 def floats_from_bytes(data: bytes, count: int) -> Tensor:
-    """Exactly ``count`` finite float32 values."""
+    """Exactly ``count`` finite float32 values from little-endian bytes."""
     if len(data) != 4 * count:
-        raise PacketError(f"{4 * count} bytes of buffers were expected, {len(data)} came")
+        raise PacketError(f"buffers: must have {4 * count} bytes; got {len(data)}")
     values = np.frombuffer(data, dtype="<f4").astype(np.float32)
     if not np.isfinite(values).all():
-        raise PacketError("the buffers are not finite")
+        raise PacketError("buffers: must be finite")
     return torch.from_numpy(values)

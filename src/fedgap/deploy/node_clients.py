@@ -1,4 +1,4 @@
-"""The deployed counterpart of the simulated clients: nodes that are reached over a network, and may fail."""
+"""The deployed counterpart of the simulated clients: nodes that are reached over a network and may fail."""
 
 from __future__ import annotations
 
@@ -28,63 +28,65 @@ from fedgap.running.job import Job
 from fedgap.running.run_accounts import RunAccounts
 
 TTL_MARGIN_S = 2.0
-"""A message lives this much longer than its round, so that the server sets the deadline, not the SuperLink."""
+"""A message expires this many seconds after its round's deadline, so that the server sets the deadline, not the
+SuperLink."""
 FETCH_S = 0.1
-"""Additional lifetime for each answer that is fetched after the others."""
+"""Additional seconds before a message expires, for each answer that is fetched after the others."""
 REFUSED_TRIES = 3
-"""Number of failed tries of a round, because answers were refused, after which the run ends."""
+"""The run ends after this many attempts at a round that failed because answers were refused."""
 SETTLE_S = 15.0
-"""After a pause, how long to wait for all clients once there are enough; no longer than three rounds' deadlines."""
+"""After a pause, how many seconds to wait for the remaining clients once there are enough; at most three times the
+deadline of a round."""
 PAUSED_POLLS = 5
 """While the server waits for clients to return, it polls this many times less often."""
 FETCHED_AT_ONCE = 8
-"""Maximum number of answers in memory at the same time, in addition to the updates that wait to be added."""
+"""Maximum number of answers in memory at once, in addition to the updates that wait to be added."""
 ANSWER_FIELDS_BYTES = 2**16
-"""The limit of an answer's fields."""
+"""Maximum length of an answer's fields in bytes."""
 
 
 @dataclass
 class Peer:
-    """The server's information about a client's node."""
+    """What the server knows about the node of a client."""
 
     node: int
     synced: int = -1
-    """The last round that the node has answered: its copy is at that round."""
+    """The last round that the node answered, at which its copy of the model is; -1 if it needs the whole state."""
     silent: bool = False
-    """It missed a deadline and has not answered since: it is not waited for."""
+    """Whether it missed a deadline and has not answered since; the server does not wait for it."""
     indices: bool = False
-    """Whether its floats differ from the server's, so that indices are sent."""
+    """Whether its floating-point results differ from the server's, so that uploads need indices."""
     ping: str = ""
     ping_until: float = 0.0
-    """When an unanswered request whether it is there expires, by the monotonic clock."""
+    """Time (monotonic clock) at which the open ``hello`` message ``ping`` expires."""
     tickets: dict[str, int] = field(default_factory=dict)
-    """Open rounds' messages: ticket → round."""
+    """The open messages of rounds: ticket → round."""
     asked_at: float = 0.0
-    """When the last round's message was sent, by the monotonic clock."""
+    """Time (monotonic clock) at which the last round's message was sent."""
     asked_bytes: int = 0
-    """Its payload."""
+    """Bytes of that message's payload."""
     cycles: float = 0.0
-    """What the last round that selected the client has it compute."""
+    """Processor cycles that the client computes in the last round that selected it."""
 
 
 @dataclass
 class Arrivals:
-    """Who of a round's selected clients delivered an update, and why the others did not."""
+    """Which of a round's selected clients delivered an update, and why the others did not."""
 
     updates: CollectedUpdates
     dropped: list[int] = field(default_factory=list)
-    """Known to be offline, or failed."""
+    """Clients that are known to be offline, or that failed."""
     late: list[int] = field(default_factory=list)
-    """No answer by the deadline."""
+    """Clients without an answer by the deadline."""
     rejected: list[int] = field(default_factory=list)
-    """The answer was refused."""
+    """Clients whose answer was refused."""
 
     def attendance(self, work: Work, *, counted: bool) -> Attendance:
-        """The modelled cost: clients that worked pay the planned joules, clients that were offline pay nothing.
+        """What the cost model charges: clients that worked pay the planned joules, clients that were offline pay
+        nothing.
 
         A late client pays if the round counts, because the round waited for it. If the round does not count, only
-        clients that answered pay and determine the seconds, because nobody knows whether the others worked.
-        """
+        clients that answered pay and determine the seconds, because nobody knows whether the others worked."""
         def marked(clients: Iterable[int]) -> NDArray[np.bool_]:
             result = np.zeros(len(work.selected), dtype=np.bool_)
             result[list(clients)] = True
@@ -102,31 +104,31 @@ class NodeClients:
 
     def __init__(self, transport: Transport, patience: Patience, plan: Plan, messages: RoundMessages, news: News,
                  greet: Callable[[], None]) -> None:
-        """``greet`` lets new nodes in; it is called at the start of every round."""
+        """``greet`` lets new nodes enrol; it is called at the start of every round."""
         self._transport, self._patience, self._plan, self._greet = transport, patience, plan, greet
         self._messages, self._news, self._outliers = messages, news, Outliers()
         self._buffer_outliers = Outliers("the change of its BatchNorm statistics")
         self.peers: dict[int, Peer] = {}
-        """By client."""
+        """The nodes, by the number of the client."""
         self.left_out: set[int] = set()
-        """Clients that are not asked for updates any more."""
+        """Clients that are no longer asked for updates."""
         self.claims: LabelClaims | None = None
         """Compares the clients' label histograms with their gradients."""
         self.world: MeasuredWorld | None = None
-        """Learns from measured seconds, where a policy decides the rounds."""
+        """Collects the measured seconds, if a policy decides the rounds."""
         self._decided: Segment | None = None  # the round that the policy decided
         self.suspects: list[int] = []
-        """Clients whose update was too long in the last try of a round, or whose BatchNorm statistics moved too far."""
-        self._refusals: list[str] = []  # why each failed try of the current round with a refused answer failed
+        """Clients whose update was too long, or whose BatchNorm statistics moved too far, in the last attempt."""
+        self._refusals: list[str] = []  # the reason of each failed attempt at the current round with a refused answer
 
     def admit(self, client: int, node: int) -> None:
-        """Make an enrolled node the peer of its client."""
+        """Assign an enrolled node to its client."""
         if client in self.peers:
             self._news.tell(client, "is back, on another node")
         self.peers[client] = Peer(node)
 
     def keep(self, accounts: Sequence[RunAccounts]) -> None:
-        """Train the next round of the only run, which a policy has just decided."""
+        """Use the job of the next round, which a policy has just decided. There is only one run."""
         (account,) = accounts
         assert account.steering is not None
         self._messages.job = account.job
@@ -135,19 +137,19 @@ class NodeClients:
         self._decided = Segment.from_dict(account.steering.decided[-1]["segment"])
 
     def begin_again(self, plan: str, job: Job) -> None:
-        """Forget all open messages and send the state to all nodes next, because the model or its rate was changed
-        back."""
+        """Forget all open messages, and send the whole state to every node next, because the model or its rate was
+        reset."""
         self._messages.plan, self._messages.job = plan, job
         for peer in self.peers.values():
             peer.synced, peer.tickets = -1, {}
 
     def forget_open_messages(self) -> None:
-        """Ignore answers to all earlier requests, because the round is decided again."""
+        """Ignore answers to all earlier messages, because the round will be decided again."""
         for peer in self.peers.values():
             peer.tickets = {}
 
     def present(self) -> list[int]:
-        """The clients that can take part now."""
+        """The numbers of the clients that can take part now."""
         self._greet()
         online = self._transport.online()
         self._ping(online)
@@ -159,9 +161,8 @@ class NodeClients:
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery | None:
         """Run a round: send requests, wait for the answers of the selected nodes, and add up the updates.
 
-        None if too few delivered; what the others spent is charged. If too few nodes are available, no requests are
-        sent and nothing is charged.
-        """
+        Returns None if too few clients delivered; what they spent is charged. If too few nodes are available, no
+        requests are sent and nothing is charged."""
         (account,) = accounts
         segment = account.segment(model.round)
         selected = self.selected(account, model.round)
@@ -176,7 +177,7 @@ class NodeClients:
         if len(facts) < needed:
             attendance = arrivals.attendance(account.work[segment], counted=False)
             account.charge_uncounted(attendance, float(account.bits[segment, attendance.arrived].sum()),
-                                     f"round {model.round}: {len(facts)} of {needed} needed updates came")
+                                     f"round {model.round}: {len(facts)} of {needed} needed updates arrived")
             self._stop_if_refused(model.round, arrivals, needed)
             return None
         self._refusals = []
@@ -195,7 +196,7 @@ class NodeClients:
         return Delivery([event], [senders], losses, torch.ones(len(senders), dtype=torch.bool), update)
 
     def selected(self, account: RunAccounts, round_number: int) -> list[int]:
-        """The clients whose updates a round asks for."""
+        """The numbers of the clients whose updates a round needs."""
         planned = np.flatnonzero(account.job.selected[account.segment(round_number)]).tolist()
         selected = [n for n in planned if n not in self.left_out]
         if not selected:
@@ -204,17 +205,15 @@ class NodeClients:
         return selected
 
     def wait_for_quorum(self, account: RunAccounts, round_number: int, say: Callable[[str], None]) -> None:
-        """Wait until enough of a round's clients are available, and then a little for the others; report it once by
-        ``say``.
+        """Wait until enough of a round's clients are available, and then a little longer for the others.
 
-        Return at once if enough are available.
-        """
+        ``say`` is called once if the server has to wait. Returns at once if enough clients are available."""
         selected = self.selected(account, round_number)
         self._wait_for(selected, self._patience.quorum.needed(len(selected)),
                        f"round {round_number + 1}/{account.job.rounds}", say)
 
     def wait_for_clients(self, round_number: int, say: Callable[[str], None]) -> None:
-        """The same before a round that a policy has not decided: wait until enough of all clients are there."""
+        """Wait until enough of all clients are available, before a round that the policy has not decided yet."""
         self._wait_for(self._not_left_out(), self._patience.quorum.least, f"round {round_number + 1}", say)
 
     def _wait_for(self, selected: Sequence[int], needed: int, round_name: str, say: Callable[[str], None]) -> None:
@@ -240,23 +239,24 @@ class NodeClients:
             self._news.tell(None, f"the server waited {time.monotonic() - began:.0f} s for clients to return")
 
     def _there(self, selected: Sequence[int], online: set[int]) -> list[int]:
-        """The selected clients that can be asked."""
+        """Those of the selected clients that can be asked now."""
         return [n for n in selected if n in self.peers and self.peers[n].node in online and not self.peers[n].silent]
 
     def _stop_if_refused(self, round_number: int, arrivals: Arrivals, needed: int) -> None:
-        """End a run whose round fails repeatedly because answers are refused, not because nodes are away."""
+        """End a run whose round fails repeatedly because answers are refused, rather than because nodes are away."""
         if not arrivals.rejected:
             return
         last = [item for item in self._news.items if item.get("client") in arrivals.rejected][-1]
         name = self._messages.job.names[last["client"]]
         self._refusals.append(f"{name}: {last['what']}")
         if len(self._refusals) >= REFUSED_TRIES:
-            raise RunFailedError(f"round {round_number}: {len(arrivals.rejected)} answers were refused in each of "
-                                 f"{REFUSED_TRIES} tries, and {needed} must be accepted; {self._refusals[-1]}")
+            raise RunFailedError(f"round {round_number}: answers were refused in each of {REFUSED_TRIES} attempts "
+                                 f"({len(arrivals.rejected)} in the last one), and {needed} must be accepted; "
+                                 f"{self._refusals[-1]}")
 
     def _look_for_liars(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> None:
-        """Name clients whose updates or BatchNorm statistics are far from the others', or whose labels are not those
-        that they report."""
+        """Report clients whose updates or BatchNorm statistics are far from the others', or whose labels differ from
+        those that they report."""
         norms = {n: fact.norm for n, fact in facts.items()}
         moved = {n: fact.buffers_moved for n, fact in facts.items()}
         self.suspects = sorted({*self._outliers.suspects(norms), *self._buffer_outliers.suspects(moved)})
@@ -267,7 +267,8 @@ class NodeClients:
                 self._news.tell(client, said)
 
     def _collect(self, model: GlobalModel, selected: Sequence[int], online: set[int]) -> tuple[Arrivals, Event]:
-        """What the selected clients delivered, and what was measured of it."""
+        """Send the requests of a round and collect the answers; returns who delivered, and what was measured, as keys
+        of the event."""
         began, job = time.monotonic(), self._messages.job
         planned = np.flatnonzero(job.selected[job.schedule[model.round]]).tolist()
         live = {n: peer for n, peer in self.peers.items() if peer.node in online and not peer.silent}
@@ -288,11 +289,11 @@ class NodeClients:
         deadline, held_back = time.monotonic() + self._patience.round_s, False
         while waiting:
             in_time, before = time.monotonic() < deadline, len(waiting)
-            held_back = held_back or updates.full  # from now on an answer may have lain unfetched
+            held_back = held_back or updates.full  # from now on an answer may have waited before it was fetched
             for n, answer in self._answers(updates):
                 outcome = self._read(model, n, answer)
                 if outcome == "again" and n in with_state:
-                    self._news.tell(n, "answer refused: it says that it is behind, and was sent the state")
+                    self._news.tell(n, "answer refused: it says that it is behind, although it was sent the state")
                     outcome = "refused"
                 if outcome == "again":
                     packet = self._request(model, n, n in selected, state=True)
@@ -330,7 +331,8 @@ class NodeClients:
         return arrivals, measured
 
     def _measure(self, client: int, facts: UpdateFacts, *, link: bool) -> None:
-        """Let the measured world see the seconds of an answer that has just come; ``link``: those on the way, too."""
+        """Pass the seconds of an answer that has just arrived to the measured world; with ``link`` also those of the
+        transfer."""
         if self.world is None:
             return
         peer = self.peers[client]
@@ -364,13 +366,12 @@ class NodeClients:
             peer.tickets[ticket] = round_number
             peer.asked_at, peer.asked_bytes = time.monotonic(), _payload(packets[clients[node]])
         for n in set(packets) - {clients[node] for node in tickets}:
-            self._news.tell(n, "could not be sent to")
+            self._news.tell(n, "could not be sent a message")
 
     def _answers(self, updates: CollectedUpdates | None = None) -> Iterator[tuple[int, Answer]]:
-        """Yield answers to requests by client, with few of them in memory at a time.
+        """Yield the answers to requests with the number of the client; only a few are in memory at a time.
 
-        While too many ``updates`` wait for one of a client before them, only that client's answer is fetched.
-        """
+        While too many ``updates`` wait for that of an earlier client, only the answer of that client is fetched."""
         owners = {ticket: n for n in sorted(self.peers) for ticket in self.peers[n].tickets}
         tickets = list(owners)
         while tickets:
@@ -383,15 +384,15 @@ class NodeClients:
                     yield client, answer
 
     def _read_late(self, client: int, answer: Answer) -> None:
-        """Process an answer that arrives while the server waits for others: its sender is available, whatever the
-        content."""
+        """Process an answer that arrives while the server waits for others. It shows that its sender is available; its
+        content is not used."""
         self.peers[client].tickets.pop(answer.ticket)
         if not answer.error:
             self.peers[client].silent, self.peers[client].synced = False, -1
 
     def _read(self, model: GlobalModel, client: int, answer: Answer) -> AcceptedUpdate | str | None:
-        """Read an answer: an update, ``again`` (the node needs the state), ``lost`` or ``refused``; None if it is not
-        needed."""
+        """Read an answer: an update, ``again`` (the node needs the state), ``lost`` or ``refused``; None if the answer
+        is not needed."""
         peer = self.peers[client]
         round_number = peer.tickets.pop(answer.ticket)
         current = round_number == model.round
@@ -424,13 +425,13 @@ class NodeClients:
             update = self._messages.accept(model, client, packet)
         except FedgapError as error:
             self._news.tell(client, f"answer refused: {error}")
-            peer.synced = -1  # whatever it holds now, it is sent the state next
+            peer.synced = -1  # it is sent the whole state next
             return "refused"
         peer.synced, peer.indices = round_number, update.facts.indices
         return update
 
     def _ping(self, online: set[int]) -> None:
-        """Ask silent nodes whether they are there again; one that answers takes part from the next round on."""
+        """Ask silent nodes whether they are there again. A node that answers takes part from the next round on."""
         pings = {peer.ping: n for n, peer in self.peers.items() if peer.ping}
         for answer in self._transport.collect(list(pings)):
             if answer.ticket not in pings:
@@ -451,5 +452,5 @@ class NodeClients:
 
 
 def _payload(packet: Packet) -> int:
-    """Bytes of a packet beside its fields."""
+    """The number of bytes in a packet's blobs."""
     return sum(map(len, packet.blobs.values()))

@@ -1,9 +1,9 @@
 """A node's data and profile: a share of an experiment's data, or its own data.
 
-A node's file (YAML or JSON) has either ``experiment`` and ``client`` (which share of the experiment's data this node
-plays; for trying things out), or ``name``, ``data`` (an ``.npz`` file with ``train_x`` and ``train_y``), ``classes``
-and ``device`` (the figures of a scenario's client). Both may have ``epsilon`` (noise on the label histogram) and
-``threads`` and ``allow`` (code that the server may choose); :mod:`fedgap.config.node_file` has all keys.
+A node's file (YAML or JSON) has either ``experiment`` and ``client`` (the node plays this client of the experiment and
+gets its share of the data; for trials), or ``name``, ``data`` (an ``.npz`` file with ``train_x`` and ``train_y``),
+``classes`` and ``device`` (the figures of a scenario's client). Both may have ``epsilon`` (noise on the label
+histogram), ``threads``, and ``allow`` (code that the server may choose); :mod:`fedgap.config.node_file` has all keys.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from fedgap.registry import allow
 from fedgap.running.prepare import divide
 
 FILES = ("node.yaml", "node.yml", "node.json")
-"""What a node's file may be called in its folder."""
+"""The possible names of a node's file in its folder."""
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """A node's file, checked; paths in it are relative to its folder."""
+    """The checked content of a node's file; paths in it are relative to its folder."""
 
     path: Path
     node: ShareNode | OwnNode
 
     @staticmethod
     def load(path: str | Path) -> NodeSettings:
-        """Read a node's file; errors are one line."""
+        """Read and check a node's file."""
         written = parse(read_file(Path(path)), str(path), as_json=Path(path).suffix.lower() == ".json")
         return NodeSettings(Path(path).resolve(), read_node(written, str(path)))
 
     @staticmethod
     def of(folder: Path) -> NodeSettings:
-        """The file in a node's folder."""
+        """Read the node's file in this folder."""
         there = (folder / name for name in FILES if (folder / name).is_file())
         return NodeSettings.load(next(there, folder / FILES[0]))
 
@@ -60,13 +60,13 @@ class LocalNodeData:
 
     @cached_property
     def _share(self) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        """Samples and exact profile."""
+        """The node's inputs and labels, and its profile with the exact histogram."""
         node = self.settings.node
         return self._of_experiment(node) if isinstance(node, ShareNode) else self._own(node)
 
     @cached_property
     def _experiment(self) -> Experiment | None:
-        """The experiment that the node plays a client of."""
+        """The experiment of which the node plays a client; None for a node with its own data."""
         node = self.settings.node
         if not isinstance(node, ShareNode):
             return None
@@ -77,7 +77,8 @@ class LocalNodeData:
         experiment, client = self._experiment, node.client
         assert experiment is not None
         if client >= experiment.size:
-            raise InputError(f"client: the experiment has clients 0 to {experiment.size - 1}; there is no {client}")
+            raise InputError(f"client: must be between 0 and {experiment.size - 1}, a client of the experiment; got "
+                             f"{client}")
         dataset, parts, scenario = divide(experiment)
         index = torch.from_numpy(parts.train[client])
         return dataset.train_x[index], dataset.train_y[index], {
@@ -94,16 +95,18 @@ class LocalNodeData:
         if inputs.ndim == 3:
             inputs = inputs[:, None]
         if inputs.ndim < 2 or inputs.size == 0 or not np.isfinite(inputs).all():
-            raise InputError(f"data: {path} needs samples of finite numbers, (samples, channels, height, width) or "
-                             f"(samples, height, width); train_x has shape {inputs.shape}")
+            raise InputError(f"data: train_x in {path} must have finite numbers and the shape (samples, channels, "
+                             f"height, width) or (samples, height, width); its shape is {inputs.shape}")
         if labels.shape != inputs.shape[:1] or not np.issubdtype(labels.dtype, np.integer) or not (
                 0 <= labels.min() <= labels.max() < node.classes):
-            raise InputError(f"data: {path} needs a label for each sample, whole numbers from 0 to {node.classes - 1}")
+            raise InputError(f"data: train_y in {path} must have one label for each sample, a whole number from 0 to "
+                             f"{node.classes - 1}")
         x, y = torch.from_numpy(inputs), torch.from_numpy(labels.astype(np.int64))
         shape = (1, -1) + (1,) * (x.dim() - 2)
         for key in ("mean", "std"):
             if len(getattr(node, key)) not in (1, x.shape[1]):
-                raise InputError(f"{key}: has {len(getattr(node, key))} numbers; one, or {x.shape[1]} for the channels")
+                raise InputError(f"{key}: must have one number, or {x.shape[1]} for the channels; it has "
+                                 f"{len(getattr(node, key))}")
         mean, std = (torch.tensor(values, dtype=torch.float32).reshape(shape) for values in (node.mean, node.std))
         counts = np.bincount(y.numpy(), minlength=node.classes)
         return (x - mean) / std, y, {"name": node.name, "label_counts": counts.tolist(),
@@ -111,11 +114,12 @@ class LocalNodeData:
 
     @property
     def name(self) -> str:
-        """What the node is called."""
+        """The node's name."""
         return str(self._share[2]["name"])
 
     def profile(self) -> dict[str, Any]:
-        """Name, device figures and histograms; where ``epsilon`` says so the training histogram alone, noised."""
+        """The node's name, device figures and histograms. With ``epsilon`` it has only the training histogram, with
+        noise."""
         profile = dict(self._share[2])
         epsilon = self.settings.node.epsilon
         if epsilon is not None:
@@ -125,18 +129,18 @@ class LocalNodeData:
         return profile
 
     def samples(self) -> tuple[Tensor, Tensor]:
-        """Inputs and labels; they never leave the node."""
+        """The node's inputs and labels, which never leave the node."""
         return self._share[:2]
 
     def allowed(self) -> set[str]:
-        """The names that the node's file allows, and those in the experiment of which the node is a part."""
+        """The names that the node's file allows, and those in the experiment of which the node plays a client."""
         names = set(self.settings.node.allow)
         if self._experiment is not None:
             names |= {self._experiment.model.name, self._experiment.pruning.importance}
         return names
 
     def _secret(self) -> bytes:
-        """The secret of the noise, which is made once and kept beside the node's file, so that it never changes."""
+        """The secret from which the noise is computed. It is created once and kept next to the node's file."""
         path = self.settings.path.with_name(self.settings.path.stem + ".secret")
         if not path.is_file():
             path.touch(mode=0o600)
@@ -145,5 +149,5 @@ class LocalNodeData:
 
 
 def _figures(client: Client) -> dict[str, Any]:
-    """A client's radio and processor, without its name and its data."""
+    """The figures of a client's radio and processor, without its name and its data."""
     return client.model_dump(exclude_none=True, exclude=set(NOT_A_DEVICE))

@@ -1,4 +1,5 @@
-"""What nodes measure before planning: seconds of a step over λ, memory, power, and how long messages travel."""
+"""What is measured about nodes before planning: seconds of a step by pruning ratio λ, memory, power, and the time that
+messages take."""
 
 from __future__ import annotations
 
@@ -22,35 +23,36 @@ from fedgap.running.prepare import model_arguments, model_sizes
 from fedgap.system import Fleet, download_delay
 
 EXCHANGES = 3
-"""How often each kind of message is timed."""
+"""Number of times that each kind of message is timed."""
 LARGEST_GAIN = 1e29
-"""Of a downlink that is faster than its bandwidth allows; a scenario takes no larger ones."""
+"""The gain given to a downlink that is faster than its bandwidth allows; a scenario accepts no larger gain."""
 LEAST_FALL = 1e-3
-"""A measured cost curve falls by at least this much per unit of λ, since a curve that saves nothing cannot be planned
-with."""
+"""A measured cost curve falls by at least this much per unit of λ, because planning needs a curve that saves
+something."""
 
 
 @dataclass(frozen=True)
 class NodeProfile:
-    """What one node measured, and what was measured of the messages to it; None for what could not be."""
+    """What one node measured, and what the server measured about messages to it; None for what could not be
+    measured."""
 
     ratios: tuple[float, ...]
     steps_s: tuple[Measured, ...]
-    """Seconds of a step at each ratio."""
+    """Seconds of a step at each pruning ratio."""
     follow_s: Measured
-    """Seconds of a round beside its steps: reading the last round's direction, ranking."""
+    """Seconds of a round in addition to its steps, for reading the last round's direction and ranking the weights."""
     peak_bytes: int
     clock_hz: float | None
     idle_w: Measured | None
     busy_w: Measured | None
     exchange_s: Measured | None = None
-    """From sending the whole model to a short answer's arrival."""
+    """Seconds from sending the whole model until a short answer arrives."""
     upload_s: float | None = None
-    """What a whole update in place of the short answer adds to that."""
+    """Additional seconds if the answer is a whole update instead of a short one."""
 
     @staticmethod
     def read(answer: Packet, ratios: Sequence[float]) -> NodeProfile:
-        """The answer to :func:`profile_request`, checked."""
+        """Read and check a node's answer to a ``profile`` request with these ratios."""
         fields = answer.fields
         if fields.get("status") != "profiled":
             raise PacketError(one_line(fields.get("reason", fields.get("status"))))
@@ -64,20 +66,20 @@ class NodeProfile:
 
     @property
     def energy(self) -> tuple[float, float, float] | None:
-        """Clock, idle power and power in steps, where all three are known and a step draws more than none."""
+        """Clock in Hz, idle power and power during steps in W; None unless all three are known and steps draw more than
+        idling."""
         if self.clock_hz and self.idle_w is not None and self.busy_w is not None and (
                 self.busy_w.median > self.idle_w.median):
             return self.clock_hz, self.idle_w.median, self.busy_w.median
         return None
 
     def figures(self, device: Mapping[str, Any], fleet: Fleet) -> dict[str, Any]:
-        """The node's own figures with the measured ones in their place.
+        """The node's own figures, with measured ones replacing those that were measured.
 
-        Nobody sets the node's clock and power, so that the least ones are the largest. Where joules are not reported
-        the clock stays as it was written, and with it the power of the written capacitance.
+        Nobody sets the node's clock and power, so the smallest values equal the largest. If joules are not reported,
+        the clock stays as written in the node's file, and with it the power of the written capacitance.
 
-        :param fleet: this node alone, by its own figures.
-        """
+        :param fleet: a fleet of this node alone, with its own figures."""
         energy, step = self.energy, self.steps_s[0].median
         clock = energy[0] if energy else float(device["max_frequency_hz"])
         work = float((fleet.batch_size * fleet.flops_per_sample)[0])
@@ -93,11 +95,10 @@ class NodeProfile:
         return row | {**link, "min_power_w": link["max_power_w"]}
 
     def waiting(self, fleet: Fleet, position: int) -> dict[str, float]:
-        """The figures that make this node's fixed seconds those measured: its latency, and a faster downlink where the
-        download alone would take longer.
+        """The figures that make this node's fixed seconds equal to the measured ones: its latency, and a faster
+        downlink if the modelled download would take longer.
 
-        :param fleet: all nodes by their measured figures, since they share the server's band.
-        """
+        :param fleet: all nodes with their measured figures, because they share the server's band."""
         exchange, download = 0.0 if self.exchange_s is None else self.exchange_s.median, download_delay(fleet)[position]
         figures = {"latency_s": four_digits(self.follow_s.median + max(0.0, exchange - float(download)))}
         if 0.0 < exchange < download:
@@ -106,12 +107,12 @@ class NodeProfile:
 
     @property
     def left_out(self) -> list[str]:
-        """What could not be measured."""
-        lines = [] if self.energy else ["joules (the machine reports none to this user)"]
-        return lines if self.exchange_s is not None else [*lines, "messages (an echo did not come back)"]
+        """Phrases that say what could not be measured."""
+        lines = [] if self.energy else ["joules (the machine does not report them to this user)"]
+        return lines if self.exchange_s is not None else [*lines, "messages (a test message was not answered)"]
 
     def text(self) -> str:
-        """One line for people."""
+        """The profile in one line."""
         line = f"a step takes {self.steps_s[0].text('s')}, "
         if len(self.ratios) > 1:
             line += f"{self.steps_s[-1].median / self.steps_s[0].median:.2f} of it at λ = {self.ratios[-1]:g}, "
@@ -121,7 +122,7 @@ class NodeProfile:
         return line + (f"; not measured: {', '.join(self.left_out)}" if self.left_out else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """All measurements, for JSON."""
         measured = {"follow_s": self.follow_s, "idle_w": self.idle_w, "busy_w": self.busy_w,
                     "exchange_s": self.exchange_s}
         return {"steps": [{"ratio": ratio, **step.to_dict()}
@@ -139,7 +140,7 @@ def _measured(key: str, values: Any) -> Measured:
 
 
 def _downlink_gain(fleet: Fleet, position: int, rate: float) -> float:
-    """ĥ with which the server reaches this client at ``rate`` bit/s."""
+    """The downlink gain ĥ with which the server reaches this client at ``rate`` bit/s."""
     band = float(fleet.server_bandwidth_hz)
     noise = band * float(fleet.downlink_noise_psd_w_hz[position])
     gain = float(np.expm1(min(rate / band, 1000.0) * np.log(2.0))) * noise / float(fleet.server_power_w)
@@ -148,7 +149,8 @@ def _downlink_gain(fleet: Fleet, position: int, rate: float) -> float:
 
 def measure_nodes(transport: Transport, nodes: Sequence[int], experiment: Experiment, dataset: Dataset,
                   patience: Patience) -> dict[int, NodeProfile | str]:
-    """Have all nodes measure at once, as they will compute at once; by node its profile, or why there is none."""
+    """Let all nodes measure at the same time, as they will compute; returns for each node its profile, or why there is
+    none."""
     task = {"seed": experiment.seed, "model": model_arguments(experiment), "structure": experiment.pruning.structure,
             "input_shape": list(dataset.shape), "classes": dataset.classes}
     batch, largest = experiment.step_limits
@@ -169,14 +171,15 @@ def measure_nodes(transport: Transport, nodes: Sequence[int], experiment: Experi
         if isinstance(profile, NodeProfile) and len(short[node]) == len(whole[node]) == EXCHANGES:
             exchange = Measured(tuple(short[node]))
             upload = Measured(tuple(whole[node])).median - exchange.median
-            # Shorter than the server's look for answers cannot be told.
+            # The server checks for answers every poll_s seconds, so shorter times cannot be measured.
             measured[node] = replace(profile, exchange_s=exchange, upload_s=max(upload, patience.poll_s))
     return measured
 
 
 def _times(transport: Transport, nodes: Sequence[int], size: int,
            patience: Patience) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
-    """Seconds from sending ``size`` bytes to the arrival of a short answer, and of one of ``size`` bytes, by node."""
+    """For each node, the seconds from sending ``size`` bytes until a short answer arrives, and until one of ``size``
+    bytes arrives."""
     times: tuple[dict[int, list[float]], dict[int, list[float]]] = {n: [] for n in nodes}, {n: [] for n in nodes}
     for _ in range(EXCHANGES):
         for answer_bytes, by_node in zip((0, size), times, strict=True):
@@ -190,13 +193,13 @@ def _times(transport: Transport, nodes: Sequence[int], size: int,
 
 def _ask(transport: Transport, packets: dict[int, Packet], patience_s: float,
          poll_s: float) -> dict[int, tuple[Answer, float]]:
-    """The answers that come within ``patience_s``, each with the seconds since the packets were sent."""
+    """The answers that arrive within ``patience_s``, each with the seconds since the packets were sent."""
     began = time.monotonic()
     waiting = {ticket: node for node, ticket in transport.send(packets, patience_s).items()}
     answers: dict[int, tuple[Answer, float]] = {}
     in_time = True
     while waiting and in_time:
-        in_time = time.monotonic() - began < patience_s  # looked at before the last look for answers
+        in_time = time.monotonic() - began < patience_s  # checked first, so that answers are read once more
         for answer in transport.collect(list(waiting)):
             if (node := waiting.pop(answer.ticket, None)) is not None:
                 answers[node] = answer, time.monotonic() - began
@@ -206,11 +209,11 @@ def _ask(transport: Transport, packets: dict[int, Packet], patience_s: float,
 
 
 def measured_curve(profiles: Sequence[NodeProfile], bits: Mapping[str, Sequence[float]] | None) -> dict[str, Any]:
-    """A scenario's ``model.cost_curve``: no node's step takes longer than it says, at any ratio.
+    """A scenario's ``model.cost_curve`` for these nodes: at no ratio does a node's step take longer than the curve
+    says.
 
-    :param profiles: at least one, all of the same ratios; :param bits: the curve of the experiment's channels, whose
-        bits count; None for single weights.
-    """
+    :param profiles: at least one, all with the same ratios; :param bits: the cost curve for the experiment's channels,
+    whose bits are used; None for single weights."""
     ratio = np.array(profiles[0].ratios)
     shares = [[step.median / profile.steps_s[0].median for step in profile.steps_s] for profile in profiles]
     flops = convex_upper_fit(ratio, np.clip(np.max(shares, axis=0), 1e-6, 1.0))

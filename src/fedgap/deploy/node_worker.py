@@ -1,8 +1,7 @@
-"""A node's worker process: ``python -m fedgap.deploy.node_worker FOLDER [--passing]``.
+"""The worker process of a node: ``python -m fedgap.deploy.node_worker FOLDER [--passing]``.
 
 It listens on ``FOLDER/worker.sock`` (permissions 0600), answers packets one after the other, and ends after some time
-without requests; the next message starts it again, and the server sends it the state.
-"""
+without requests. The next message starts it again, and the server then sends it the state."""
 
 from __future__ import annotations
 
@@ -28,22 +27,22 @@ from fedgap.files import write_json
 IDLE_S = 900.0
 """A worker ends after this many seconds without requests."""
 PASSING_IDLE_S = 30.0
-"""The same in a simulation, where nothing else ends the workers."""
+"""The same in a simulation (``--passing``), in which nothing else ends the workers."""
 LOG = logging.getLogger("fedgap.worker")
 
 
 class NodeWorker:
-    """Holds the nodes of its folder: one in a deployment, all virtual ones in a simulation."""
+    """Holds the nodes of its folder: one in a deployment, all virtual nodes in a simulation."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._nodes: dict[str, Node] = {}
 
     def answer(self, which: bytes, request: bytes) -> bytes:
-        """The answer's bytes; an error for people becomes a refusal with its reason."""
+        """The bytes of the answer. An error becomes an answer with the status ``refused`` and its reason."""
         try:
             return self.node(which).answer(Packet.from_bytes(request, MOST_BYTES)).to_bytes()
-        except (FedgapError, OSError) as error:  # OSError: a full disk, most often
+        except (FedgapError, OSError) as error:  # OSError: most often a full disk
             LOG.warning("refused: %s", error)
             return Packet({"status": "refused", "reason": str(error)}).to_bytes()
 
@@ -70,7 +69,7 @@ class NodeWorker:
 
 
 def serve(folder: Path, worker: NodeWorker, idle_s: float = IDLE_S) -> None:
-    """Answers until nobody has asked for ``idle_s`` seconds."""
+    """Answer requests until there has been none for ``idle_s`` seconds."""
     os.chdir(folder)
     Path(SOCKET).unlink(missing_ok=True)
     before = os.umask(0o177)
@@ -94,7 +93,7 @@ def serve(folder: Path, worker: NodeWorker, idle_s: float = IDLE_S) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     os.umask(0o077)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     folder = Path(sys.argv[1]).resolve()

@@ -1,4 +1,4 @@
-"""The server's messages of a round, and the nodes' answers, checked in every field."""
+"""The server's messages of a round, and the check of every field of the nodes' answers."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ MOST_LOSS = 1e30
 """Largest accepted loss; the mean of many such losses is still finite."""
 MOST_SECONDS = 1e9
 VARIANCE = "running_var"
-"""How the name of a buffer with BatchNorm's variances ends."""
+"""The ending of the names of buffers with BatchNorm's variances."""
 
 
 def most_answer_bytes(layout: Layout) -> int:
-    """The longest answer of a round with this model: header, indices as a bitmap, all values, buffers, a margin."""
+    """Maximum length in bytes of a node's answer with this model: header, indices as a bitmap, all values, buffers, a
+    margin."""
     return HEADER_BYTES + layout.size // 8 + 1 + 4 * (layout.size + layout.buffer_size) + MARGIN_BYTES
 
 
 class RoundMessages:
-    """Messages of one run. ``run`` names it towards the nodes, ``plan`` is its plan's hash."""
+    """The messages of one run. ``run`` identifies it for the nodes; ``plan`` is the hash of its plan."""
 
     def __init__(self, job: Job, layout: Layout, structure: Structure, *, run: str, plan: str) -> None:
         self.job, self.run, self.plan, self._layout, self._structure = job, run, plan, layout, structure
@@ -46,7 +47,7 @@ class RoundMessages:
         self._last: bytes | None = None  # the last round's direction, for nodes that are up to date
         self._last_indices: bytes | None = None  # the same with indices, for nodes whose floats differ
         self._known = layout.size
-        self._last_place = 0  # where the last round stood in the rate schedule, if that follows the budgets
+        self._last_place = 0  # position of the last round in the rate schedule, if that follows the budgets
         self._bias = _last_bias(layout, int(job.extra["classes"]))
         self._variances = layout.join_buffers({name: torch.full(shape, name.endswith(VARIANCE)) for name, shape in
                                                zip(layout.buffer_names, layout.buffer_shapes, strict=True)}).bool()
@@ -58,15 +59,15 @@ class RoundMessages:
         return float(self.job.ratio[self.job.schedule[model.round], client])
 
     def mask(self, model: GlobalModel, client: int) -> Tensor:
-        """The client's mask (M,) in the current round, as rebuilt here."""
+        """The client's mask (M,) in the current round, as the server computes it."""
         return (model.ranks[0] < self._structure.keep_count(self.ratio(model, client))).cpu()
 
     def request(self, model: GlobalModel, client: int, *, state: bool, indices: bool,
                 settings: Mapping[str, float] | None) -> Packet:
-        """The current round's message to a client.
+        """The message of the current round to a client.
 
-        ``state`` sends the whole state instead of the last round's direction; ``indices`` sends the direction's indices
-        too, for a node whose floats differ; ``settings`` are power and frequency of a client that is selected.
+        ``state`` sends the whole state instead of the last round's direction; ``indices`` adds the direction's indices,
+        for a node whose floating-point results differ; ``settings`` are the power and frequency of a selected client.
         """
         fields: dict[str, Any] = {"kind": "round", "run": self.run, "plan": self.plan, "round": model.round}
         blobs: dict[str, bytes] = {}
@@ -98,9 +99,10 @@ class RoundMessages:
         return Packet(fields, blobs)
 
     def accept(self, model: GlobalModel, client: int, answer: Packet) -> AcceptedUpdate:
-        """A client's answer, checked in every field; :class:`~fedgap.errors.FedgapError` says what is wrong with it."""
+        """Check every field of a client's answer and return its update. A :class:`~fedgap.errors.FedgapError` says what
+        is wrong."""
         if answer.whole("round") != model.round:
-            raise PacketError(f"the answer is of round {answer.whole('round')}; this is round {model.round}")
+            raise PacketError(f"the answer belongs to round {answer.whole('round')}; this is round {model.round}")
         loss, seconds = answer.number("loss", MOST_LOSS), answer.number("seconds", MOST_SECONDS)
         if loss < 0.0 or seconds < 0.0:
             raise PacketError("loss, seconds: must not be negative")
@@ -109,7 +111,7 @@ class RoundMessages:
                         bits=self.job.upload_bits)
         kept = self._structure.keep_count(self.ratio(model, client))
         if int(upload.mask.sum()) != kept:
-            raise PacketError(f"{int(upload.mask.sum())} weights are kept; the plan says {kept}")
+            raise PacketError(f"the upload must keep {kept} weights, as planned; it keeps {int(upload.mask.sum())}")
         buffers, kept_buffers, moved = torch.zeros(0), None, 0.0
         if layout.buffer_size:
             kept_buffers = self._kept_buffers(upload.mask)
@@ -125,11 +127,11 @@ class RoundMessages:
         return AcceptedUpdate(facts, upload, buffers, kept_buffers)
 
     def _kept_buffers(self, mask: Tensor) -> Tensor | None:
-        """Which buffers (B,) a client with this mask has; None where all clients have all of them."""
+        """Which buffer entries (B,) a client with this mask has; None if all clients have all of them."""
         return self._structure.buffer_mask(mask) if isinstance(self._structure, Channels) else None
 
     def _whole_buffers(self, data: bytes, kept: Tensor | None) -> Tensor:
-        """A client's buffers (B,), 0 for those of channels that it removed."""
+        """A client's buffers (B,), with 0 for those of channels that it removed."""
         size = self._layout.buffer_size
         if kept is None:
             buffers = floats_from_bytes(data, size)
@@ -140,21 +142,22 @@ class RoundMessages:
         return buffers
 
     def collect(self, model: GlobalModel, selected: Sequence[int]) -> CollectedUpdates:
-        """Where the current round's updates of the selected clients are added up."""
+        """The object that adds up the updates of the selected clients in the current round."""
         return CollectedUpdates(self.job, self.aggregator, model, selected)
 
     def carry(self, model: GlobalModel, update: Update) -> None:
-        """Include the update of the current round in the next round's requests."""
+        """Store the update of the current round, which the requests of the next round include."""
         direction, known = update.direction[0].cpu(), update.known[0].cpu()
         self._known = int(known.sum())
         if model.places is not None:
             self._last_place = model.places[0]
-        # A node whose floats differ keeps weights that the others cannot know from their own ranking.
+        # If a node's floating-point results differ, it keeps weights that others cannot compute from their ranking.
         nested = bool(torch.equal(known, (model.ranks[0] < self._known).cpu()))
         self._last_indices = encode(direction, known, round=model.round, plan=self.plan, nested=False)
         self._last = encode(direction, known, round=model.round, plan=self.plan) if nested else self._last_indices
 
 
 def _last_bias(layout: Layout, classes: int) -> slice | None:
-    """Where the last layer's bias lies among the weights: the last parameter, if it has one entry per class."""
+    """The position of the last layer's bias among the weights: the last parameter, if it has one entry per class; else
+    None."""
     return slice(layout.size - classes, layout.size) if layout.shapes[-1] == (classes,) else None

@@ -1,4 +1,4 @@
-"""The Flower server app: a session over Flower's grid."""
+"""The Flower server app: it runs a :class:`~fedgap.deploy.session.Session` over Flower's grid."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from fedgap.running.live_progress import describe, describe_news
 
 LEAST_PULL_S = 1.0
 RESERVED_BYTES = 2000
-"""Length of the lock file. The reason of a failure on a full disk is written into these bytes, which exist already."""
+"""Length of the lock file. If the disk is full, the reason for a failure is written into these existing bytes."""
 LOG = logging.getLogger("flwr")
 
 app = ServerApp()
-"""What the app's ``pyproject.toml`` names."""
+"""The object that the app's ``pyproject.toml`` names."""
 
 
 class GridTransport:
-    """Packets as Flower messages: one ConfigRecord with one entry of bytes."""
+    """Sends packets as Flower messages: one ConfigRecord with one entry of bytes."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid, self._until = grid, 0.0
-        pull_for(lambda: max(LEAST_PULL_S, self._until - time.monotonic()))  # until the last messages are void
+        pull_for(lambda: max(LEAST_PULL_S, self._until - time.monotonic()))  # until the last messages expire
 
     def online(self) -> set[int]:
-        """The SuperNodes that the SuperLink sees."""
+        """The SuperNodes that the SuperLink considers connected."""
         return set(self.grid.get_node_ids())
 
     def send(self, packets: dict[int, Packet], ttl_s: float) -> dict[int, str]:
-        """Push one message per node; its time to live is the round's, so that no node works on a stale round."""
+        """Push one message per node. It expires with the round, so that no node works on a past round."""
         if not packets:
             return {}
         if any(packet.fields["kind"] != "hello" for packet in packets.values()):
@@ -65,10 +65,10 @@ class GridTransport:
         return {node: ticket for node, ticket in zip(nodes, ids, strict=False) if ticket}
 
     def collect(self, tickets: Iterable[str]) -> list[Answer]:
-        """Replies, mapped by the message they reply to: an error reply carries the SuperLink's own node id.
+        """The answers to these tickets. They are matched by the message that they reply to, because an error reply has
+        the SuperLink's own node id.
 
-        Where Flower cannot read one of them, each is pulled alone, so that it costs its sender only.
-        """
+        If Flower cannot read one of them, each is pulled alone, so that only its sender's answer is lost."""
         wanted = list(tickets)
         if not wanted:
             return []
@@ -98,10 +98,9 @@ def _reason(error: Error) -> str:
 def end_with_parent(poll_s: float = 1.0) -> None:
     """End this process when its parent ends: Flower's SuperExec, which ends with the SuperLink.
 
-    Otherwise Flower would wait for the SuperLink for ever, and the run's folder would stay locked. Everything needed is
-    on disk. (The kernel's parent-death signal cannot be used: it is sent when the *thread* that started this process
-    ends.)
-    """
+    Otherwise Flower would wait for the SuperLink for ever, and the run's folder would stay locked. Everything that is
+    needed to resume is on disk. (The kernel's parent-death signal cannot be used, because it is sent when the *thread*
+    that started this process ends.)"""
     parent = os.getppid()
 
     def watch() -> None:

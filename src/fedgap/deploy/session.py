@@ -1,7 +1,6 @@
-"""The server's session: enrol, plan, run the rounds, checkpoint, finish.
+"""The server's session: enrol nodes, plan, run the rounds, write checkpoints, finish.
 
-It speaks to nodes through a :class:`~fedgap.deploy.transport.Transport`, which Flower's grid is one of.
-"""
+It communicates with nodes through a :class:`~fedgap.deploy.transport.Transport`, such as Flower's grid."""
 
 from __future__ import annotations
 
@@ -45,22 +44,22 @@ from fedgap.running.tracker import RunTrackers
 from fedgap.running.train_and_resume import write_run
 
 PROFILES = "profiles.json"
-"""In the run's folder: what the nodes measured before planning."""
+"""File in the run's folder with what the nodes measured before planning."""
 
 
 class Session:
-    """One deployed run in its folder; a second session in the same folder continues where the first was killed."""
+    """One deployed run in its folder. A second session in the same folder continues where the first was killed."""
 
     def __init__(self, folder: Path, experiment: Experiment, transport: Transport, *, nodes: int,
                  patience: Patience | None = None, dataset: Dataset | None = None,
                  names: Mapping[int, str] | None = None, profile: bool = False,
                  on_event: Callable[[Job, Event], None] | None = None,
                  on_wait: Callable[[str], None] | None = None) -> None:
-        """``names``: the name that belongs to each node's key; without it (in a simulation) nodes choose theirs.
+        """``names`` has the name that belongs to each node's key; without it (in a simulation) nodes choose their
+        names.
 
-        With ``profile`` the nodes measure before planning how long they take, and the plan counts on that.
-        ``on_event`` is told of every round that counts, ``on_wait`` once each time that too few nodes are there.
-        """
+        With ``profile`` the nodes measure their speed before planning, and the plan uses it. ``on_event`` is called for
+        every round that counts, ``on_wait`` once each time too few nodes are there."""
         self.folder, self.experiment, self.transport, self.nodes = folder, experiment, transport, nodes
         self.patience, self._on_event, self._on_wait = patience or Patience(), on_event, on_wait
         self._names_of_keys, self._profile = names, profile
@@ -73,7 +72,7 @@ class Session:
         self._names: dict[str, int] = {}
 
     def run(self) -> Run:
-        """Everything, to the end of the run."""
+        """Do everything, to the end of the run."""
         run, checkpoints = Run(self.folder), Checkpoints(self.folder / "checkpoint")
         if has_run(self.folder) and run.finished:
             return run
@@ -92,9 +91,9 @@ class Session:
         self._apply_recovery(clients, rounds, run_id)
         account = rounds.accounts[0]
         steering = account.steering
-        assert not isinstance(steering, RuledSteering)  # a deployment's world is measured
+        assert not isinstance(steering, RuledSteering)  # rules that need losses cannot be deployed
         if steering is not None:
-            steering.decide_again(rounds.round)  # what was decided before the server was killed is out of date
+            steering.decide_again(rounds.round)  # a decision from before the server was killed is out of date
         log = RoundLog(self.folder / "rounds.jsonl", state[1]["log"] if state else 0)
         write_versions([self.folder], rounds)
         trackers = RunTrackers(run)
@@ -116,7 +115,7 @@ class Session:
                 self._let_time_pass(clients, steering, rounds.round)
                 continue
             if not rounds.step():
-                save()  # what nodes spent stays charged if the server is killed now
+                save()  # so that what nodes spent stays charged even if the server is killed now
                 if steering is not None:
                     clients.forget_open_messages()
                     steering.decide_again(rounds.round)
@@ -140,10 +139,10 @@ class Session:
         return run
 
     def _measure(self) -> dict[str, Any] | None:
-        """Have the nodes profile themselves, take their measured figures, and return the measured cost curve.
+        """Let the nodes measure themselves, use their measured figures for planning, and return the measured cost curve
+        (None if there is none).
 
-        A node that cannot is planned with by the figures in its file.
-        """
+        A node that cannot measure is planned with the figures in its file."""
         measured: dict[int, NodeProfile] = {}
         for node, found in measure_nodes(self.transport, list(self.profiles), self.experiment, self.dataset,
                                          self.patience).items():
@@ -155,7 +154,8 @@ class Session:
                     measured[node] = found
                     self._news.tell(None, f"{self.profiles[node].name}: {found.text()}")
                     continue
-            self._news.tell(None, f"{self.profiles[node].name} was not profiled ({found}); its file's figures count")
+            self._news.tell(None, f"{self.profiles[node].name} was not profiled ({found}); the figures in its file "
+                                  "are used")
         fleet = fleet_of(self.experiment, list(self.profiles.values()), self.dataset)
         for position, node in enumerate(self.profiles):
             if node in measured:
@@ -171,7 +171,7 @@ class Session:
         return measured_curve(several, channel_costs(self.experiment, self.dataset) if channels else None)
 
     def _take_figures(self, node: int, device: dict[str, Any]) -> str:
-        """Use these figures of a node for planning, and return ""; or return why they cannot be used."""
+        """Use these figures of a node for planning and return ""; if they cannot be used, return the reason."""
         profile = replace(self.profiles[node], device=device)
         try:
             check_profile(self.experiment, profile, self.dataset)
@@ -181,20 +181,20 @@ class Session:
         return ""
 
     def _plan(self, cost_curve: dict[str, Any] | None) -> None:
-        """Plan for the enrolled nodes and write the run's folder up to its job."""
+        """Plan for the enrolled nodes, and write the run's folder up to its job."""
         order = sorted(self.profiles, key=lambda node: (self.profiles[node].order, self.profiles[node].name))
         costly = unaffordable(self.experiment, [self.profiles[node] for node in order], self.dataset)
         for node in [order[position] for position in costly]:
-            self._refuse(node, "the broadcast to it alone would take more than the energy budget")
+            self._refuse(node, "the broadcasts to it alone would cost more than the energy budget")
             order.remove(node)
             del self.profiles[node]
         profiles = [self.profiles[node] for node in order]
         ready = plan_for(self.experiment, profiles, self.dataset, cost_curve)
         if ready.scenario.world is not None and (drawn := ready.scenario.world.channels_and_clients):
-            raise InputError(f"scenario.world.{drawn[0]}: a deployment measures its world; leave it out")
+            raise InputError(f"scenario.world.{drawn[0]}: leave this key out, because a deployment measures its world")
         if "rule" in ready.job.policy:
-            raise InputError(f"policy: {ready.job.policy['name']} chooses by losses that nodes are not asked for; "
-                             "deploy with static, replan or lyapunov, or with a rule that needs no losses")
+            raise InputError(f"policy: {ready.job.policy['name']} needs losses for which nodes cannot be asked; use "
+                             "static, replan or lyapunov, or a rule that needs no losses")
         write_run(ready, self.folder)
         for profile, counted in zip(profiles, ready.job.label_counts.sum(axis=1), strict=True):
             if (claimed := sum(profile.label_counts)) > counted:
@@ -202,7 +202,7 @@ class Session:
                                       f"counts {counted}")
 
     def _let_time_pass(self, clients: NodeClients, steering: Steering, round_number: int) -> None:
-        """Wait for clients where too few are there, else for the next row of the world after an idle one."""
+        """Wait for clients if too few are there; otherwise, after an idle row, wait for the world's next row."""
         if len(clients.present()) >= self.patience.quorum.least:
             time.sleep(steering.world.start.step_s)
             return
@@ -215,7 +215,8 @@ class Session:
             self._on_wait(what)
 
     def _take_back(self, clients: NodeClients, account: RunAccounts, event: Event) -> None:
-        """Decide what to change after a round that would have made the model infinite; the second time ends the run."""
+        """Decide what to change after a round that would have made the model infinite. If that happens again, the run
+        fails."""
         number, names = event["round"], account.job.names
         reason = f"after round {number} the model or its loss would not have been finite"
         if account.recovery:
@@ -231,7 +232,7 @@ class Session:
         self._news.tell(None, f"{reason}; the round is tried again; {changed}")
 
     def _apply_recovery(self, clients: NodeClients, rounds: Rounds, run_id: str) -> None:
-        """Continue with what a take-back changed: no answer of before may count any more."""
+        """Continue with what :meth:`_take_back` changed. Answers to earlier messages no longer count."""
         account = rounds.accounts[0]
         if account.recovery:
             clients.left_out = set(account.recovery.get("left_out", []))
@@ -239,19 +240,21 @@ class Session:
             clients.begin_again(f"{self._plan_hash} {run_id} taken back", account.job)
 
     def _check_end(self, account: RunAccounts, done: int) -> None:
-        """Raise an error if the run's end is not a success."""
+        """Raise an error if the run did not end successfully."""
         if account.progress.diverged:
             raise RunFailedError(account.progress.ended)
         if done == 0:
             raise RunFailedError(f"no round was done: {account.stopped(0)}; see rounds.jsonl and the log")
 
     def _rounds(self, job: Job, plan: Plan, run_id: str) -> tuple[NodeClients, Rounds]:
-        """The simulator's loop, with the nodes as its clients."""
+        """Create the simulator's loop, with the nodes as its clients."""
         if job.precision == "float64":
-            raise InputError("engine.precision: uploads carry float32; use float32 to deploy")
+            raise InputError("engine.precision: must not be float64 in a deployment, because uploads have float32 "
+                             "values; use float32")
         module = build(**job.model, input_shape=self.dataset.shape, classes=self.dataset.classes, seed=0)
         if job.weights is not None and not all(p.requires_grad for p in module.parameters()):
-            raise InputError("model.weights: nodes receive the trained weights only, and this model has frozen ones")
+            raise InputError("model.weights: cannot be used with a model that has frozen parameters, because nodes "
+                             "receive only trained ones; unfreeze them, or leave model.weights out")
         layout = Layout.of(module)
         structure = structure_of(job.structure, module, self.dataset.shape)
         self._plan_hash = plan.scenario_hash
@@ -276,11 +279,11 @@ class Session:
     # --- enrolment --------------------------------------------------------------------------------------------------
 
     def _enrol_all(self, known: list[str] | None) -> None:
-        """Wait for as many nodes as asked for; a resumed run waits for those it had, and continues without the lost.
+        """Wait for as many nodes as required. A resumed run waits for the nodes it had, and continues without those
+        that are gone.
 
-        A node that was refused is not waited for, but nobody who was refused makes the run start without nodes that
-        can still come.
-        """
+        The server does not wait for nodes that it refused. But refused nodes do not let the run start while others can
+        still come."""
         wanted = self.nodes if known is None else len(known)
         deadline = time.monotonic() + self.patience.enrol_s
         while time.monotonic() < deadline and not self._all_answered(wanted):
@@ -292,8 +295,8 @@ class Session:
                              f"({reasons})")
 
     def _all_answered(self, wanted: int) -> bool:
-        """Whether as many nodes as wanted have enrolled, or have been refused while others have enrolled and no node
-        with another key is left to come."""
+        """Whether enough nodes have enrolled, or some have been refused, at least one has enrolled, and no other key is
+        still awaited."""
         enrolled = len(self.profiles)
         if enrolled >= wanted or not enrolled or self._asked:
             return enrolled >= wanted
@@ -301,9 +304,9 @@ class Session:
         return not awaited and enrolled + len(self._refused) >= wanted
 
     def _greet(self) -> None:
-        """Ask new nodes for their profiles, and read those that came."""
+        """Ask new nodes for their profiles, and read the profiles that have arrived."""
         online = self.transport.online()
-        self._refused &= online  # one that was mended and comes back is asked again
+        self._refused &= online  # a node that disconnected and comes back is asked again
         new = online - set(self.profiles) - set(self._asked.values()) - self._refused
         tickets = self.transport.send({node: Packet({"kind": "enrol"}) for node in new}, self.patience.round_s)
         self._asked |= {ticket: node for node, ticket in tickets.items()}
@@ -322,7 +325,7 @@ class Session:
                 self._refuse(node, str(error))
 
     def _enrol(self, node: int, profile: Profile) -> None:
-        """Let a node take part; :class:`~fedgap.errors.FedgapError` if its profile or its name cannot be accepted."""
+        """Accept a node. Raises a :class:`~fedgap.errors.FedgapError` if its profile or its name cannot be accepted."""
         try:
             check_profile(self.experiment, profile, self.dataset)
         except FedgapError as error:
@@ -341,7 +344,7 @@ class Session:
         self._refused.add(node)
 
     def _check_identity(self, node: int, name: str, version: object) -> None:
-        """Refuse a node that has another version, or takes a name that does not belong to its key."""
+        """Raise a PacketError if a node has another version of fedgap, or a name that does not belong to its key."""
         ours = metadata.version("fedgap")
         if version != ours:
             raise PacketError(f"{name!r} has fedgap {str(version or 'of an earlier version')[:40]}, the server {ours}; "
@@ -351,11 +354,11 @@ class Session:
                               "node's name must be that of its public key's file")
 
     def _admit(self, node: int) -> None:
-        """Make an enrolled node the peer of its client, once there is a run."""
+        """Assign an enrolled node to its client, if the run has started."""
         if self._clients is None:
             return
         name = self.profiles[node].name
         if name in self._names:
             self._clients.admit(self._names[name], node)
         else:
-            self._refuse(node, "it is in no plan of this run")
+            self._refuse(node, "it is not part of this run's plan")

@@ -1,15 +1,14 @@
 """Flower's SuperLink behind a gate: ``python -m fedgap.deploy.superlink MOST_BYTES KEYS [flower-superlink options]``.
 
 A SuperLink answers nodes (Fleet API), the processes of its server apps (Runtime API) and ``flwr`` (Control API) on one
-port, and asks only nodes for a key: whoever reaches the port could register a key, or have an app run on the server and
-on every node. It also reads a request to its end before it asks who sent it. Here
+port, and asks only nodes for a key. So anyone who reaches the port could register a key, or run an app on the server
+and on every node. It also reads a request to its end before it checks the sender. With the gate:
 
-- other machines reach the Fleet API alone, and none of its requests may have more than ``MOST_BYTES`` bytes;
-- the other two answer only the account that started the SuperLink (see :mod:`fedgap.deploy.connection_owner`);
-- the nodes whose public keys are in the folder ``KEYS`` are let in, and nobody else;
-- messages stay in memory: a database would keep the clients' gradients on disk;
-- a node may ask why it is refused (see :mod:`fedgap.deploy.admission`).
-"""
+- other machines reach only the Fleet API, and none of their requests may have more than ``MOST_BYTES`` bytes;
+- the other two APIs answer only the account that started the SuperLink (see :mod:`fedgap.deploy.connection_owner`);
+- only the nodes whose public keys are in the folder ``KEYS`` are accepted;
+- messages stay in memory, because a database would keep the clients' gradients on disk;
+- a node may ask why it is refused (see :mod:`fedgap.deploy.admission`)."""
 
 from __future__ import annotations
 
@@ -34,17 +33,18 @@ from fedgap.errors import FedgapError, InputError
 
 FLEET = "/v1/fleet/"
 SLOW_START_S = 150.0
-"""So much longer than Flower's own thirty seconds the processes of server and client apps may take to start."""
+"""Seconds that the processes of apps may take to start, in addition to Flower's own thirty."""
 
 
 class Gate:
-    """ASGI middleware, outermost: 403 for what is not the sender's business, 413 for what is too long."""
+    """Outermost ASGI middleware: answers 403 to requests that the sender may not make, and 413 to those that are too
+    long."""
 
     def __init__(self, app: ASGIApp, most_bytes: int) -> None:
         self.app, self.most_bytes = app, most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request on, or refuses it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
@@ -74,14 +74,15 @@ class Gate:
             return message
 
         async def corrected(message: Message) -> None:
-            over = left < 0 and message["type"] == "http.response.start"  # Flower's answer to the exception is 500
+            over = left < 0 and message["type"] == "http.response.start"  # Flower turns the exception into status 500
             await send({**message, "status": 413} if over else message)
 
         await self.app(scope, bounded, corrected)
 
 
 def from_here(scope: Scope) -> bool:
-    """Whether a request comes from this machine: over the loopback interface, or from the very address it reached."""
+    """Whether a request comes from this machine: over the loopback interface, or from the same address that it was sent
+    to."""
     client, server = (scope.get(end) or ("", 0) for end in ("client", "server"))
     try:
         address: Any = ipaddress.ip_address(client[0])
@@ -92,17 +93,17 @@ def from_here(scope: Scope) -> bool:
 
 
 def _announced(scope: Scope) -> int:
-    """The request's length as its header has it; 0 where it has none."""
+    """The length of the request according to its header; 0 if it has none."""
     value = dict(scope["headers"]).get(b"content-length", b"0")
     return int(value) if value.isdigit() else 0
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     os.umask(0o077)
     most_bytes, keys = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     if any(word.partition("=")[0] == "--database" for word in sys.argv):
-        raise InputError("--database: would keep the clients' gradients on disk; leave it out")
+        raise InputError("--database: leave this option out; a database would keep the clients' gradients on disk")
     put_before_superlink(Middleware(Gate, most_bytes=most_bytes))
     register_nodes(read_public_keys(keys))
     wait_for_slow_starts(SLOW_START_S)

@@ -1,7 +1,6 @@
 """Flower's SuperNode with shorter waits: ``python -m fedgap.deploy.supernode POLL_S [flower-supernode options]``.
 
-The plain ``flower-supernode`` works as well, but its waits are most of a round's overhead.
-"""
+The plain ``flower-supernode`` works as well, but its waiting times cause most of a round's overhead."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Between a node's thin client app and its resident worker: a Unix socket in a private folder, length-prefixed frames.
+"""The connection between a node's thin client app and its resident worker: a Unix socket in a private folder, with
+length-prefixed frames.
 
 Flower starts a process for every message; the worker stays, with torch imported, the data read and the model in memory.
-This module imports neither.
-"""
+This module imports neither torch nor Flower."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fedgap.errors import FedgapError
 
 _LENGTH = struct.Struct("<Q")
 MOST_BYTES = 2**32
-"""No frame may be longer: 4 GiB, a model of a thousand million weights."""
+"""Maximum length of a frame in bytes: 4 GiB, enough for a model of a thousand million weights."""
 SOCKET = "worker.sock"
 START_S = 120.0
-"""How long a worker may take to listen: it imports torch first."""
+"""Maximum time in seconds until a new worker listens, because it imports torch first."""
 
 
 class WorkerError(FedgapError):
@@ -32,15 +32,16 @@ class WorkerError(FedgapError):
 
 
 def send_frame(connection: socket.socket, data: bytes) -> None:
-    """Send length and bytes in one call: the receiver of an empty frame's length may answer and hang up."""
+    """Send the length and the bytes in one call, because the receiver may answer and close as soon as it has an empty
+    frame's length."""
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def receive_frame(connection: socket.socket) -> bytes:
-    """The next frame; one that is too long or breaks off is an error."""
+    """Receive the next frame. Raises a WorkerError if it is too long or incomplete."""
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
     if length > MOST_BYTES:
-        raise WorkerError(f"a frame of {length} bytes was announced; at most {MOST_BYTES} are accepted")
+        raise WorkerError(f"a frame must have at most {MOST_BYTES} bytes; {length} were announced")
     return _exactly(connection, length)
 
 
@@ -49,18 +50,17 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     while left:
         part = connection.recv(min(left, 2**20))
         if not part:
-            raise WorkerError("the connection to the worker broke off")
+            raise WorkerError("the connection to the worker ended before the whole frame had arrived")
         parts.append(part)
         left -= len(part)
     return b"".join(parts)
 
 
 def ask(folder: Path, node: dict[str, Any], request: bytes, timeout_s: float, *, passing: bool = False) -> bytes:
-    """The worker's answer to a packet; the worker is started where none listens in ``folder``.
+    """Send a packet to the worker of ``folder`` and return its answer; the worker is started if none is listening.
 
-    ``node`` says which node is meant: its file, or which client of which experiment. A ``passing`` worker ends soon
-    after the last question and takes its folder with it.
-    """
+    ``node`` says which node is meant: {} for the one whose file is in the folder, or a client of an experiment. A
+    ``passing`` worker (in simulations) ends soon after the last request and removes its folder."""
     deadline = time.monotonic() + timeout_s
     with connect(folder, min(timeout_s, START_S), passing=passing) as connection:
         connection.settimeout(max(0.1, deadline - time.monotonic()))
@@ -75,11 +75,12 @@ def ask(folder: Path, node: dict[str, Any], request: bytes, timeout_s: float, *,
 
 
 def connect(folder: Path, timeout_s: float, *, passing: bool = False) -> socket.socket:
-    """A connection to the folder's worker, which is started if need be; one starter at a time."""
+    """A connection to the worker of ``folder``, which is started if necessary; a lock ensures that only one process
+    starts it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     owner = folder.stat()
     if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
-        raise WorkerError(f"{folder}: must be this user's, with permissions 0700")
+        raise WorkerError(f"{folder}: must belong to this user and have the permissions 0700")
     if (connection := _try(folder)) is not None:
         return connection
     deadline = time.monotonic() + timeout_s
@@ -108,7 +109,7 @@ def _try(folder: Path) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     here = os.getcwd()
     try:
-        os.chdir(folder)  # a socket's path may have 107 bytes only
+        os.chdir(folder)  # the path of a socket may have at most 107 bytes
         connection.connect(SOCKET)
         return connection
     except OSError:

@@ -3,9 +3,9 @@
     python -m fedgap.evidence.budget_answers FOLDER --data DATA [--cells 0,1]      make answers and bundles
     python -m fedgap.evidence.budget_answers FOLDER --records RECORDS.jsonl        judge them
 
-An answer is right if at least the share of its runs given by the confidence reaches the target. It is thrifty if plans
-with 1/1.3 of its budget miss the target, so that no much smaller budget would have been enough.
-"""
+An answer is a budget with which the target accuracy should be reached with a confidence of 90 %. It is right if at
+least that share of its runs reaches the target. It is thrifty if plans with 1/1.3 of its budget miss the target, so
+that a much smaller budget would not have been enough."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from fedgap.running.prepare import divide, make_job
 CONFIDENCE = 0.9
 TARGETS = (0.95, 0.96, 0.97, 0.975, 0.98)
 SEEDS, FEWER_SEEDS = 10, 5
-"""Seeds of an answer's plan, and of the plan with less."""
+"""Number of seeds with which an answer's plan is trained, and of the plan with a smaller budget."""
 LESS = 1.0 / 1.3
-"""The share of an answered budget with which the target should be missed."""
+"""The share of an answer's budget that should not be enough to reach the target."""
 
 
 @dataclass(frozen=True)
 class BudgetCell:
-    """A fleet and a σ."""
+    """A fleet and a σ for which answers are tested."""
 
     name: str
     sigma: float
@@ -64,16 +64,17 @@ CELLS = (BudgetCell("paper, σ = 0.3", 0.3, _PAPER), BudgetCell("paper, σ = 5",
 
 
 def answers(scenario: Scenario, target: float) -> Iterator[tuple[str, TargetPlan]]:
-    """The answers of ``fedgap budget`` for a target: both budgets in proportion, least joules, least seconds."""
+    """Yield the answers of ``fedgap budget`` for a target, by kind: both budgets in proportion, least joules, least
+    seconds."""
     search = BudgetSearch(scenario, target, CONFIDENCE)
     for kind, (budgets, first) in varied_budgets(scenario.budget).items():
-        point = search.answer(budgets, first, certified=False)  # budgets as with a certificate, to within 1 %
+        point = search.answer(budgets, first, certified=False)  # the budgets agree with certified ones to 1 %
         if point is not None:
             yield kind, point
 
 
 def with_less(scenario: Scenario, target: float, point: TargetPlan, kind: str) -> TargetPlan | None:
-    """The best plan with 1/1.3 of the budget that an answer varies (of both, where it varies both)."""
+    """The best plan with 1/1.3 of the budget that this kind of answer varies (of both budgets if it varies both)."""
     energy_j = point.energy_j * (1.0 if kind == "least_delay" else LESS)
     delay_s = point.delay_s * (1.0 if kind == "least_energy" else LESS)
     return BudgetSearch(scenario, target, CONFIDENCE).plan_within(energy_j, delay_s)
@@ -81,7 +82,8 @@ def with_less(scenario: Scenario, target: float, point: TargetPlan, kind: str) -
 
 def jobs_of(cell: BudgetCell, scenario: Scenario, plan: Plan, seeds: int, dataset: Dataset,
             parts: Partition) -> dict[str, Job]:
-    """The plan's runs: one federation, whose training differs in the seed of models and batches."""
+    """The runs of a plan by training key. They share the division of the data, and differ in the seed of models and
+    batches."""
     budgets = (f"budget.energy_j={scenario.budget.energy_j!r}", f"budget.delay_s={scenario.budget.delay_s!r}")
     jobs = {}
     for seed in range(seeds):
@@ -92,7 +94,7 @@ def jobs_of(cell: BudgetCell, scenario: Scenario, plan: Plan, seeds: int, datase
 
 
 def make_bundle(cell: BudgetCell, folder: Path, dataset: Dataset, targets: Sequence[float] = TARGETS) -> dict[str, int]:
-    """Write the cell's answers and their runs; return the numbers of runs and samples."""
+    """Write the cell's answers and the bundle of their runs; returns the numbers of answers, runs and samples."""
     _, parts, scenario = divide(cell.load(f"seed={cell.partition_seed}"), dataset)
     jobs: dict[str, Job] = {}
     made: list[dict[str, Any]] = []
@@ -115,7 +117,8 @@ def make_bundle(cell: BudgetCell, folder: Path, dataset: Dataset, targets: Seque
 
 
 def judge(made: Sequence[dict[str, Any]], store: Store) -> dict[str, Any]:
-    """How many runs reach their target, and of how many answers a plan with less reaches it in half of its runs."""
+    """The share of runs that reach their target, and the share of answers whose smaller budget misses it in most
+    runs."""
     def reached(answer: dict[str, Any], runs: str) -> list[bool]:
         return [store[key]["test_accuracy"][-1] >= answer["target"] for key in answer[runs] if key in store]
 

@@ -1,10 +1,9 @@
-"""Bundles: many runs in one small folder, to be trained on a machine that has torch and numpy only.
+"""Bundles: many runs in one small folder, to be trained on a machine that has only torch and numpy.
 
     python -m fedgap.evidence.bundle FOLDER --data DATA --out RECORDS.jsonl [--at-once 64] [--share 1/4]
 
-A partition is stored once for all jobs that share it. Records are appended as each stack of runs ends, and runs that
-have a record are not trained again, so the same command resumes where it stopped.
-"""
+A partition is stored once for all jobs that share it. Records are appended when each stack of runs ends, and runs that
+have a record are not trained again, so the same command resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ _TYPES = {"schedule": np.int64, "selected": np.bool_, "batch_size": np.int64, "s
 
 
 def pack(jobs: Mapping[str, Job], folder: Path) -> None:
-    """Write ``jobs.json.gz`` and ``partitions.npz``."""
+    """Write jobs (given by training key) as ``jobs.json.gz`` and ``partitions.npz``."""
     folder.mkdir(parents=True, exist_ok=True)
     partitions: dict[str, Any] = {}
     written = {}
@@ -47,7 +46,7 @@ def pack(jobs: Mapping[str, Job], folder: Path) -> None:
 
 
 def unpack(folder: Path) -> dict[str, Job]:
-    """Read the jobs by training key; jobs of one partition share its array."""
+    """Read the jobs by training key. Jobs with the same partition share its array."""
     with np.load(folder / "partitions.npz", allow_pickle=False) as file:
         partitions = {name: file[name].astype(np.int64) for name in file.files}
     jobs = {}
@@ -60,7 +59,8 @@ def unpack(folder: Path) -> dict[str, Job]:
 
 
 def open_data(settings: dict[str, Any], folder: Path | None) -> Dataset:
-    """Load a data set, from ``folder`` or its subfolder of the data's name if one is given."""
+    """Load a data set. If ``folder`` is given, it is read from there, or from the subfolder with the data set's
+    name."""
     if folder is None:
         return load(**settings)
     subfolder = folder / settings["name"]
@@ -73,11 +73,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--data", type=Path, default=None,
                         help="the folder of the data set's files, or of folders named mnist and cifar10")
-    parser.add_argument("--out", type=Path, required=True, help="a .jsonl file of records")
-    parser.add_argument("--at-once", type=int, default=64)
+    parser.add_argument("--out", type=Path, required=True, help="the .jsonl file to which records are appended")
+    parser.add_argument("--at-once", type=int, default=64, help="number of runs that are trained together")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--share", default="1/1", help="e.g. 2/4: the second of four processes that share the work")
-    parser.add_argument("--stop-after", type=float, default=float("inf"), help="start no stack after this many seconds")
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="start no stack after so many seconds")
     given = parser.parse_args(arguments)
     began = time.monotonic()
     store = Store(given.out)

@@ -38,7 +38,7 @@ from fedgap.running.worker_pool import all_in_processes
 
 @dataclass(frozen=True)
 class Case:
-    """One run that a panel asks for."""
+    """One run that a panel needs."""
 
     experiment: str
     """The preset or file that the overrides change."""
@@ -47,10 +47,10 @@ class Case:
     scheme: str
     seed: int
     value: float
-    """Value of what the panel varies: a budget, σ, or the number of rounds."""
+    """The value of the quantity that the panel varies: a budget, σ, or the number of rounds."""
 
     def load(self) -> Experiment:
-        """Return the experiment of this case."""
+        """The experiment of this case."""
         return Experiment.load(self.experiment, self.overrides)
 
     @property
@@ -59,24 +59,24 @@ class Case:
         return tuple(override for override in self.overrides if override.startswith("data."))
 
     def digest(self) -> str:
-        """Return 16 hex digits of the experiment and its overrides."""
+        """16 hex digits that identify the experiment and its overrides."""
         return hashlib.sha256("\n".join([self.experiment, *self.overrides]).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A case with its plan; ``job`` is None where not even one round fits the budgets."""
+    """A case with its plan. ``job`` is None if not even one round fits the budgets."""
 
     case: Case
     scenario: Scenario
     plan: Plan
     job: Job | None
     key: str
-    """Names what is trained (see ``training_key``); empty where nothing is."""
+    """Identifies what is trained (see ``training_key``); empty if nothing is."""
     rounds_asked: int
 
     def facts(self) -> dict[str, Any]:
-        """Return what a result repeats of the plan."""
+        """The facts of the plan that a result contains."""
         case, plan = self.case, self.plan
         clients = sum(s.rounds * int(s.selected.sum()) for s in plan.segments) / max(1, plan.rounds)
         return {"mode": case.mode, "scheme": case.scheme, "seed": case.seed, "value": case.value, "run": self.key,
@@ -90,7 +90,7 @@ class Planned:
 
 @cache
 def open_data_of(experiment: str, folder: Path | None, overrides: tuple[str, ...] = ()) -> Dataset:
-    """Return an experiment's data set, which a process reads once; see :func:`open_data`."""
+    """The data set of an experiment, read once per process; see :func:`open_data`."""
     return open_data(Experiment.load(experiment, overrides).data.model_dump(exclude_none=True), folder)
 
 
@@ -140,7 +140,7 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
 
 def _ruled(case: Case, experiment: Experiment, divided: Divided, dataset: Dataset, plans: Path, *,
            job: bool) -> Planned:
-    """Plan a case whose clients a published rule chooses."""
+    """Plan a case whose clients are chosen by a published rule."""
     scenario = divided[2]
     path = plans / f"{scenario.hash()}-{case.scheme}-{case.seed}.json"
     if path.is_file():
@@ -160,7 +160,8 @@ _LAST: dict[tuple[str, ...], tuple[Experiment, Divided]] = {}
 
 
 def _divided(case: Case, dataset: Dataset) -> tuple[Experiment, Divided]:
-    """Return the experiment and its scenario, which the schemes of one setting share: a job's scheme is its plan's."""
+    """The experiment and its divided data, which the schemes of one setting share. (The scheme of a job is that of its
+    plan.)"""
     setting = (case.experiment, *(o for o in case.overrides if not o.startswith(("scheme=", "policy="))))
     if setting not in _LAST:
         _LAST.clear()
@@ -173,7 +174,7 @@ _PARTITIONS: dict[bytes, Any] = {}
 
 
 def _shared(job: Job) -> Job:
-    """Return the job with its partition's array shared with the other jobs of the same partition."""
+    """The job with the array of its partition shared with other jobs of the same partition, to save memory."""
     return replace(job, indices=_PARTITIONS.setdefault(job.indices.tobytes()[:4096] + job.sizes.tobytes(), job.indices))
 
 
@@ -196,14 +197,15 @@ def _most_rounds(scenario: Scenario, scheme: Scheme, plans: Path) -> int:
 
 def _plan_in_child(task: tuple[Case, Path, Path | None]) -> str:
     case, plans, folder = task
-    with suppress(FedgapError):  # reading the plan raises it again, and it is reported there
+    with suppress(FedgapError):  # the error occurs again when the plan is read, and is reported then
         plan_case(case, open_data_of(case.experiment, folder, case.data_overrides), plans, job=False)
     return case.digest()
 
 
 def make_plans(todo: Sequence[Case], plans: Path, *, workers: int, done: Callable[[], None],
                folder: Path | None = None) -> None:
-    """Fill the folder ``plans`` with the cases' plans in ``workers`` processes; ``done`` is called after each case."""
+    """Fill the folder ``plans`` with the plans of the cases, using ``workers`` processes; ``done`` is called after each
+    case."""
     plans.mkdir(parents=True, exist_ok=True)
     index = plans / "cases.txt"
     known = set(index.read_text(encoding="utf-8").split()) if index.is_file() else set()

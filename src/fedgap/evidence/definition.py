@@ -1,4 +1,8 @@
-"""A figure's definition: ``NAME/config.yaml`` as checked values."""
+"""The definition of a figure: reads and checks ``NAME/config.yaml``.
+
+A figure has panels. A panel names an experiment, one varied quantity and the modes, schemes and seeds to run. A figure
+of the kind ``forecast`` has cells instead: a task, a fleet and a σ, for which plans are drawn at random. A turn is the
+order in which runs are trained on another machine."""
 
 from __future__ import annotations
 
@@ -21,22 +25,22 @@ FOLDER = _IN_THE_WHEEL if _IN_THE_WHEEL.is_dir() else Path(__file__).parents[3] 
 ``setup.py``."""
 FIGURES = ("table1", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds", "measured",
            "learner", "forecast", "forecast_city", "panel", "structure", "drift")
-"""What ``fedgap reproduce`` can make."""
+"""The figures and tables that ``fedgap reproduce`` can make."""
 PRESETS = ("quick", "paper")
 KINDS = ("partitions", "loss", "accuracy", "learners", "forecast", "planning")
 _VARIED = {"delay_s": "budget.delay_s={!r}", "energy_j": "budget.energy_j={!r}",
            "sigma": "partition.concentration={!r}", "rounds": "rounds={:.0f}"}
 BUDGETS = "budgets"
-"""What a panel of the kind ``planning`` varies: both budgets, as a share of the nominal ones."""
+"""The varied quantity of panels of the kind ``planning``: both budgets, as a share of the nominal ones."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel of a figure: which runs it needs, and how it is titled."""
+    """One panel of a figure: the runs that it needs, and its title."""
 
     title: str
     experiment: str
-    """A preset or a file."""
+    """The name of a preset, or a file."""
     modes: tuple[str, ...] = ("repaired", "as_printed")
     schemes: tuple[str, ...] = tuple(PAPER_SCHEMES)
     seeds: tuple[int, ...] = (0,)
@@ -48,14 +52,14 @@ class Panel:
     status: str = ""
     """Empty if the results exist; otherwise what is missing, in words."""
     turn: int = 0
-    """Order in which its runs are trained on another machine: lower first."""
+    """Position in the order in which runs are trained on another machine; lower numbers first."""
     budget: tuple[float, float] = (1.0, 1.0)
-    """The nominal budgets in J and s, where both are varied."""
+    """The nominal budgets in J and s, if both are varied."""
     reference: str = ""
-    """In a figure of learners, the title of the panel that is compared with this one, seed by seed."""
+    """In a figure of learners, the title of the panel with which this one is compared seed by seed."""
 
     def points(self) -> Iterator[tuple[float, tuple[str, ...]]]:
-        """Yield every varied value (a budget in its unit, σ, or rounds) with the overrides that set it."""
+        """Yield each varied value (a budget in its unit, σ, or the number of rounds) with the overrides that set it."""
         for value in self.values:
             if self.vary == BUDGETS:
                 energy_j, delay_s = (round(value * nominal, 6) for nominal in self.budget)
@@ -67,26 +71,27 @@ class Panel:
 
 @dataclass(frozen=True)
 class Cell:
-    """One task, fleet and σ, with the plans that are drawn at random for it."""
+    """One task, fleet and σ, for which plans are drawn at random."""
 
     title: str
     experiment: str
-    """A preset or a file."""
+    """The name of a preset, or a file."""
     overrides: tuple[str, ...]
     sigma: float
     budgets: tuple[tuple[float, float], ...]
-    """Pairs of J and s."""
+    """Pairs of budgets in J and s, from which plans draw one."""
     plans: int
-    """How many are drawn."""
+    """Number of plans that are drawn."""
     repeats: tuple[int, int]
-    """How many of the plans that a first forecast ranks highest are trained with three seeds, and how many with two."""
+    """Of the plans that a rough forecast ranks highest: how many are trained with three seeds, and how many of the next
+    ones with two."""
     most_samples: float
     """Maximum number of training samples that a run processes."""
     turn: int = 0
-    """As a panel's; the pilot of the cell has the turn after it."""
+    """Position in the order of training, as in a panel; the cell's pilot is trained in the next turn."""
 
     def load(self, *overrides: str) -> Experiment:
-        """Return the cell's experiment."""
+        """The cell's experiment, with further overrides."""
         from fedgap.config import Experiment
 
         return Experiment.load(self.experiment, [*self.overrides, f"partition.concentration={self.sigma}", *overrides])
@@ -94,7 +99,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper."""
+    """A figure (or table) of the paper or of fedgap's own evidence."""
 
     name: str
     title: str
@@ -104,19 +109,19 @@ class Figure:
     """The panels of each preset."""
     folder: Path = Path()
     cells: dict[str, tuple[Cell, ...]] = field(default_factory=dict)
-    """In place of panels, the cells of each preset of a figure of the kind ``forecast``."""
+    """For a figure of the kind ``forecast``: the cells of each preset, in place of panels."""
 
 
 def figure_names(folder: Path = FOLDER) -> list[str]:
-    """Return the names of the figures that have a definition, in the paper's order."""
+    """The names of all figures that have a definition, sorted."""
     return sorted(path.parent.name for path in folder.glob("*/config.yaml"))
 
 
 def load_figure(name: str, folder: Path = FOLDER) -> Figure:
-    """Read and check one figure's definition."""
+    """Read and check the definition of a figure."""
     path = folder / name / "config.yaml"
     if not path.is_file():
-        raise InputError(f"{name}: is not a figure; there are {', '.join(figure_names(folder))}")
+        raise InputError(f"{name}: must be one of the figures {', '.join(figure_names(folder))}")
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
     try:
         entries: dict[str, Any] = {preset: written["presets"][preset] for preset in PRESETS}
@@ -145,7 +150,7 @@ def _check_keys(entry: dict[str, Any], known: set[str]) -> None:
 
 
 def _cells(entry: dict[str, Any]) -> list[Cell]:
-    """Return one cell for each σ of an entry."""
+    """One cell for each σ of an entry."""
     _check_keys(entry, {f.name for f in fields(Cell)} - {"sigma"} | {"sigmas"})
     shared = {key: value for key, value in entry.items() if key != "sigmas"}
     shared["overrides"], shared["repeats"] = tuple(entry["overrides"]), tuple(entry["repeats"])
@@ -158,15 +163,14 @@ _PLANNING_KEYS = {"title", "experiment", "overrides", "sigmas", "budget", "turns
                   "paper_overrides", "paper_turn", "status"}
 _PAPER_MODES = ("repaired", "as_printed")
 _PARTS, _LATER = 10, 5
-"""Number of turns per share of the budgets (one for each σ), and offset of the turns with ``later_schemes``."""
+"""Number of turns that are reserved for one share of the budgets, and the offset of those with ``later_schemes``."""
 
 
 def _planning_panels(entry: dict[str, Any]) -> list[Panel]:
-    """Return the panels of one task and fleet: for each σ and share of the budgets one with the practical learner and,
-    where ``paper_turn`` says when they are trained, one with the paper's schemes in the paper's modes.
+    """The panels of one task and fleet: for each σ and share of the budgets one with the practical learner, and one
+    with the paper's schemes in the paper's modes if ``paper_turn`` is given.
 
-    ``turns``: pairs of a share and the first of its turns, in tens.
-    """
+    ``turns`` has pairs of a share of the budgets and the first of its turns, divided by ten."""
     _check_keys(entry, _PLANNING_KEYS)
     panels = []
     for place, sigma in enumerate(entry["sigmas"]):

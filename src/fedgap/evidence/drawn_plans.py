@@ -1,9 +1,8 @@
-"""Random plans over a fleet, and the jobs that train them, by which a forecast is evaluated.
+"""Random plans for a fleet, and the jobs that train them, on which a forecast is judged.
 
-The clients, local steps, rounds, upload bits and budgets are drawn at random. Powers, clocks and the least pruning that
-fits the budgets come from the solver for fixed selections. Labels are not used, so that the cells of one fleet share
-their plans.
-"""
+The clients, local steps, rounds, upload bits and budgets are drawn at random. The solver for fixed selections then
+computes powers, clocks and the smallest pruning that fits the budgets. Labels are not used, so cells with the same
+fleet share their plans."""
 
 from __future__ import annotations
 
@@ -39,22 +38,22 @@ from fedgap.system import round_cost
 
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)
 WIDE_SHARE, EIGHT_BIT_SHARE = 0.85, 0.5
-"""The share of plans with 32-bit uploads, and of eight-bit uploads among the others (the rest has four bits)."""
+"""The share of plans with 32-bit uploads, and of 8-bit uploads among the others (the rest has 4 bits)."""
 FEWEST_CLIENTS = 3
 FEWEST_ROUNDS = 6
 LEAST_SHARE = 0.45
-"""The rounds are at least this share of the largest number that fits the budgets with most pruning."""
+"""A plan has at least this share of the largest number of rounds that fits the budgets with maximum pruning."""
 STEPS_PER_DECADE = 20
-"""Rounds lie on a geometric grid, so that runs of equally many rounds can be stacked."""
+"""Numbers of rounds lie on a geometric grid, so that runs with equally many rounds can be stacked."""
 EVALUATIONS = 6
-"""Evaluations along a run."""
+"""Number of evaluations during a run."""
 PILOT_SHARE, PILOT_RUNS = 0.045, 32
 """The pilot's share of the samples that all drawn runs of its cell process, and its number of runs."""
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnPlan:
-    """A plan with the settings that it was drawn for."""
+    """A random plan, with the settings (budgets, rounds, local steps, bits) for which it was made."""
 
     number: int
     settings: tuple[str, ...]
@@ -64,25 +63,25 @@ class DrawnPlan:
 
 @dataclass(frozen=True, eq=False)
 class DrawnRun:
-    """One training of a cell: the facts that the forecast knows, and the job."""
+    """One training of a cell: the facts that a forecast may use, and the job."""
 
     facts: dict[str, Any]
     job: Job
 
     @property
     def key(self) -> str:
-        """The training key."""
+        """The training key of the job."""
         return str(self.facts["run"])
 
 
 def plans_file(cell: Cell, folder: Path) -> Path:
-    """Where the cell's plans are kept; cells that differ in their data only share them."""
+    """The file with the cell's plans. Cells that differ only in their data share it."""
     decides = [cell.load().planning_scenario().hash(), cell.budgets, cell.plans, cell.most_samples]
     return folder / f"drawn-{hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]}.json"
 
 
 def draw_plans(cell: Cell, folder: Path) -> list[DrawnPlan]:
-    """The cell's plans, read from ``folder`` if they were drawn before."""
+    """The cell's plans; they are read from ``folder`` if they were drawn before."""
     path = plans_file(cell, folder)
     if not path.is_file():
         drawn = [_draw(cell.load(), cell, number) for number in range(cell.plans)]
@@ -95,7 +94,7 @@ def draw_plans(cell: Cell, folder: Path) -> list[DrawnPlan]:
 
 
 def _draw(base: Experiment, cell: Cell, number: int) -> DrawnPlan:
-    """Draw until a plan of enough rounds fits."""
+    """Draw settings at random until a plan with enough rounds fits the budgets."""
     for attempt in range(1000):
         random = stream(number, "planning", attempt)
         energy_j, delay_s = cell.budgets[random.integers(len(cell.budgets))]
@@ -121,7 +120,8 @@ def _draw(base: Experiment, cell: Cell, number: int) -> DrawnPlan:
 
 
 def _draw_clients(scenario: Scenario, random: np.random.Generator) -> Bools:
-    """How many is uniform or log-uniform; who is uniform, the fastest, or the fastest by times with a random error."""
+    """Draw the selected clients: their number is uniform or log-uniform; they are drawn uniformly, are the fastest
+    ones, or the fastest ones when times have a random error."""
     size = scenario.size
     fewest = min(FEWEST_CLIENTS, size)
     evenly, in_logarithms = random.uniform(fewest, size), np.exp(random.uniform(np.log(fewest), np.log(size)))
@@ -132,14 +132,15 @@ def _draw_clients(scenario: Scenario, random: np.random.Generator) -> Bools:
 
 
 def _seconds(scenario: Scenario) -> Floats:
-    """Each client's seconds for an unpruned round at full power and clock, (N,)."""
+    """Seconds that each client needs for an unpruned round at full power and clock, (N,)."""
     fleet = scenario.fleet()
     everybody = np.ones(fleet.size, dtype=np.bool_)
     return round_cost(fleet, everybody, np.zeros(fleet.size), fleet.max_power_w, fleet.max_frequency_hz).client_s
 
 
 def _most_rounds(scenario: Scenario, selected: Bools) -> float:
-    """The most rounds that the budgets carry with all pruning, to within a step of the grid; 0 if none."""
+    """The largest number of rounds that fits the budgets with maximum pruning, to within one step of the grid; 0 if too
+    few fit."""
     task = Task.of(Problem.of(scenario), scheme_of("proposed", None, lambda _: selected))
     kept = 1.0 - scenario.pruning.max_ratio
     low, high = 1.0, max(2.0, scenario.budget.delay_s / (kept * float(_seconds(scenario)[selected].max())))
@@ -152,7 +153,7 @@ def _most_rounds(scenario: Scenario, selected: Bools) -> float:
 
 
 def _on_grid(rounds: float) -> int:
-    """The grid's largest whole number of rounds that is not above ``rounds``."""
+    """The largest number of rounds on the grid that is not above ``rounds``."""
     if rounds < 1.0:
         return 0
     exponent = np.floor(np.log10(rounds) * STEPS_PER_DECADE + 1e-9)
@@ -160,7 +161,8 @@ def _on_grid(rounds: float) -> int:
 
 
 def runs_of(cell: Cell, drawn: list[DrawnPlan], dataset: Dataset) -> Iterator[DrawnRun]:
-    """The cell's trainings. Seeds 0 and 1 alternate; the plans that are repeated have both, or 0, 1 and 2."""
+    """The trainings of a cell. Most plans have one seed, 0 or 1 in turn; repeated plans have seeds 0 and 1, or 0, 1 and
+    2."""
     seeds_of = _seeds(cell, drawn)
     divided = {seed: divide(cell.load(f"seed={seed}"), dataset)[1] for seed in set().union(*seeds_of)}
     for one in drawn:
@@ -174,7 +176,7 @@ def runs_of(cell: Cell, drawn: list[DrawnPlan], dataset: Dataset) -> Iterator[Dr
 
 
 def pilot_runs_of(cell: Cell, samples: float, dataset: Dataset) -> Iterator[DrawnRun]:
-    """The cell's pilot, as ``fedgap calibrate`` would train it with so many samples."""
+    """The pilot of the cell, as ``fedgap calibrate`` would train it with this many samples."""
     experiment = pilot_experiment(cell.load())
     dataset, parts, scenario = divide(experiment, dataset)
     for number, run in enumerate(design(scenario, samples, runs=PILOT_RUNS, seed=experiment.seed)):
@@ -195,7 +197,7 @@ def _without_stops(job: Job) -> Job:
 
 
 def facts_of(scenario: Scenario, plan: Plan, job: Job) -> dict[str, Any]:
-    """What a forecast may know about a run, its training key, and what it processes."""
+    """What a forecast may know about a run, its training key, and the number of samples it processes."""
     known = asdict(plan_features(Problem.of(scenario), plan.segments))
     return {"run": training_key(job), "seed": job.seed, **{name: _digits(value) for name, value in known.items()},
             "label_divergence": _digits(job.extra["summary"]["label_divergence"]),
@@ -216,7 +218,7 @@ def _seeds(cell: Cell, drawn: list[DrawnPlan]) -> list[tuple[int, ...]]:
 
 
 def _first_guess(one: DrawnPlan) -> float:
-    """A rough forecast error, which only decides which plans are trained with several seeds."""
+    """A rough forecast of the error, used only to decide which plans are trained with several seeds."""
     main = one.plan.segments[-1]
     effective = one.plan.rounds * main.local_steps**0.7
     return float(1.25 * effective**-0.8 * np.exp(0.5 * (mean_pruning_ratio(one.plan) or 0.0))

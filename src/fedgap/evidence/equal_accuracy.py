@@ -1,9 +1,9 @@
 """Joules and seconds to equal accuracy: what a scheme spends until it is as good as a baseline.
 
 Two runs of one seed have both reached the lower of their two final accuracies. The first evaluation at or above it
-(interpolated linearly between evaluations) says what each had spent by then. The ratio, scheme over baseline, is
-averaged geometrically over seeds. Taking the baseline's final accuracy instead would leave out the seeds in which the
-scheme never reaches it, and so flatter the scheme.
+(interpolated linearly between evaluations) shows what each run had spent by then. The ratio, scheme divided by
+baseline, is averaged geometrically over seeds. If the baseline's final accuracy were used instead, seeds in which the
+scheme never reaches it would be left out, which would flatter the scheme.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fedgap.statistics import Interval, interval
 
 AXES = {"seconds": "delay_s", "joules": "energy_j"}
 TOTALS = {"seconds": "delay_total_s", "joules": "energy_total_j"}
-"""What a run had spent at each of its evaluations."""
+"""The keys of a record with what the run had spent at each of its evaluations."""
 Runs = Mapping[str, Mapping[str, Any]]
 
 
 def spent_at(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float) -> float | None:
-    """The share of its rounds that a run had done when it first reached an accuracy; None if it never did."""
+    """The share of its rounds that a run had done when it first reached this accuracy; None if it never did."""
     before, reached = 0.0, 0.0
     for number, value in zip(run["round"], run["test_accuracy"], strict=True):
         if value >= accuracy:
@@ -34,11 +34,11 @@ def spent_at(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float) ->
 
 
 def spent(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float, axis: str) -> float | None:
-    """What a run had spent when it first reached an accuracy; None if it never did.
+    """The seconds or joules (by ``axis``) that a run had spent when it first reached this accuracy; None if it never
+    did.
 
-    It is read off what the run had spent at its evaluations, where that is known. Otherwise all rounds are taken to
-    cost the same, as those of one plan nearly do.
-    """
+    They are interpolated between the run's evaluations if its record has what was spent there. Otherwise all rounds are
+    assumed to cost the same, which is nearly true for the rounds of one plan."""
     share = spent_at(row, run, accuracy)
     if share is None or TOTALS[axis] not in run:
         return None if share is None else share * float(row[AXES[axis]])
@@ -47,7 +47,10 @@ def spent(row: Mapping[str, Any], run: Mapping[str, Any], accuracy: float, axis:
 
 def logarithms(rows: Sequence[Mapping[str, Any]], runs: Runs, baseline: str,
                scheme: str = "proposed") -> dict[str, dict[int, float]]:
-    """Return ln(scheme over baseline) by axis and seed, over the seeds of one mode and value that have both."""
+    """ln(scheme/baseline) by axis (seconds, joules) and seed, for the seeds that have both.
+
+    The rows must be of one mode and value.
+    """
     schemes = {name: {row["seed"]: row for row in rows if row["scheme"] == name and row["accuracy"] is not None}
                for name in (scheme, baseline)}
     found: dict[str, dict[int, float]] = {axis: {} for axis in AXES}

@@ -1,4 +1,4 @@
-"""The figures as pictures: every kind of figure has a function that draws it from its results."""
+"""Draw figures as pictures: each kind of figure has a function that draws it from its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedgap.evidence.scheme_picture import MODES, draw_schemes
 
 
 def draw_figure(results: Mapping[str, Any], path: Path) -> None:
-    """Draw a figure's results into ``path``. A table has no picture, nor has a figure without a single run."""
+    """Draw a figure's results into ``path``. Nothing is drawn for a table, or for a figure without any run."""
     if results["kind"] == "partitions":
         _draw_partitions(results, path)
     elif any(panel.get("rows") for panel in results.get("panels", [])):
@@ -24,7 +24,7 @@ def draw_figure(results: Mapping[str, Any], path: Path) -> None:
 
 
 def _draw_partitions(results: Mapping[str, Any], path: Path) -> None:
-    """One picture per mode: ``fig3.png`` repaired, ``fig3-as_printed.png`` as printed."""
+    """Draw one picture per mode: ``fig3.png`` for repaired, ``fig3-as_printed.png`` for as printed."""
     from fedgap.running.partition_picture import PicturedPartition, draw_partitions
 
     rows = [row for row in results["rows"] if row["label_counts"] is not None]

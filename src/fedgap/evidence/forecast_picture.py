@@ -1,4 +1,4 @@
-"""Forecast against measured error of the drawn plans, one panel per cell."""
+"""Draw the measured error of the drawn plans against their forecast, one panel per cell."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 STEPS_COLOURS = {1: "#000000", 2: "#E69F00", 4: "#56B4E9", 8: "#009E73", 16: "#0072B2", 32: "#D55E00"}
-"""By local steps."""
+"""Colours by the number of local steps."""
 
 
 def draw_forecast(results: Mapping[str, Any], path: Path) -> None:
-    """One point per run: the forecast fitted to the other folds' plans across, the measured error upwards.
+    """Draw one point per run: on the x-axis the forecast, fitted without the run's plan; on the y-axis the measured
+    error.
 
-    One row per data set, with which the panels' titles begin; its cells share both axes.
-    """
+    There is one row per data set, whose name begins the titles of its panels; the cells of a row share both axes."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for panel in results["panels"]:
         if panel.get("rows"):
@@ -63,7 +63,7 @@ def _errors(panel: Mapping[str, Any]) -> np.ndarray:
 
 
 def _scale_errors(ax: Axes, ends: tuple[float, float]) -> None:
-    """Two equal logarithmic axes with ticks that a reader can name."""
+    """Set two equal logarithmic axes with round numbers as ticks."""
     ax.set(xscale="log", yscale="log", xlim=ends, ylim=ends, box_aspect=1)
     narrow = ends[1] < 6.0 * ends[0]
     for axis in (ax.xaxis, ax.yaxis):

@@ -1,4 +1,5 @@
-"""Evaluate the forecast on plans that were not used to fit it, and a fit to a cheap pilot on all plans."""
+"""Judge the forecast on plans that were not used to fit it, and judge a forecast fitted to a cheap pilot on all
+plans."""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ FOLDS = 5
 
 
 def features_of(row: Row) -> PlanFeatures:
-    """What the forecast knows about a run."""
+    """The features of a run's plan from which the forecast is computed."""
     return PlanFeatures(**{name: row[name] for name in FEATURES})
 
 
 def fitted(rows: Sequence[Row], accuracy: str = "accuracy", origin: str = "") -> FittedForecast:
-    """The forecast fitted to some runs, by their accuracy of that name."""
+    """Fit the forecast to runs. ``accuracy`` is the key of the rows with the accuracy to fit."""
     plans = [row["plan"] for row in rows] if "plan" in rows[0] else None
     return fit([features_of(row) for row in rows], [1.0 - row[accuracy] for row in rows], origin=origin,
                plans=plans)
 
 
 def held_out(rows: Sequence[Row]) -> list[FittedForecast]:
-    """For each run, the forecast fitted without the fold that its plan is in."""
+    """For each run, a forecast fitted without the fold (a fifth of the plans) that contains its plan."""
     numbers = sorted({row["plan"] for row in rows})
     shuffled = stream(0, "planning").permutation(len(numbers))
     fold_of = {number: int(place) % FOLDS for number, place in zip(numbers, shuffled, strict=True)}
@@ -39,13 +40,12 @@ def held_out(rows: Sequence[Row]) -> list[FittedForecast]:
 
 
 def judged(rows: Sequence[Row], forecasts: Sequence[FittedForecast]) -> dict[str, Any]:
-    """How well forecasts (one per run) predict the runs' accuracies.
+    """How well forecasts (one per run) predict the accuracies of the runs.
 
-    Plans are compared by their means over seeds. The better half is that of the higher accuracies. A chosen plan is the
-    one with the least forecast error; ``missed_points`` is by how much the best plan is above it: among all plans, and
-    as mean and maximum over pairs of budgets. So that a single lucky run does not count as best, the best plan is the
-    one with the highest mean among the chosen one and those with several seeds.
-    """
+    Plans are compared by their means over seeds. The better half are the plans with an accuracy above the median. The
+    chosen plan is the one with the smallest forecast error; ``missed_points`` says how many percentage points the best
+    plan is above it: among all plans, and as mean and maximum over pairs of budgets. So that a single lucky run does
+    not count as the best plan, only the chosen plan and plans with several seeds are considered."""
     from scipy.stats import spearmanr
 
     predictions = [forecast.predict(features_of(row))
@@ -89,7 +89,8 @@ def _digits(value: float) -> float:
 
 
 def cell_results(title: str, rows: Sequence[Row], pilot: Sequence[Row]) -> dict[str, Any]:
-    """One cell's judgement: held-out plans, the fit to all plans, and the fit to the pilot's validation accuracies."""
+    """The results of one cell: the judgement on held-out plans, the fit to all plans, and the fit to the pilot's
+    validation accuracies."""
     forecasts = held_out(rows)
     result: dict[str, Any] = {"title": title, "status": "", "held_out": judged(rows, forecasts),
                               "weights": fitted(rows, origin=title).to_dict()}

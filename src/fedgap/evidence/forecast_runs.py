@@ -1,4 +1,4 @@
-"""The trainings that a forecast is judged on: every cell's drawn plans and its pilot."""
+"""The trainings on which a forecast is judged: the drawn plans and the pilot of every cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEWEST_PLANS = 15
 
 @dataclass(frozen=True, eq=False)
 class CellRuns:
-    """A cell with its trainings."""
+    """A cell with the trainings of its drawn plans and of its pilot."""
 
     cell: Cell
     drawn: list[DrawnRun]
@@ -31,7 +31,7 @@ class CellRuns:
 
 
 def cell_runs(cells: Sequence[Cell], shop: Workshop) -> list[CellRuns]:
-    """Draw the cells' plans, or read those that were drawn before, and prepare their trainings."""
+    """Draw the cells' plans (or read those that were drawn before), and prepare their trainings."""
     folder = shop.out / "plans"
     missing = {plans_file(cell, folder): cell for cell in cells if not plans_file(cell, folder).is_file()}
     with shop.bar("drawing plans", len(missing)) as advance:
@@ -56,7 +56,7 @@ def _draw_in_child(task: tuple[Cell, Path]) -> str:
 
 
 def jobs_by_turn(cells: Sequence[Cell], shop: Workshop) -> dict[int, dict[str, Job]]:
-    """The runs that have no record yet, by turn; a cell's pilot has the turn after the cell's."""
+    """The runs that have no record yet, by turn; the pilot of a cell has the turn after the cell's."""
     jobs: dict[int, dict[str, Job]] = {}
     for made in cell_runs(cells, shop):
         for turn, runs in ((made.cell.turn, made.drawn), (made.cell.turn + 1, made.pilot)):
@@ -67,7 +67,7 @@ def jobs_by_turn(cells: Sequence[Cell], shop: Workshop) -> dict[int, dict[str, J
 
 
 def forecast_results(figure: Figure, shop: Workshop) -> dict[str, Any]:
-    """Train the runs that have no record yet, and judge the forecast in every cell that has enough of them."""
+    """Train the runs that have no record yet, and judge the forecast in every cell with enough trained plans."""
     made = cell_runs(figure.cells[shop.preset], shop)
     if shop.train:
         _train(made, shop)

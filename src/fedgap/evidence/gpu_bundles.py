@@ -18,17 +18,19 @@ from fedgap.running.forecast_pilot import samples_processed
 from fedgap.running.job import Job
 
 RATE = {"bfloat16": 49e12}
-"""FLOP/s of whole runs on one H200, by precision: of 132 runs of ResNet-44, twelve stacked, preparations included."""
+"""FLOP/s of whole runs on one H200, by precision, measured on 132 runs of ResNet-44 in stacks of twelve, including
+preparation."""
 OTHER = 31e12
-"""FLOP/s of other precisions: rounds in TF32 (``benchmarks/results/engine_gpu.json``, ResNet-110, 10 clients × 32)."""
+"""FLOP/s for other precisions, measured in TF32 (``benchmarks/results/engine_gpu.json``, ResNet-110, 10 clients × 32
+samples)."""
 _EVALUATED = 12_000
-"""Samples of an evaluation: the test set, and 2,000 of the training set."""
+"""Number of samples in an evaluation: the test set, and 2,000 of the training set."""
 _FLOPS: dict[tuple[str, ...], float] = {}
 
 
 @dataclass(frozen=True)
 class BundlePart:
-    """The bundle of one turn."""
+    """The bundle of one turn: its folder, its figures, its number of runs, and the estimated GPU seconds."""
 
     folder: Path
     figures: tuple[str, ...]
@@ -37,25 +39,24 @@ class BundlePart:
 
 
 def gpu_seconds(job: Job) -> float:
-    """Estimate a run's time on one H200 from the FLOPs of its rounds and evaluations."""
+    """Estimate the seconds that a run takes on one H200, from the FLOPs of its rounds and evaluations."""
     shape = job.extra["input_shape"]
     key = (job.model["name"], *map(str, shape))
     if key not in _FLOPS:
         module = build(**job.model, input_shape=shape, classes=job.extra["classes"], seed=0)
         _FLOPS[key] = flops_per_sample(module, tuple(shape))
     samples = float(samples_processed(job))
-    if job.policy:  # a rule chooses so many of the clients whose points the job has
+    if job.policy:  # the job lists all clients, of which the rule selects this many
         samples *= job.policy["rule"]["count"] / len(job.names)
     evaluated = _EVALUATED * (job.rounds / job.evaluate_every + 1) / 3.0  # a forward pass is a third of a gradient
     return (samples + evaluated) * _FLOPS[key] / RATE.get(job.precision, OTHER)
 
 
 def hand_over(names: Sequence[str], shop: Workshop, folder: Path) -> list[BundlePart]:
-    """Write ``FOLDER/TURN`` for each turn of the figures' panels; a run of an earlier turn is not repeated.
+    """Write one bundle ``FOLDER/TURN`` for each turn of the figures' panels. A run of an earlier turn is not repeated.
 
-    Panels with a ``status`` are included: their runs are what is missing. The runs that a forecast is judged on come
-    after those of panels of the same turn.
-    """
+    Panels with a ``status`` are included, because their runs are the ones that are missing. The runs on which a
+    forecast is judged come after those of panels with the same turn."""
     figures = [load_figure(name, shop.definitions) for name in names]
     panels = [(figure, panel) for figure in figures for panel in figure.panels[shop.preset]
               if figure.kind != "partitions"]

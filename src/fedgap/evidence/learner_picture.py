@@ -1,4 +1,4 @@
-"""Learners side by side: one line per learner, one axis per task, one mark per σ."""
+"""Draw learners side by side: one axis per task, one line per learner, one mark per σ."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Panel = Mapping[str, Any]
 SIGMA_STYLES = {5.0: ("#0072B2", "o"), 1.0: ("#009E73", "^"), 0.3: ("#D55E00", "s"), 0.1: ("#CC79A7", "D")}
 """Colour and mark of each σ."""
 LEAST_ERROR = 1.0
-"""The least error, in per cent, that an interval reaches down to."""
+"""Intervals are cut off below this error in per cent."""
 SHIFT = 0.17
-"""The distance of marks that would cover each other, in lines."""
+"""The vertical distance, in lines, by which marks are moved apart that would cover each other."""
 TOUCH = 0.03
-"""Marks that differ by less than this share of their error cover each other."""
+"""Marks whose errors differ by less than this share are taken to cover each other."""
 
 
 def draw_learners(results: Mapping[str, Any], path: Path) -> None:
-    """One axis per data set, with which the panels' titles begin."""
+    """Draw one axis per data set. The title of a panel begins with the name of its data set."""
     by_data: dict[str, list[Panel]] = {}
     for panel in results["panels"]:
         if panel.get("rows"):
@@ -56,11 +56,10 @@ def draw_learners(results: Mapping[str, Any], path: Path) -> None:
 
 
 def _lines(panels: list[Panel]) -> list[tuple[str, Panel | None]]:
-    """The lines of an axis: a panel with its label, or a heading.
+    """The lines of an axis: each is a panel with its label, or a heading.
 
-    Titles are words between commas: data set, condition, learner. Where every condition has several learners, each
-    condition is a heading over its learners.
-    """
+    Titles consist of data set, condition and learner, separated by commas. If every condition has several learners,
+    each condition becomes a heading above its learners."""
     by_condition: dict[str, list[tuple[str, Panel]]] = {}
     for panel in panels:
         condition, _, learner = panel["title"].partition(", ")[2].partition(", ")
@@ -71,7 +70,7 @@ def _lines(panels: list[Panel]) -> list[tuple[str, Panel | None]]:
 
 
 def _draw_line(ax: Axes, place: int, panel: Panel) -> None:
-    """One learner's errors: on its line, or around it where marks would cover each other."""
+    """Draw the errors of one learner: on its line, or around it if marks would cover each other."""
     means = []
     for sigma in SIGMA_STYLES:
         accuracies = [100 * row["accuracy"] for row in panel["rows"]
@@ -87,7 +86,7 @@ def _draw_line(ax: Axes, place: int, panel: Panel) -> None:
 
 
 def _scale_errors(ax: Axes) -> None:
-    """A logarithmic axis with ticks that a reader can name."""
+    """Set a logarithmic axis with round numbers as ticks."""
     ax.set_xscale("log")
     low, high = ax.get_xlim()
     narrow = high < 4.0 * low

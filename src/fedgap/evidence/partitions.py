@@ -1,4 +1,4 @@
-"""Fig. 3: the clients' labels and generalization statements, for several Dirichlet parameters."""
+"""Fig. 3: the clients' label counts and generalization statements φ, for several Dirichlet parameters σ."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ READINGS: dict[str, Reading] = {"repaired": "size_normalised", "as_printed": "as
 
 
 def results(figure: Figure, preset: str, dataset: Callable[[str], Dataset]) -> dict[str, Any]:
-    """Return label counts and φ of every client, seed and σ, by mode, and how they vary among clients."""
+    """Label counts and φ of every client, for each σ and seed and by mode, and how φ varies among clients."""
     panel = figure.panels[preset][0]
     rows = []
     for sigma in panel.values:
@@ -39,7 +39,8 @@ def results(figure: Figure, preset: str, dataset: Callable[[str], Dataset]) -> d
 
 
 def spread(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each σ and mode: the mean of φ, its standard deviation among clients, and its rank correlation with KL."""
+    """For each σ and mode: the mean of φ, its standard deviation among clients, and its rank correlation with the KL
+    divergence."""
     from scipy.stats import spearmanr
 
     summary = []

@@ -1,4 +1,5 @@
-"""Forecast against every rival: the mean difference in each cell and its mean over the tight ones."""
+"""Draw how ``forecast`` compares with every rival: the mean difference in each cell, and the mean over the cells with
+tight budgets."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from fedgap.evidence.planning_value import MARGIN
 from fedgap.report.figures import PAGE_WIDTH, new_figure, plain_axes, save_figure
 
 SHARE_STYLES = {0.125: ("#D55E00", "o", 0.22), 0.25: ("#E69F00", "s", 0.0), 1.0: ("#0072B2", "^", -0.22)}
-"""Colour and mark of each share of the budgets, and how far from their line its marks stand: a line has dozens."""
+"""Colour and mark of each share of the budgets, and the vertical offset of its marks, because a line has dozens."""
 OTHER_SHARE = ("#999999", "D", 0.0)
 
 
 def draw_planning(results: Mapping[str, Any], path: Path) -> None:
-    """One line per rival; a mark per cell, by its budgets; a bar for the mean over the tight cells."""
+    """Draw one line per rival, with one mark per cell (its style shows the budgets) and a bar for the mean over the
+    tight cells."""
     from matplotlib.ticker import SymmetricalLogLocator
 
     answer = results["judged"]

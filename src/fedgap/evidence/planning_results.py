@@ -1,4 +1,4 @@
-"""The results of the panel: one row per run, and the judgement."""
+"""The results of the figure ``panel``, which compares planners: one row per run, and the comparisons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedgap.running.job import Job
 
 
 def planning_results(figure: Figure, planned: Mapping[Case, Planned | str], shop: Workshop) -> dict[str, Any]:
-    """Return the rows of every trained run, what is missing, and the judgement."""
+    """The rows of every trained run, what is missing, and the comparisons of :mod:`~fedgap.evidence.planning_value`."""
     rows: list[dict[str, Any]] = []
     runs: dict[str, Mapping[str, Any]] = {}
     missing: dict[str, int] = {}
@@ -45,7 +45,8 @@ def planning_results(figure: Figure, planned: Mapping[Case, Planned | str], shop
 
 
 def _as_trained(answer: Planned, store: Store) -> dict[str, Any]:
-    """A case's row; where a rule decided while training, with the rounds, joules and seconds that it really used."""
+    """The row of a case. If a rule decided during training, it has the rounds, joules and seconds that were really
+    used."""
     row = measured(answer, store)
     if answer.job is not None and answer.job.policy:
         run = store[answer.key]
@@ -54,7 +55,7 @@ def _as_trained(answer: Planned, store: Store) -> dict[str, Any]:
 
 
 def _with_totals(run: Mapping[str, Any], job: Job) -> Mapping[str, Any]:
-    """A run's record with what it had spent at each evaluation; one that a rule decided while training has it."""
+    """The record of a run with what it had spent at each evaluation. Records of runs with a rule already contain it."""
     if job.policy:
         return run
     evaluated = np.array(run["round"]) - 1

@@ -1,4 +1,4 @@
-"""The panel's judgement as tables for a terminal."""
+"""The comparisons of the figure ``panel`` as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedgap.report.uncut_table import Sheet
 
 
 def planning_tables(head: str, results: Mapping[str, Any]) -> list[Sheet | str]:
-    """Rivals over the tight cells, then cell by cell where forecast is worst."""
+    """A table of the rivals over the tight cells, one of all cells, and sentences about regret and missing runs."""
     answer, panel = results["judged"], results["panels"][0]
     if not answer["cells"]:
         return [f"{head}: {panel['status'] or 'no cell has runs of forecast yet'}."]

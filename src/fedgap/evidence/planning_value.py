@@ -5,11 +5,11 @@ over seeds, in accuracy, and forecast minus rival.
 
 - **Not inferior** in a cell: the one-sided 95 % bound of the mean difference is at least −0.3 points.
 - **Better** over the tight cells (shares of at most a quarter): each seed's mean difference over the cells that have
-  both, two-sided paired t-test, Holm's correction over the rivals. Cells in which seeds are missing that other cells
-  have are left out.
+  both schemes, two-sided paired t-test, Holm's correction over the rivals. A cell that lacks a seed which other cells
+  have is left out.
 - **Regret** in a cell: the best mean accuracy of all minus that of ``forecast``, over the seeds that both have.
-- **Equal accuracy**: what ``forecast`` spends over what the rival spends until both reach the lower of their final
-  accuracies, as a geometric mean over the tight cells, with its interval over seeds.
+- **Equal accuracy**: what ``forecast`` spends, divided by what the rival spends, until both reach the lower of their
+  final accuracies; the geometric mean over the tight cells, with its interval over seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedgap.statistics import Interval, PairedComparison, holm, interval, lower_
 
 OURS = "forecast"
 MARGIN = 0.003
-"""The accuracy that a scheme may be below another without being called inferior."""
+"""How far the accuracy of a scheme may be below another without being called inferior."""
 TIGHT = 0.25
 """The largest share of the nominal budgets that is called tight."""
 Row = Mapping[str, Any]
@@ -32,12 +32,13 @@ OfCell = Mapping[str, Mapping[int, Row]]
 
 
 def rival_of(row: Row) -> str:
-    """The name of a row's scheme or rule; with the mode where it is one of the paper's."""
+    """The name of a row's scheme or rule, followed by the mode unless it is ``practical``."""
     return str(row["scheme"]) if row["mode"] == "practical" else f"{row['scheme']}, {row['mode']}"
 
 
 def by_cell(rows: Sequence[Row]) -> dict[tuple[str, float], OfCell]:
-    """The rows of each cell and share of the budgets in which ``forecast`` has runs."""
+    """The rows by (cell, share of the budgets), then by rival and seed. Cells without runs of ``forecast`` are left
+    out."""
     cells: dict[tuple[str, float], dict[str, dict[int, Row]]] = {}
     for row in rows:
         if row["accuracy"] is not None:
@@ -47,13 +48,16 @@ def by_cell(rows: Sequence[Row]) -> dict[tuple[str, float], OfCell]:
 
 
 def seed_means(cells: Sequence[OfCell], rival: str) -> dict[int, float]:
-    """A rival's mean accuracy over cells, for each seed that all of them have."""
+    """A rival's mean accuracy over these cells, for each seed that all cells have."""
     seeds = set.intersection(*(set(of_cell[rival]) for of_cell in cells))
     return {seed: math.fsum(of_cell[rival][seed]["accuracy"] for of_cell in cells) / len(cells) for seed in seeds}
 
 
 def pooled(cells: Iterable[OfCell], one: str, other: str) -> tuple[list[OfCell], PairedComparison] | None:
-    """Compare two rivals by each seed's mean over the cells that have both with the most seeds; None without such."""
+    """Compare two rivals by each seed's mean over cells; returns the cells used and the comparison, or None if there
+    are none.
+
+    The cells used are those that have both rivals with the largest common set of seeds."""
     shared = [(of_cell, of_cell[one].keys() & of_cell[other].keys())
               for of_cell in cells if one in of_cell and other in of_cell]
     seeds = max((common for _, common in shared), key=len, default=set[int]())
@@ -64,20 +68,23 @@ def pooled(cells: Iterable[OfCell], one: str, other: str) -> tuple[list[OfCell],
 
 
 def pooled_difference(entry: Mapping[str, Any]) -> Interval:
-    """The difference of an entry of ``pooled`` in a judgement."""
+    """The difference with its interval, from an entry of ``pooled`` in the results."""
     return Interval(entry["difference"], entry["half"], entry["seeds"])
 
 
 def spending(entry: Mapping[str, Any], axis: str) -> str:
-    """What forecast spends over the rival, of an entry of ``pooled`` in a judgement: ``× 0.72 (0.65 to 0.80)``."""
+    """What ``forecast`` spends divided by what the rival spends, from an entry of ``pooled`` in the results, such as
+    ``× 0.72 (0.65 to 0.80)``."""
     if axis not in entry:
         return "–"
     return f"× {written(Interval(entry[axis]['log'], entry[axis]['half'], entry['seeds']))}"
 
 
 def judged(rows: Sequence[Row], runs: Runs) -> dict[str, Any]:
-    """The judgement of rows with ``cell``, ``value`` (the share), ``mode``, ``scheme``, ``seed``, ``accuracy``,
-    ``run``, ``rounds``, ``energy_j`` and ``delay_s``; ``runs``: the records by key."""
+    """All comparisons: ``cells``, ``pooled`` over the tight cells, and ``regret``.
+
+    The rows have ``cell``, ``value`` (the share of the budgets), ``mode``, ``scheme``, ``seed``, ``accuracy``, ``run``,
+    ``rounds``, ``energy_j`` and ``delay_s``; ``runs`` has the records of the runs by key."""
     cells = by_cell(rows)
     return {"cells": [_cell(*place, of_cell) for place, of_cell in cells.items()],
             "pooled": _pooled(cells, runs), "regret": _regret(cells)}
@@ -88,7 +95,7 @@ def _accuracies(by_seed: Mapping[int, Row]) -> dict[int, float]:
 
 
 def _cell(cell: str, share: float, of_cell: OfCell) -> dict[str, Any]:
-    """The accuracies of one cell, and how forecast compares with each rival there."""
+    """The accuracies in one cell, and how ``forecast`` compares with each rival there."""
     ours = _accuracies(of_cell[OURS])
     compared: list[dict[str, Any]] = []
     for rival, by_seed in of_cell.items():
@@ -109,7 +116,8 @@ def _cell(cell: str, share: float, of_cell: OfCell) -> dict[str, Any]:
 
 
 def _pooled(cells: Mapping[tuple[str, float], OfCell], runs: Runs) -> list[dict[str, Any]]:
-    """For each rival the mean over the tight cells, seed by seed, corrected over the rivals."""
+    """For each rival the mean difference over the tight cells, paired by seed, with Holm's correction over the
+    rivals."""
     tight = {place: of_cell for place, of_cell in cells.items() if place[1] <= TIGHT}
     rivals = dict.fromkeys(rival for of_cell in tight.values() for rival in of_cell if rival != OURS)
     places, family = [], []
@@ -125,8 +133,8 @@ def _pooled(cells: Mapping[tuple[str, float], OfCell], runs: Runs) -> list[dict[
 
 
 def _spending(both: Sequence[OfCell], rival: str, runs: Runs) -> dict[str, Any]:
-    """Seconds and joules of forecast over the rival's until equal accuracy: the mean over cells and seeds of the
-    logarithm, and half of its interval over seeds."""
+    """Seconds and joules of ``forecast`` divided by the rival's until equal accuracy: the mean logarithm over cells and
+    seeds, and half of its interval over seeds."""
     answer: dict[str, Any] = {}
     of_cells = [logarithms([dict(row) | {"scheme": name} for name in (OURS, rival) for row in of_cell[name].values()],
                            runs, rival, OURS) for of_cell in both]
@@ -139,7 +147,7 @@ def _spending(both: Sequence[OfCell], rival: str, runs: Runs) -> dict[str, Any]:
 
 
 def _regret(cells: Mapping[tuple[str, float], OfCell]) -> dict[str, Any]:
-    """The mean over all cells, and over the tight ones, of how far forecast is below the best of all."""
+    """How far ``forecast`` is below the best scheme of a cell: the mean over all cells, and over the tight ones."""
     by_share: dict[str, list[float]] = {"all": [], "tight": []}
     for (cell, share), of_cell in cells.items():
         regret = _cell(cell, share, of_cell)["regret"]

@@ -1,4 +1,4 @@
-"""Make a figure's results and picture from its definition: plan and train what is missing, then write."""
+"""Make the results and the picture of a figure from its definition: plan and train what is missing, then write."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fedgap.running.job import Job
 
 
 def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]:
-    """Return the figures' results, which are also written to ``out/FIGURE/results.json`` with the picture beside.
+    """Make the figures' results. They are returned and written to ``out/FIGURE/results.json``, with the picture next to
+    it.
 
     Existing plans and runs are kept, and a run that several figures need is trained once, so the same call resumes
-    where an earlier one stopped.
-    """
+    where an earlier one stopped."""
     made: dict[str, dict[str, Any]] = {}
     figures = {name: load_figure(name, shop.definitions) for name in names if name != "table1"}
     trained = [f for f in figures.values() if f.kind != "partitions"]
@@ -53,12 +53,12 @@ def reproduce(names: Sequence[str], shop: Workshop) -> dict[str, dict[str, Any]]
 
 
 def open_panels(figure: Figure, shop: Workshop) -> list[Panel]:
-    """Return the preset's panels that are to be run."""
+    """The preset's panels whose runs are to be made: those without a ``status``."""
     return [panel for panel in figure.panels[shop.preset] if not panel.status]
 
 
 def plan_panels(panels: Sequence[Panel], shop: Workshop) -> dict[Case, Planned | str]:
-    """Return every distinct case's plan, or the reason why it has none."""
+    """The plan of every distinct case of these panels, or the reason why it has none."""
     todo = list(dict.fromkeys(case for panel in panels for case in cases(panel)))
     plans = shop.out / "plans"
     with shop.bar("planning", len(todo)) as advance:
@@ -86,14 +86,14 @@ def train_missing(planned: dict[Case, Planned | str], shop: Workshop) -> None:
 
 def train_new(jobs: Mapping[str, Job], experiment: str, shop: Workshop,
               overrides: Sequence[str] = ()) -> Iterator[Record]:
-    """Train jobs on the experiment's data; every record is stored as it comes."""
+    """Train jobs on the experiment's data. Every record is stored as soon as its run ends, and then yielded."""
     for record in train_all(jobs, shop.dataset(experiment, overrides), workers=shop.workers):
         shop.store.add([record])
         yield record
 
 
 def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Workshop) -> dict[str, Any]:
-    """Return a figure's results: panels that were run with their rows, the others with their status."""
+    """The results of a figure: the rows of panels that were run, and the status of the others."""
     panels: list[dict[str, Any]] = []
     keys: list[str] = []
     for panel in figure.panels[shop.preset]:
@@ -119,7 +119,7 @@ def figure_results(figure: Figure, planned: dict[Case, Planned | str], shop: Wor
 
 
 def write(results: dict[str, Any], path: Path) -> None:
-    """Write results as JSON with one row per line, so that changes can be read."""
+    """Write results as JSON with one row per line, so that differences between versions are readable."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(results, indent=1, ensure_ascii=False)
     for innermost in (r"\[[^{}\[\]]*\]", r"\{[^{}]*\}"):

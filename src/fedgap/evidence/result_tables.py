@@ -9,7 +9,7 @@ from fedgap.report.uncut_table import Sheet
 
 
 def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
-    """A figure's results for a terminal."""
+    """The results of a figure as tables and sentences for a terminal."""
     head = f"{results['figure']}: {results['title']}"
     if results["kind"] == "table":
         sheet = Sheet(head, "column", "model", "quantity", "printed", "derived", "ratio")
@@ -32,7 +32,7 @@ def result_tables(results: dict[str, Any]) -> list[Sheet | str]:
 
 
 def _forecast(head: str, results: dict[str, Any]) -> list[Sheet | str]:
-    """One row per cell and fit: held-out folds, and the pilot."""
+    """A table with one row per cell and fit: to the plans of other folds, and to the pilot."""
     sheet = Sheet(f"{head}. Accuracies in %, differences in points", "cell", "fit", "plans", "rank correlation",
                   "better half", "error there", "chosen", "best", "missed per budget", "90 % intervals hold",
                   left=("fit",))

@@ -1,4 +1,4 @@
-"""A figure's results: what was planned and measured in every case, and the comparisons over seeds."""
+"""The results of a figure: what was planned and measured in every case, and the comparisons over seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CURVE_POINTS = 41
 
 
 def measured(planned: Planned, store: Store) -> dict[str, Any]:
-    """Return a case's row: the plan's facts and what the trained model reached, null where nothing could be trained."""
+    """The row of a case: the plan's facts and what the trained model reached; None where nothing could be trained."""
     row = planned.facts()
     if planned.job is None:
         return row | {"accuracy": None, "test_loss": None, "training_loss": None}
@@ -31,7 +31,7 @@ def measured(planned: Planned, store: Store) -> dict[str, Any]:
 
 
 def elapsed(job: Job, axis: str) -> np.ndarray:
-    """Return what the job has spent after each round, (R,): seconds for ``delay_s``, joules for ``energy_j``."""
+    """What the job has spent after each round, (R,): seconds for ``delay_s``, joules for ``energy_j``."""
     works = [job.work(segment) for segment in range(len(job.selected))]
     by_segment = [work.delay_s if axis == "delay_s" else work.energy_j + job.broadcast_j() for work in works]
     return np.cumsum(np.array(by_segment)[job.schedule])
@@ -40,8 +40,8 @@ def elapsed(job: Job, axis: str) -> np.ndarray:
 def curves(members: Sequence[Planned], store: Store, axis: str) -> list[dict[str, Any]]:
     """Training loss L(ω, D̂) against what was spent: for each mode and scheme the mean over seeds and its interval.
 
-    Seeds spend different amounts per round; each is interpolated linearly to points that all of them have reached.
-    """
+    Seeds spend different amounts per round, so each curve is interpolated linearly to points that all of them have
+    reached."""
     groups: dict[tuple[str, str], list[Planned]] = {}
     for planned in members:
         if planned.job is not None:
@@ -66,13 +66,14 @@ def _digits(values: Sequence[float] | np.ndarray) -> list[float]:
 
 
 def by_seed(rows: Sequence[Mapping[str, Any]], measure: str, **which: Any) -> dict[int, float]:
-    """Return the measure by seed, over the rows that agree with ``which``."""
+    """The measure by seed, for the rows whose values equal those in ``which``."""
     return {row["seed"]: row[measure] for row in rows
             if row[measure] is not None and all(row[key] == value for key, value in which.items())}
 
 
 def compare(rows: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, Any]]:
-    """Compare proposed minus baseline at every value, in each mode; Holm's correction covers one mode's comparisons."""
+    """Compare ``proposed`` minus each baseline at every value, in each mode; Holm's correction covers the comparisons
+    of one mode."""
     result = []
     for mode in dict.fromkeys(row["mode"] for row in rows):
         mode_rows = [row for row in rows if row["mode"] == mode]
@@ -89,7 +90,8 @@ def compare(rows: Sequence[Mapping[str, Any]], measure: str) -> list[dict[str, A
 
 
 def compare_panels(panels: Sequence[Panel], results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Compare reference minus panel at every value; Holm's correction covers the figure's comparisons."""
+    """Compare each panel's reference minus the panel at every value; Holm's correction covers all comparisons of the
+    figure."""
     rows = {result["title"]: result.get("rows", []) for result in results}
     places, family = [], []
     for panel in panels:
@@ -102,7 +104,7 @@ def compare_panels(panels: Sequence[Panel], results: Sequence[Mapping[str, Any]]
 
 
 def written(comparison: PairedComparison) -> dict[str, Any]:
-    """Return a comparison as plain numbers."""
+    """A comparison as plain numbers, for JSON."""
     difference = comparison.difference
     return {"difference": float(f"{difference.mean:.4g}"),
             "half": None if difference.half is None else float(f"{difference.half:.4g}"), "seeds": difference.n,
@@ -112,7 +114,7 @@ def written(comparison: PairedComparison) -> dict[str, Any]:
 
 
 def panel_results(figure: Figure, panel: Panel, members: Sequence[Planned], store: Store) -> dict[str, Any]:
-    """Return one panel's rows, comparisons and, for losses, curves."""
+    """The rows and comparisons of one panel, and for losses also the curves."""
     rows = [measured(planned, store) for planned in members]
     result: dict[str, Any] = {"title": panel.title, "experiment": panel.experiment, "overrides": list(panel.overrides),
                               "vary": panel.vary, "nominal": panel.nominal, "status": "", "rows": rows}
@@ -123,7 +125,7 @@ def panel_results(figure: Figure, panel: Panel, members: Sequence[Planned], stor
 
 
 def provenance(keys: Sequence[str], store: Store) -> dict[str, Any]:
-    """Say where and with which versions the runs were trained, and how long that took."""
+    """Where and with which versions the runs were trained, and how many hours that took."""
     runs = [store[key] for key in dict.fromkeys(keys) if key in store]
 
     def seen(name: str) -> list[str]:

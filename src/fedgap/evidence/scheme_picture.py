@@ -1,4 +1,5 @@
-"""Schemes in the paper's form: losses over what was spent or accuracies over a threshold, with intervals over seeds."""
+"""Draw schemes as in the paper's figures: losses against what was spent, or accuracies against a threshold, with
+intervals over seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 COLOURS = dict(zip(SCHEMES.built_in, ("#000000", "#E69F00", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9",
                                      "#999999"), strict=True))
-"""Okabe and Ito's colours and a grey, which colour-blind people can tell apart; marks and dashes differ too."""
+"""Okabe and Ito's colours and a grey, which colour-blind people can tell apart. Marks and dashes differ as well."""
 MARKS = dict(zip(SCHEMES.built_in, "osD^vXP*", strict=True))
 DASHES: dict[str, Any] = dict(zip(SCHEMES.built_in, ("-", (0, (5, 1.5)), (0, (4, 1, 1, 1)), (0, (2, 1)), (0, (1, 1)),
                                             (0, (6, 1, 1, 1, 1, 1)), (0, (3, 1, 1, 1)), (0, (8, 2))), strict=True))
@@ -28,18 +29,18 @@ MODES = {"repaired": "repaired", "as_printed": "as printed"}
 WHOLE_ROW = 8
 """The width of a row of cells: two wide ones, or a wide one and two strips."""
 WIDE, STRIP = 4, 2
-"""The width of a cell, and of one that has a single value."""
+"""The width of a cell with several values, and of a cell with a single value."""
 LETTERS = 13
-"""So many letters of a title fit into one unit of width."""
+"""Number of letters of a title that fit into one unit of width."""
 SHIFT = 0.05
-"""The distance of marks that would cover each other, in ticks."""
+"""The horizontal distance, in ticks, by which marks are moved apart that would cover each other."""
 TOUCH = 0.02
-"""Marks that are closer than this share of their axis cover each other."""
+"""Marks that are closer than this share of the axis are taken to cover each other."""
 
 
 @dataclass(frozen=True)
 class SchemeCell:
-    """One panel in one mode."""
+    """One panel of a figure in one mode."""
 
     panel: Mapping[str, Any]
     mode: str
@@ -47,17 +48,17 @@ class SchemeCell:
 
     @property
     def rows(self) -> list[Mapping[str, Any]]:
-        """The runs of this mode."""
+        """The rows of the panel's runs in this mode."""
         return [row for row in self.panel["rows"] if row["mode"] == self.mode]
 
     @property
     def values(self) -> list[float]:
-        """The values of the varied key."""
+        """The values of the quantity that the panel varies, sorted."""
         return sorted({row["value"] for row in self.rows})
 
     @property
     def width(self) -> int:
-        """A single value needs only a strip."""
+        """The width of the cell: a single value needs only a strip."""
         return WIDE if self.loss or len(self.values) > 1 else STRIP
 
     @property
@@ -72,17 +73,16 @@ class SchemeCell:
 
 
 def draw_schemes(results: Mapping[str, Any], path: Path) -> None:
-    """One cell per panel and mode. The cells of a row show one data set and share their y-axis.
+    """Draw one cell per panel and mode. The cells of a row show one data set and share their y-axis.
 
-    The legend stands in the place that the last row leaves free, or else below.
-    """
+    The legend is placed in the space that the last row leaves free, or below the figure."""
     loss = results["kind"] == "loss"
     panels = [panel for panel in results["panels"] if panel.get("rows")]
     rows = arranged([SchemeCell(panel, mode, loss) for panel in panels
                      for mode in dict.fromkeys(row["mode"] for row in panel["rows"])])
     whole = max(sum(cell.width for cell in row) for row in rows)
     free = [whole - sum(cell.width for cell in row) for row in rows]
-    width = PAGE_WIDTH * (0.25 + 0.75 * whole / WHOLE_ROW)  # axis labels and legend take their part
+    width = PAGE_WIDTH * (0.25 + 0.75 * whole / WHOLE_ROW)  # axis labels and the legend need some width as well
     figure = new_figure(width, 3.3 * len(rows) + (0.0 if free[-1] else 0.6))
     grid = figure.add_gridspec(len(rows), whole)
     for number, row in enumerate(rows):
@@ -116,7 +116,7 @@ def draw_schemes(results: Mapping[str, Any], path: Path) -> None:
 
 
 def arranged(cells: Sequence[SchemeCell]) -> list[list[SchemeCell]]:
-    """The cells in rows. A row holds one data set, and panels of which one does not fit begin a row of their own."""
+    """Arrange the cells in rows. A row holds cells of one data set; a cell that does not fit begins a new row."""
     rows: list[list[SchemeCell]] = []
     for cell in cells:
         fits = (rows and rows[-1][0].panel["experiment"] == cell.panel["experiment"]
@@ -129,7 +129,7 @@ def arranged(cells: Sequence[SchemeCell]) -> list[list[SchemeCell]]:
 
 
 def _present(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the rows' schemes in the paper's order."""
+    """The schemes that occur in these rows, in the paper's order."""
     present = {row["scheme"] for row in rows}
     return [name for name in SCHEMES.built_in if name in present]
 
@@ -149,7 +149,8 @@ def _draw_losses(ax: Axes, cell: SchemeCell) -> None:
 
 
 def _scale_losses(axes: Sequence[Axes]) -> None:
-    """A logarithmic axis around the means: intervals of few seeds would squeeze them, and may leave the picture."""
+    """Set a logarithmic axis around the means. Intervals of few seeds may leave the picture, because they would squeeze
+    the means."""
     means = np.concatenate([np.array(line.get_ydata(), dtype=float) for ax in axes for line in ax.get_lines()])
     low, high = float(means.min()), float(means.max())
     axes[0].set_yscale("log")
@@ -160,7 +161,7 @@ def _scale_losses(axes: Sequence[Axes]) -> None:
 
 
 def _draw_accuracies(ax: Axes, cell: SchemeCell) -> None:
-    """The schemes' means at each value, on its tick, or around it where they would cover each other."""
+    """Draw the schemes' means at each value: on its tick, or next to it if marks would cover each other."""
     names, values = _present(cell.rows), cell.values
     means = {(name, value): interval(accuracies) for name in names for value in values if (accuracies := [
         100.0 * row["accuracy"] for row in cell.rows
@@ -183,7 +184,7 @@ def _draw_accuracies(ax: Axes, cell: SchemeCell) -> None:
 
 
 def _scale_accuracies(axes: Sequence[Axes]) -> None:
-    """Accuracies by the logarithm of the error, so that schemes of both modes can be told from each other."""
+    """Scale accuracies by the logarithm of the error, so that schemes of both modes can be distinguished."""
     least = 100.0 - max(float(ax.dataLim.y1) for ax in axes)
     most = 100.0 - min(float(ax.dataLim.y0) for ax in axes)
     least, most = max(least, 0.01), min(most, 100.0)
@@ -196,7 +197,8 @@ def _scale_accuracies(axes: Sequence[Axes]) -> None:
 
 
 def error_ticks(least: float, most: float) -> list[float]:
-    """Accuracies, in per cent, that stand well apart by the logarithm of the error; round ones come first."""
+    """Accuracies in per cent, for ticks that are well apart on the scale of the logarithm of the error; round numbers
+    are preferred."""
     kept: list[float] = []
     for step in (10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1):
         if len(kept) > 3:

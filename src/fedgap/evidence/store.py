@@ -1,4 +1,4 @@
-"""The store of finished runs, by training key: one line of JSON per run."""
+"""The store of records of finished runs, by training key: one line of JSON per run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedgap.files import parse_json_lines, whole_lines, write_bytes
 
 
 class Store:
-    """Records in a ``.jsonl`` file. A record is on disk as soon as it is added, and a torn last line is dropped."""
+    """Records in a ``.jsonl`` file. A record is on disk as soon as it is added; an incomplete last line is dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +36,7 @@ class Store:
         return iter(self._records.values())
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
-        """Add the records that are new."""
+        """Add the records whose keys are new."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             for entry in records:

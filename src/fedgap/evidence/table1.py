@@ -1,4 +1,4 @@
-"""Table I: the sizes derived from the models, beside the printed ones."""
+"""Table I: the sizes derived from the models, next to the printed ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from fedgap.learning.sizes import flops_per_sample, gradient_bits
 
 PRINTED = {"MNIST": {"gradient_bits": 1.42e6, "flops_per_sample": 1.8e6},
            "CIFAR-10": {"gradient_bits": 21.07e6, "flops_per_sample": 0.59e9}}
-"""Table I's sizes."""
+"""The sizes printed in Table I: bits of a gradient, and FLOPs per sample."""
 _MODELS = (("MNIST", "lenet5", (1, 28, 28)), ("CIFAR-10", "resnet44", (3, 32, 32)),
            ("CIFAR-10", "resnet110", (3, 32, 32)))
 
 
 def results() -> dict[str, Any]:
-    """Return H (32 bits per parameter) and e (three forward passes) of the models that the columns may mean."""
+    """H (32 bits per parameter) and e (three forward passes) of the models that a column of Table I may mean, next to
+    the printed values."""
     rows = []
     for column, name, shape in _MODELS:
         module = build(name, input_shape=shape, classes=10, seed=0)

@@ -1,7 +1,7 @@
-"""Train many jobs in memory, each distinct job once, and make the record of a run.
+"""Train many jobs in memory, each distinct job once, and make the record of each run.
 
 Two plans that select the same clients and keep the same number of weights in every round train the same model, whatever
-powers and frequencies they use: :func:`training_key` names what is trained, and a record is kept under that name.
+powers and frequencies they use. :func:`training_key` identifies what is trained, and a record is stored under that key.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from fedgap.running.job import Job
 from fedgap.running.train_stack import train_stack
 
 Record = dict[str, Any]
-"""One trained run: ``key``, ``seed``, ``rounds``, and lists over its evaluations (``round``, ``test_accuracy``,
-``test_loss``, ``training_set_loss``; with a validation split, ``validation_accuracy``; where a rule steered the run,
-``energy_total_j`` and ``delay_total_s``), with the machine and versions it ran on."""
+"""The record of a trained run: ``key``, ``seed``, ``rounds``, the machine and versions, and lists with one entry per
+evaluation: ``round``, ``test_accuracy``, ``test_loss``, ``training_set_loss``; with a validation split
+``validation_accuracy``; if a rule chose the clients, ``energy_total_j`` and ``delay_total_s``."""
 _SIZES: dict[str, int] = {}
 _MANY_SEGMENTS = 8
-"""A plan with more segments was made by a rule, whose rounds hardly repeat."""
+"""A plan with more segments than this was made by a rule, whose rounds hardly ever repeat."""
 _TIES = "kept first"
-"""A weight that was kept wins a tie at importance 0. Part of the key, since older runs broke ties differently."""
+"""Among weights of importance 0, those that were kept rank first. This is part of the key, because older runs ranked
+them differently."""
 
 _FORGETS = "momentum forgets old targets"
-"""Part of the key where batches follow a drifting target, since older runs kept the server's momentum."""
+"""Part of the key if batches follow a drifting target, because in older runs the server kept its momentum."""
 
 
 def model_size(job: Job) -> int:
-    """Return M, the number of weights of the job's model."""
+    """M, the number of weights of the job's model."""
     settings = json.dumps([job.model, job.extra["input_shape"], job.extra["classes"]], sort_keys=True)
     if settings not in _SIZES:
         module = build(**job.model, input_shape=job.extra["input_shape"], classes=job.extra["classes"], seed=0)
@@ -50,12 +51,12 @@ def model_size(job: Job) -> int:
 
 
 def digest(array: NDArray[Any]) -> str:
-    """Return 16 hex digits of an array's values."""
+    """16 hex digits that identify an array's values."""
     return hashlib.sha256(np.ascontiguousarray(array, dtype=np.int64).tobytes()).hexdigest()[:16]
 
 
 def training_key(job: Job) -> str:
-    """Return 16 hex digits of everything that decides what is trained and reported, and of nothing else."""
+    """16 hex digits of everything that decides what is trained and reported, and of nothing else."""
     size = model_size(job)
     keeps = np.where(job.selected, [[keep_count(ratio, size) for ratio in row] for row in job.ratio], 0)
     pruned = bool(((keeps < size) & job.selected).any())
@@ -64,17 +65,17 @@ def training_key(job: Job) -> str:
         job.data_sha256, job.model, job.seed, job.learning_rate, job.evaluate_every, job.precision, job.engine,
         job.accounting, job.faults.to_dict(), digest(keeps[job.schedule]), digest(job.batch_size), digest(job.indices),
         digest(job.sizes), [job.importance, *ties, job.evaluate_pruned] if pruned else None,
-        *([job.aggregator] if job.aggregator != "mean" else []),  # keys of stored records stay as they are
-        *([job.structure] if job.structure != "weights" else []),  # likewise
-        *([hashlib.sha256(job.targets[job.schedule].tobytes()).hexdigest()] if job.targets.size else []),  # likewise
-        *([_FORGETS] if job.targets.size and job.batches == "target" else []),  # likewise
+        *([job.aggregator] if job.aggregator != "mean" else []),  # so that keys of old records do not change
+        *([job.structure] if job.structure != "weights" else []),  # for the same reason
+        *([hashlib.sha256(job.targets[job.schedule].tobytes()).hexdigest()] if job.targets.size else []),
+        *([_FORGETS] if job.targets.size and job.batches == "target" else []),
         *_beyond_fedsgd(job), *_by_rule(job),
     ]
     return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _beyond_fedsgd(job: Job) -> list[Any]:
-    """Return how the job learns; nothing for FedSGD, so that keys of stored records stay as they are."""
+    """How the job learns, for its key; empty for FedSGD, so that keys of old records do not change."""
     stops = {name: value for name, value in job.stop.items() if name != "diverged"}
     labels = hashlib.sha256(job.label_probabilities.tobytes()).hexdigest() if job.label_probabilities.size else ""
     learns = [asdict(job.learner), labels, job.weighting, job.upload_bits, job.weights, stops]
@@ -83,7 +84,8 @@ def _beyond_fedsgd(job: Job) -> list[Any]:
 
 
 def _by_rule(job: Job) -> list[Any]:
-    """Return what decides the rounds of a run that a rule steers: its settings, budgets and what rounds cost."""
+    """What decides the rounds of a run whose clients a rule chooses, for its key: the rule's settings, the budgets and
+    the costs of rounds."""
     if not job.policy:
         return []
     costs = hashlib.sha256(b"".join(np.ascontiguousarray(values).tobytes() for values in (
@@ -92,19 +94,18 @@ def _by_rule(job: Job) -> list[Any]:
 
 
 def kind(job: Job) -> str:
-    """Return the job's kind; jobs of one kind advance together.
+    """A text that is equal for jobs that are trained together.
 
-    Where selections alternate, a kind has only jobs that alternate alike: a GPU has to prepare every mix of selections
-    separately (two mixed stacks of twelve took two and three times as long as the others).
-    """
+    Jobs whose selections alternate share a kind only if they alternate in the same way, because a GPU must prepare
+    every mix of selections separately (two mixed stacks of twelve took two and three times as long as the others)."""
     alternates = np.count_nonzero(np.diff(job.schedule)) > 1
-    if job.policy or len(job.selected) > _MANY_SEGMENTS:  # a rule's rounds: other clients each time, but as many
+    if job.policy or len(job.selected) > _MANY_SEGMENTS:  # a rule selects new clients each round, but always as many
         return json.dumps([job.kind, job.importance, "rule", bool(job.policy), int(job.selected[-1].sum())])
     return json.dumps([job.kind, job.importance, digest(job.schedule) if alternates else ""], sort_keys=True)
 
 
 def stacks(jobs: Mapping[str, Job], at_once: int) -> list[list[str]]:
-    """Return lists of keys that are trained together: jobs of one kind with about as many rounds and clients."""
+    """Lists of keys that are trained together: jobs of one kind with similar numbers of rounds and clients."""
     groups: dict[str, list[str]] = {}
     for key, job in sorted(jobs.items(), key=lambda item: (item[1].rounds, int(item[1].selected[-1].sum()), item[0])):
         groups.setdefault(kind(job), []).append(key)
@@ -113,10 +114,10 @@ def stacks(jobs: Mapping[str, Job], at_once: int) -> list[list[str]]:
 
 def train(jobs: Mapping[str, Job], dataset: Dataset, *, at_once: int = 1,
           step: Callable[[int], None] | None = None) -> Iterator[Record]:
-    """Train the jobs (by training key), ``at_once`` together; yield the records of a stack as it ends.
+    """Train the jobs (given by training key), ``at_once`` of them together; yields the records of each stack when it
+    ends.
 
-    ``step`` is called after each round with the number of runs that took part in it.
-    """
+    ``step`` is called after each round with the number of runs that took part in it."""
     for keys in stacks(jobs, at_once):
         yield from _train_stack(keys, [jobs[key] for key in keys], dataset, step)
 
@@ -131,7 +132,7 @@ def _train_stack(keys: list[str], jobs: list[Job], dataset: Dataset,
 
 
 def record(key: str, job: Job, evaluated: list[dict[str, Any]], machine: str, wall_s: float) -> Record:
-    """Return what is kept of a run: its evaluations, to their significant digits."""
+    """The record of a run: its evaluations, rounded to five significant digits, and where it was trained."""
     def column(name: str) -> list[float | None]:
         return [None if event[name] is None else float(f"{event[name]:.5g}") for event in evaluated]
 

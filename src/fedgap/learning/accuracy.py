@@ -1,4 +1,4 @@
-"""Accuracy with its interval, for each class and for each client."""
+"""Accuracy with its confidence interval, for each class and for each client."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _Z95 = 1.959963984540054
 
 @dataclass(frozen=True)
 class Accuracy:
-    """``right`` answers for ``samples`` samples (at least one)."""
+    """``right`` correct predictions for ``samples`` samples (at least one)."""
 
     right: int
     samples: int
 
     @property
     def share(self) -> float:
-        """The share of right answers."""
+        """The share of correct predictions."""
         return self.right / self.samples
 
     @property
@@ -54,13 +54,12 @@ def class_accuracies(predicted: NDArray[np.int64], labels: NDArray[np.int64],
 
 
 def client_accuracies(by_class: tuple[Accuracy | None, ...], label_counts: NDArray[np.int64]) -> list[float | None]:
-    """The accuracy to expect on data with each client's own labels: Σ_z p_{n,z}·accuracy_z.
+    """The accuracy to expect on data with each client's own label mix, one number per client: Σ_z p_{n,z}·accuracy_z.
 
-    p_{n,z} is the share of class z in client n's label histogram. A class that was not tested is left out; None for a
-    client that has no other.
+    p_{n,z} is the share of class z in client n's label histogram. A class without test samples is left out; a client
+    that has only such classes gets None.
 
-    :param label_counts: samples of each client and class, shape (N, classes).
-    """
+    :param label_counts: samples of each client and class, shape (N, classes)."""
     tested = np.array([accuracy is not None for accuracy in by_class])
     shares = np.array([accuracy.share if accuracy else 0.0 for accuracy in by_class])
     weights = np.where(tested, label_counts, 0)

@@ -48,7 +48,8 @@ _UNIT_BY_UNIT: frozenset[Any] = frozenset((
 
 
 class Slice(NamedTuple):
-    """A dimension of a tensor that runs over a group's units, ``repeat`` neighbouring entries for each unit."""
+    """A dimension ``dim`` of a tensor that runs over the units of group number ``group``, with ``repeat`` neighbouring
+    entries for each unit."""
 
     dim: int
     group: int
@@ -57,12 +58,11 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class ChannelGraph:
-    """The groups of units that can be removed, and the tensors with a dimension that runs over the units of a group.
+    """The groups of units that can be removed, and the tensors that have a dimension over the units of a group.
 
-    ``names`` and ``widths``: the layer that computes each group, and its number of units. ``slices``: those dimensions,
-    by the name of the parameter or buffer. ``flops``: operations of the forward pass of one sample, by the name of a
-    layer's weight.
-    """
+    ``names`` and ``widths``: for each group the layer that computes it, and its number of units. ``slices``: the
+    dimensions that run over units, by the name of the parameter or buffer. ``flops``: operations of the forward pass of
+    one sample, by the name of the layer's weight."""
 
     names: tuple[str, ...]
     widths: tuple[int, ...]
@@ -72,18 +72,18 @@ class ChannelGraph:
 
 @dataclass(eq=False)
 class _Group:
-    """Units while the graph is walked; ``whole`` says why they cannot be removed."""
+    """A group of units during the walk; ``whole`` says why they cannot be removed, or is empty."""
 
     name: str
     width: int
     whole: str = ""
     slices: list[tuple[str, int, int]] = field(default_factory=list)
-    """Tensor, dimension, repeat."""
+    """The tensors that contain the units, each as (name, dimension, repeat)."""
 
 
 class _Units(NamedTuple):
-    """What dimension 1 of a value runs over: a group's units, each ``repeat`` times in a row; None for something else.
-    """
+    """What dimension 1 of a value runs over: the units of ``group``, each ``repeat`` times in a row. None for anything
+    else."""
 
     group: _Group | None
     repeat: int = 1
@@ -93,7 +93,8 @@ _FIXED = _Units(None)
 
 
 def channel_graph(module: nn.Module, input_shape: Sequence[int]) -> ChannelGraph:
-    """The graph of ``module`` for samples of ``input_shape``; an :class:`InputError` where nothing can be removed."""
+    """Find the removable units of ``module`` for samples of ``input_shape``. Raises an :class:`InputError` if there are
+    none."""
     training = {part: part.training for part in module.modules()}
     try:
         traced = fx.symbolic_trace(module)
@@ -102,8 +103,8 @@ def channel_graph(module: nn.Module, input_shape: Sequence[int]) -> ChannelGraph
             ShapeProp(traced.eval()).propagate(example)
     except Exception as error:  # whatever a user's forward pass raises when it is traced
         why = " ".join(str(error).split())[:160]
-        raise InputError(f"{KEY}: channels needs a model whose forward pass torch.fx can trace; this one it cannot "
-                         f"({why}); use weights") from None
+        raise InputError(f"{KEY}: channels needs a model whose forward pass torch.fx can trace, and it cannot trace "
+                         f"this one ({why}); use weights") from None
     finally:
         for part, mode in training.items():
             part.training = mode
@@ -113,8 +114,8 @@ def channel_graph(module: nn.Module, input_shape: Sequence[int]) -> ChannelGraph
     if not groups:
         reasons = Counter(group.whole for group in walk.groups if group.whole)
         why = f" ({reasons.most_common(1)[0][0]})" if reasons else ""
-        raise InputError(f"{KEY}: channels needs a convolution or linear layer that is followed, one layer after the "
-                         f"other, by another; this model has none whose outputs can be removed{why}; use weights")
+        raise InputError(f"{KEY}: channels needs a convolution or linear layer whose outputs go only to another one; "
+                         f"no layer of this model has outputs that can be removed{why}; use weights")
     slices: dict[str, list[Slice]] = {}
     for number, group in enumerate(groups):
         for name, dim, repeat in group.slices:
@@ -124,7 +125,7 @@ def channel_graph(module: nn.Module, input_shape: Sequence[int]) -> ChannelGraph
 
 
 class _Walk:
-    """One pass over the traced graph, from the input to the output."""
+    """One pass over the traced graph, from the input to the output, that collects groups of units."""
 
     def __init__(self, module: nn.Module, traced: fx.GraphModule) -> None:
         self.graph, self.modules = traced.graph, dict(module.named_modules())
@@ -138,7 +139,7 @@ class _Walk:
         self.flops: dict[str, int] = {}
 
     def all(self) -> None:
-        """Visit every node."""
+        """Visit every node in order."""
         for node in self.graph.nodes:
             self.units[node] = self._visit(node)
 
@@ -169,7 +170,8 @@ class _Walk:
         return self._whole(inputs, _reason(node))
 
     def _whole(self, inputs: Sequence[fx.Node], why: str) -> _Units:
-        """The units of these values cannot be removed."""
+        """Mark the groups whose units these nodes compute as not removable; ``why`` is the reason. Returns that the
+        result has no units."""
         for node in inputs:
             group = self.units[node].group
             if group is not None and not group.whole:
@@ -214,7 +216,7 @@ class _Walk:
         return _Units(group, repeat * prod(_shape(source)[2:]))
 
     def _flattens(self, node: fx.Node) -> bool:
-        """Whether all dimensions but the batch's become one, whatever its length."""
+        """Whether a node joins all dimensions except the batch into one, for any batch length."""
         before, after = _shape(node.all_input_nodes[0]) if node.all_input_nodes else (), _shape(node)
         if len(after) != 2 or not before or after[0] != before[0]:
             return False
@@ -223,7 +225,7 @@ class _Walk:
         return node.target in (torch.reshape, "reshape", "view") and _flat_arguments(node)[-1] == -1
 
     def _averages(self, node: fx.Node) -> bool:
-        """Whether it is a mean or a maximum over dimensions after the units'."""
+        """Whether a node is a mean, sum or maximum over dimensions that come after the units' dimension."""
         if node.target not in (torch.mean, "mean", torch.amax, "amax", torch.sum, "sum"):
             return False
         dims = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
@@ -234,7 +236,7 @@ class _Walk:
 
 
 def _flat_arguments(node: fx.Node) -> list[Any]:
-    """The sizes that a reshape is given, in one list."""
+    """The sizes passed to a reshape, as one flat list."""
     sizes: list[Any] = []
     for argument in (*node.args[1:], *node.kwargs.values()):
         sizes += list(argument) if isinstance(argument, list | tuple) else [argument]
@@ -242,7 +244,7 @@ def _flat_arguments(node: fx.Node) -> list[Any]:
 
 
 def _shape(node: fx.Node) -> tuple[int, ...]:
-    """The shape of a node's value for two samples; () where it is not one tensor."""
+    """The shape of a node's value for a batch of two samples; () if the value is not a single tensor."""
     meta = node.meta.get("tensor_meta")
     return tuple(meta.shape) if meta is not None and hasattr(meta, "shape") else ()
 
@@ -251,7 +253,7 @@ _ADDITIONS: tuple[str | Callable[..., Any], ...] = (operator.add, operator.iadd,
 
 
 def _reason(node: fx.Node) -> str:
-    """Why what this node reads stays whole."""
+    """Why the units that this node reads cannot be removed."""
     if node.op == "output":
         return "it is the model's output"
     if node.target in _ADDITIONS:
@@ -260,7 +262,7 @@ def _reason(node: fx.Node) -> str:
 
 
 def kept_shape(shape: Sequence[int], slices: Sequence[Slice], full: Sequence[int], widths: Sequence[int]) -> list[int]:
-    """The shape of a tensor after its groups of ``full`` widths have been cut to ``widths``."""
+    """The shape of a tensor after its groups have been cut from ``full`` to ``widths`` units."""
     kept = list(shape)
     for dim, group, repeat in slices:
         assert kept[dim] == full[group] * repeat
@@ -269,6 +271,7 @@ def kept_shape(shape: Sequence[int], slices: Sequence[Slice], full: Sequence[int
 
 
 def unit_numbers(shape: Sequence[int], part: Slice, first: int) -> Tensor:
-    """For every entry of a tensor of ``shape`` the number of its unit along one slice; units count from ``first``."""
+    """For every entry of a tensor of ``shape``, the number of the unit it belongs to along one slice; units are counted
+    from ``first``."""
     along = first + torch.arange(shape[part.dim], dtype=torch.int32) // part.repeat
     return along.reshape([-1 if dim == part.dim else 1 for dim in range(len(shape))]).expand(*shape)

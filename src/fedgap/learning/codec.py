@@ -1,12 +1,12 @@
-"""The encoding of uploads: the kept values of a client's masked gradient, and a check that both sides use the same
-mask.
+"""The encoding of uploads: the kept values of a client's masked gradient, and a check that client and server use the
+same mask.
 
-An upload is a header, indices if they are needed, and the kept values in ascending index order: float32, or scales and
-whole numbers of 8 or 4 bits (:mod:`fedgap.learning.stochastic_rounding`). The masks of a round are nested cuts of one
-ranking (:mod:`fedgap.learning.masks`), so the server can rebuild them, and the header needs only a digest. If the
-digest does not match (because floats differ between machines), indices are sent as well, as a bitmap or as gaps,
-whichever is shorter. Nothing is ever unpickled, and every field is checked.
-"""
+An upload is a header, the indices of the kept values if they are needed, and the kept values in ascending index order:
+float32, or scales and whole numbers of 8 or 4 bits (:mod:`fedgap.learning.stochastic_rounding`). The masks of a round
+are nested cuts of one ranking (:mod:`fedgap.learning.masks`), so the server can rebuild a client's mask, and the header
+needs only its digest. If the digest does not match (because floats differ between machines), the client sends the
+indices as well, as a bitmap or as gaps between indices, whichever is shorter. Nothing is ever unpickled, and every
+field is checked."""
 
 import hashlib
 import struct
@@ -28,15 +28,16 @@ from fedgap.upload_size import upload_bytes as upload_bytes
 _MAGIC = b"FGU1"
 _HEADER = struct.Struct("<4sBIII8s8sI")  # magic, coding, round, M, kept, plan, mask digest, checksum
 NESTED, BITMAP, GAPS = 0, 1, 2
-"""How indices are coded: the lower half of the coding byte. The upper half is the place of the bits in UPLOAD_BITS."""
+"""How indices are coded (the lower half of the header's coding byte): not at all because the mask is nested, as a
+bitmap, or as gaps. The upper half is the position in UPLOAD_BITS of the number of bits per value."""
 
 
 class UploadError(FedgapError):
-    """An upload that is damaged, or of another round, plan or model; the message says which."""
+    """An upload that is damaged, or that belongs to another round, plan or model; the message says which."""
 
 
 class MaskMismatchError(UploadError):
-    """The client's mask differs from the one that the server rebuilt: the upload must include indices."""
+    """The client's mask differs from the one that the server rebuilt, so the upload must be sent again with indices."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,15 @@ class Upload:
 
 def encode(gradient: Tensor, mask: Tensor, *, round: int, plan: str, nested: bool = True, bits: int = 32,
            key: int = 0) -> bytes:
-    """The upload of a masked ``gradient`` (M,) whose kept entries are ``mask`` (M,).
+    """Encode the upload of a masked ``gradient`` (M,); ``mask`` (M,) is True for the kept entries.
 
-    ``plan`` is the plan's hash (any string). ``nested`` False sends the indices too. ``bits`` is one of
-    :data:`~fedgap.upload_size.UPLOAD_BITS`; below 32, ``key`` is the client's
-    :func:`~fedgap.learning.stochastic_rounding.upload_keys`, which decides how values are rounded.
-    """
+    ``plan`` is the plan's hash (any string). ``nested`` False adds the indices of the kept entries. ``bits`` per value
+    is one of :data:`~fedgap.upload_size.UPLOAD_BITS`; below 32, ``key`` is the client's key from
+    :func:`~fedgap.learning.stochastic_rounding.upload_keys`, which seeds the rounding."""
     kept = mask.detach().cpu().numpy().astype(bool)
     values = gradient.detach().cpu().to(torch.float32).numpy()[kept]
     if not np.isfinite(values).all():
-        raise UploadError("the gradient is not finite")
+        raise UploadError("the gradient must be finite; it has infinity or NaN")
     kind, indices = (NESTED, b"") if nested else _encode_indices(kept)
     coded = values.astype("<f4").tobytes() if bits == 32 else _encode_numbers(gradient, kept, key, round, bits)
     body: bytes = indices + coded
@@ -68,40 +68,41 @@ def encode(gradient: Tensor, mask: Tensor, *, round: int, plan: str, nested: boo
 
 
 def decode(data: bytes, *, size: int, round: int, plan: str, mask: Tensor | None = None, bits: int = 32) -> Upload:
-    """The upload in ``data``, which must be of this model ``size`` M, ``round`` and ``plan``, with values of ``bits``.
+    """Decode the upload in ``data``. It must belong to a model of ``size`` M parameters, to this ``round`` and
+    ``plan``, and have ``bits`` per value.
 
-    ``mask`` is the server's own rebuild; it is needed for an upload without indices, and ignored for one with.
-    """
+    ``mask`` (M,) is the mask that the server rebuilt for this client. It is needed for an upload without indices, and
+    ignored otherwise."""
     if len(data) < HEADER_BYTES:
         raise UploadError(f"an upload has at least {HEADER_BYTES} bytes; this one has {len(data)}")
     *fields, checksum = _HEADER.unpack_from(data)
     magic, coding, its_round, its_size, kept, plan_key, mask_digest = fields
     body = bytes(data[HEADER_BYTES:])
     if magic != _MAGIC:
-        raise UploadError("this is not an upload of this version")
+        raise UploadError("this is not an upload, or one of another version of fedgap")
     if checksum != _checksum(tuple(fields), body):
         raise UploadError("the upload is damaged: its checksum does not match")
     if its_size != size:
-        raise UploadError(f"the upload is of a model of {its_size} parameters; this one has {size}")
+        raise UploadError(f"the upload belongs to a model of {its_size} parameters; this model has {size}")
     if plan_key != _plan_key(plan):
         raise UploadError("the upload belongs to another plan")
     if its_round != round:
-        raise UploadError(f"the upload is of round {its_round}; this is round {round}")
+        raise UploadError(f"the upload belongs to round {its_round}; this is round {round}")
     if coding >> 4 != UPLOAD_BITS.index(bits):
-        raise UploadError(f"the upload's values do not have {bits} bits, as was agreed")
+        raise UploadError(f"the upload's values must have {bits} bits, as the plan says")
     length = len(body) - (upload_bytes(kept, bits) - HEADER_BYTES)
     if length < 0:
-        raise UploadError(f"{kept} values of {bits} bits were announced; {-length} bytes are missing")
+        raise UploadError(f"the upload announces {kept} values of {bits} bits; {-length} bytes are missing")
     own = _decode_indices(coding & 0xF, body[:length], size, kept, mask)
     if digest(own) != mask_digest:
         raise MaskMismatchError("the client's mask differs from the one rebuilt here; ask the client for the indices "
                                 "of its kept weights")
     if int(own.sum()) != kept:
-        raise UploadError(f"{kept} values were announced for a mask that keeps {int(own.sum())}")
+        raise UploadError(f"the upload announces {kept} values, but its mask keeps {int(own.sum())}")
     values = (np.frombuffer(body, dtype="<f4", offset=length).astype(np.float32) if bits == 32
               else _decode_numbers(body[length:], kept, bits))
     if not np.isfinite(values).all():
-        raise UploadError("the gradient is not finite")
+        raise UploadError("the gradient must be finite; it has infinity or NaN")
     gradient = torch.zeros(size)
     gradient[own] = torch.from_numpy(values)
     return Upload(gradient, own)
@@ -116,7 +117,8 @@ def _checksum(fields: tuple[object, ...], body: bytes) -> int:
 
 
 def _encode_numbers(gradient: Tensor, kept: NDArray[np.bool_], key: int, round: int, bits: int) -> bytes:
-    """The blocks' scales, then the numbers; two numbers of 4 bits share a byte, the first in its lower half."""
+    """The scales of the blocks, then the values as whole numbers; two numbers of 4 bits share a byte, the first in its
+    lower half."""
     numbers, scales = rounded(gradient.detach().cpu(), torch.from_numpy(kept), torch.tensor(key), round, bits)
     coded = numbers.numpy()[kept].view(np.uint8)
     used = scales.numpy()[:-(-coded.size // BLOCK)]
@@ -130,14 +132,14 @@ def _encode_numbers(gradient: Tensor, kept: NDArray[np.bool_], key: int, round: 
 
 
 def _decode_numbers(data: bytes, kept: int, bits: int) -> NDArray[np.float32]:
-    """The values of 8 or 4 bits; every byte that no encoder writes is refused."""
+    """Decode values of 8 or 4 bits. Bytes that the encoder never writes raise an UploadError."""
     blocks = -(-kept // BLOCK)
     scales = np.frombuffer(data, dtype="<f4", count=blocks).astype(np.float32)
     coded = np.frombuffer(data, dtype=np.uint8, offset=4 * blocks)
     if bits == 4:
         coded = np.stack([coded & np.uint8(0xF), coded >> np.uint8(4)], axis=1).reshape(-1)
         if coded[kept:].any():
-            raise UploadError("the upload's last byte has more than the announced values")
+            raise UploadError("the upload's last byte holds more values than the header announces")
         coded = (coded[:kept] ^ np.uint8(8)) - np.uint8(8)  # from four bits to eight, with the sign
     numbers = coded.view(np.int8)
     if (numbers < -largest_number(bits)).any() or not (scales >= 0).all():
@@ -157,27 +159,28 @@ def _decode_indices(kind: int, indices: bytes, size: int, kept: int, mask: Tenso
         if indices:
             raise UploadError(f"the upload is {len(indices)} bytes too long")
         if mask is None or mask.shape != (size,):
-            raise MaskMismatchError("the upload has no indices, and no mask was rebuilt for it")
+            raise MaskMismatchError("the upload has no indices, and the server has no mask for it")
         return mask.detach().cpu().bool()
     if kind == BITMAP:
         if len(indices) != (size + 7) // 8:
             raise UploadError(f"a bitmap of {size} parameters has {(size + 7) // 8} bytes, not {len(indices)}")
         bits = np.unpackbits(np.frombuffer(indices, dtype=np.uint8))
         if bits[size:].any():
-            raise UploadError("the bitmap keeps parameters beyond the model's last")
+            raise UploadError("the bitmap marks parameters beyond the model's last one")
         return torch.from_numpy(bits[:size].astype(bool))
     if kind != GAPS:
-        raise UploadError(f"indices are coded in no known way ({kind})")
+        raise UploadError(f"the coding of the indices is unknown ({kind}); 0, 1 and 2 are known")
     positions = _decode_gaps(indices)
     if len(positions) != kept or (kept and positions[-1] >= size):
-        raise UploadError(f"the indices are not {kept} positions below {size}")
+        raise UploadError(f"the indices must be {kept} positions below {size}")
     own = torch.zeros(size, dtype=torch.bool)
     own[torch.from_numpy(positions)] = True
     return own
 
 
 def _encode_gaps(positions: NDArray[np.int64]) -> bytes:
-    """Ascending positions as the gaps between them, seven bits a byte, low bits first, the last byte below 128."""
+    """Encode ascending positions as the gaps between them, seven bits per byte with the low bits first; only the last
+    byte of a gap is below 128."""
     gaps = np.diff(positions, prepend=-1) - 1
     digits = np.stack([(gaps >> shift) & 0x7F for shift in range(0, 35, 7)], axis=1)
     used = np.stack([np.ones_like(gaps, dtype=bool)] + [gaps >= 1 << shift for shift in range(7, 35, 7)], axis=1)

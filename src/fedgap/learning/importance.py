@@ -1,8 +1,7 @@
-"""Importance of a weight: Q = (v·ρ)², the first-order estimate of the squared loss change when it is removed.
+"""Importance of a weight: Q = (v·ρ)², a first-order estimate of the squared loss change when the weight is removed.
 
-A rule from outside is an object with the two methods of :class:`ImportanceRule`, named in an experiment
-(``pruning.importance: package.module:NAME``) or added to the entry-point group ``fedgap.importance``.
-"""
+v is the gradient and ρ the weight. Your own rule is an object with the two methods of :class:`ImportanceRule`, named in
+an experiment (``pruning.importance: package.module:NAME``) or added to the entry-point group ``fedgap.importance``."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,8 @@ KEY = "pruning.importance"
 """The experiment's key, for error messages."""
 
 _SILENT = 1e-30
-"""Replaces a known gradient of 0: smaller than any real one, larger than that of a weight that nobody kept."""
+"""Replaces a known gradient of 0. It is smaller than any real gradient, but larger than the 0 of a weight that no
+client kept."""
 RULES = ("taylor", "magnitude", "random")
 """``taylor`` is the paper's; ``magnitude`` and ``random`` are comparisons."""
 
@@ -42,34 +42,37 @@ class ImportanceRule(Protocol):
     """
 
     def scores(self, weights: Tensor, memory: Mapping[str, Tensor], *, round: int, seed: int) -> Tensor:
-        """The score of every weight ω^(s), shape (M,), in round s = ``round``; the highest scores are kept."""
+        """The score (M,) of every weight ω^(s) in round s = ``round``. Clients keep the weights with the highest
+        scores."""
 
     def observe(self, memory: Mapping[str, Tensor], weights: Tensor, gradient: Tensor, known: Tensor
                 ) -> dict[str, Tensor]:
-        """The memory after a round: its weights before the update, its global gradient, and where that is known."""
+        """The memory after a round, given the weights (M,) before its update, its global gradient (M,), and where the
+        gradient is known (M,)."""
 
 
 class RunsImportance(Protocol):
-    """The same for R runs at once, with their memory; tensors are (R, M)."""
+    """The importance of R runs at once, together with their memory; tensors are (R, M)."""
 
     def scores(self, weights: Tensor, round: int) -> Tensor:
         """The score of every weight."""
 
     def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int] | None = None) -> None:
-        """Process a round in which the runs ``heard`` have learned something."""
+        """Update the memory after a round, for the runs ``heard``: those of which at least one client delivered."""
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Continue with these runs only."""
+        """Drop all runs except these rows."""
 
     def state(self, row: int = 0) -> dict[str, Tensor]:
-        """What a checkpoint of one run must hold, (1, M) each."""
+        """The tensors of one run that a checkpoint must hold, (1, M) each."""
 
     def load(self, *states: dict[str, Tensor]) -> None:
-        """Restore :meth:`state`, one for each run."""
+        """Restore the memory from one :meth:`state` for each run."""
 
 
 def make_importance(rule: str, seeds: Sequence[int], **settings: Any) -> RunsImportance:
-    """The importance of as many runs as there are ``seeds``; ``settings`` are those of :class:`Importance`."""
+    """Create the importance of as many runs as there are ``seeds``. ``settings`` are fields of :class:`Importance` for
+    built-in rules."""
     loaded = IMPORTANCE.load(rule, KEY)
     if rule in IMPORTANCE.built_in:
         made: RunsImportance = loaded(seeds=seeds, **settings)
@@ -81,7 +84,7 @@ def make_importance(rule: str, seeds: Sequence[int], **settings: Any) -> RunsImp
 
 
 class RuleImportance:
-    """An :class:`ImportanceRule` from outside, applied to each of R runs."""
+    """Applies a user's :class:`ImportanceRule` to each of R runs."""
 
     def __init__(self, rule: ImportanceRule, seeds: Sequence[int]) -> None:
         self._rule, self._seeds = rule, list(seeds)
@@ -96,37 +99,38 @@ class RuleImportance:
         scores = [self._called("scores", run_weights, memory, round=round, seed=seed)
                   for run_weights, memory, seed in zip(weights, self._memory, self._seeds, strict=True)]
         if any(run_scores.shape != weights.shape[1:] or bool(run_scores.isnan().any()) for run_scores in scores):
-            raise InputError(f"{KEY}: must give a score, not NaN, for each of the {weights.shape[1]} weights")
+            raise InputError(f"{KEY}: scores must return one number, not NaN, for each of {weights.shape[1]} weights")
         return torch.stack(scores)
 
     def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int] | None = None) -> None:
-        """Take in a round of which the runs ``heard`` (all, unless given) have learned something."""
+        """Update the memory after a round, for the runs ``heard`` (all by default): those of which at least one client
+        delivered."""
         for row in range(len(weights)) if heard is None else heard:
             self._memory[row] = self._called("observe", self._memory[row], weights[row], gradient[row], known[row])
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Continue with these runs only."""
+        """Drop all runs except these rows."""
         self._memory, self._seeds = [self._memory[row] for row in rows], [self._seeds[row] for row in rows]
 
     def state(self, row: int = 0) -> dict[str, Tensor]:
-        """What a checkpoint of one run must hold, (1, M) each."""
+        """The tensors of one run that a checkpoint must hold, (1, M) each."""
         return {name: tensor[None] for name, tensor in self._memory[row].items()}
 
     def load(self, *states: dict[str, Tensor]) -> None:
-        """Restore :meth:`state`, one for each run."""
+        """Restore the memory from one :meth:`state` for each run."""
         self._memory = [{name: tensor[0] for name, tensor in state.items()} for state in states]
 
 
 @dataclass
 class Importance:
-    """The rules that come with fedgap: what a ranking needs from earlier rounds, for R runs at once.
+    """The built-in rules, with what they need from earlier rounds, for R runs at once.
 
-    ``taylor``: Q_m = (v_m·ρ_m)² with v the previous round's global gradient. ``current_weights`` False, as printed,
-    takes the previous round's weight ρ^(s−1) too; True, the repair, the current ρ^(s). Before any gradient is known
-    the ranking is by magnitude. ``remember`` False, as printed, takes v of the previous round alone, so that a weight
-    that every client pruned has v = 0 and stays pruned for ever; True (part of the repair ``dense_first``) keeps each
-    weight's last known gradient. ``random`` draws anew each round from ``seeds``, one for each run.
-    """
+    ``taylor``: Q_m = (v_m·ρ_m)², where v is the previous round's global gradient. ``current_weights`` False, as printed
+    in the paper, also takes the previous round's weight ρ^(s−1); True, the repair, takes the current ρ^(s). Until a
+    gradient is known, weights are ranked by magnitude. ``remember`` False, as printed, takes v of the previous round
+    only, so that a weight that every client pruned has v = 0 and stays pruned for ever; True (part of the repair
+    ``dense_first``) keeps each weight's last known gradient. ``random`` draws new scores in each round from ``seeds``,
+    one seed for each run."""
 
     rule: str = "taylor"
     current_weights: bool = True
@@ -134,7 +138,7 @@ class Importance:
     seeds: Sequence[int] = ()
     _gradient: Tensor | None = field(default=None, repr=False)
     _weights: Tensor | None = field(default=None, repr=False)
-    _waiting: frozenset[int] = field(default=frozenset(), repr=False)  # rows without a gradient where others have one
+    _waiting: frozenset[int] = field(default=frozenset(), repr=False)  # rows without a gradient while others have one
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -143,7 +147,7 @@ class Importance:
     def scores(self, weights: Tensor, round: int) -> Tensor:
         """√Q of every weight, shape (R, M), for round s = ``round`` at weights ω^(s) (R, M).
 
-        The root ranks as Q does, and does not underflow in float32 where two small factors are squared.
+        The root gives the same ranking as Q, and does not underflow in float32 when two small factors are multiplied.
         """
         if self.rule == "random":
             return torch.stack([_uniform(seed, round, weights) for seed in self.seeds])
@@ -156,20 +160,20 @@ class Importance:
         return scores
 
     def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int] | None = None) -> None:
-        """Take in round s: ω^(s) before its update, the global gradient v^(s), and where v^(s) is known; all (R, M).
+        """Store what round s taught: ω^(s) before its update, the global gradient v^(s), and where v^(s) is known; all
+        (R, M).
 
-        ``known`` is True where at least one accepted client kept the weight. ``heard`` names the runs of which any
-        client was heard in this round, all unless given; the others have learned nothing new.
-        """
+        ``known`` is True where at least one accepted client kept the weight. ``heard`` lists the runs of which at least
+        one client delivered (all by default); the other runs have learned nothing new."""
         rows = range(len(weights)) if heard is None else heard
         if self.rule != "taylor" or not len(rows):
             return
         gradient, before, factor = gradient.detach(), self._gradient, None
         waiting = frozenset(range(len(weights))) if before is None else self._waiting
         if not self.remember:
-            # A kept weight whose unit was inactive in this round's batches also has v = 0. It must not lose its place
-            # to one
-        # that everybody pruned; otherwise the tie-break by index would undo the lock-in in the first layers only.
+            # A kept weight whose unit was inactive in this round's batches also has v = 0. It must not rank equal to
+            # a weight that everybody pruned; otherwise the tie-break by index would bring pruned weights back, in the
+            # first layers only.
             new = torch.where(known & (gradient == 0), _SILENT, gradient)
         elif before is None:
             new = gradient.clone()
@@ -187,7 +191,7 @@ class Importance:
         self._gradient, self._weights, self._waiting = new, factor, waiting.difference(rows)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Continue with these runs only."""
+        """Drop all runs except these rows."""
         self.seeds = [self.seeds[row] for row in rows] if self.seeds else ()
         if self._gradient is None:
             return
@@ -199,14 +203,14 @@ class Importance:
         self._weights = None if self._weights is None else self._weights[rows]
 
     def state(self, row: int = 0) -> dict[str, Tensor]:
-        """What a checkpoint of one run must hold, (1, M) each."""
+        """The tensors of one run that a checkpoint must hold, (1, M) each."""
         if row in self._waiting:
             return {}
         tensors = {"gradient": self._gradient, "weights": self._weights}
         return {name: tensor[row:row + 1] for name, tensor in tensors.items() if tensor is not None}
 
     def load(self, *states: dict[str, Tensor]) -> None:
-        """Restore :meth:`state`, one for each run."""
+        """Restore the memory from one :meth:`state` for each run."""
         def stacked(name: str) -> Tensor | None:
             some = next((state[name] for state in states if name in state), None)
             return None if some is None else torch.cat([state.get(name, torch.zeros_like(some)) for state in states])

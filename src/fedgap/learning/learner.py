@@ -1,8 +1,7 @@
-"""How a run learns: what its clients do in a round, and how the server applies the clients' mean update.
+"""How a run learns: what its clients do in a round, and how the server applies their mean update.
 
-A :class:`Learner` consists of plain numbers, so that it can be saved in a run's folder and sent to deployed nodes. The
-simulator, the server and every node build the same :class:`ServerUpdate` from it.
-"""
+A :class:`Learner` consists of plain numbers and names, so that it can be saved in a run's folder and sent to deployed
+nodes. The simulator, the server and every node build the same :class:`ServerUpdate` from it."""
 
 from __future__ import annotations
 
@@ -21,12 +20,13 @@ _MOST_ROUNDS = 10**7
 
 @dataclass(frozen=True)
 class Learner:
-    """One run's learner; the default is plain FedSGD.
+    """The learning settings of one run; the default is plain FedSGD.
 
-    ``rate`` η of the clients' steps and ``server_rate`` η_s; ``rounds`` that the plan has; the fields of
-    :class:`~fedgap.learning.contract.LocalTraining`; the name and momentum of the server's optimiser; ``schedule``, one
-    of :data:`~fedgap.learning.rate_schedules.SCHEDULES`, and ``warm_up``, the share of the rounds in which the rate
-    rises if the schedule has a warm-up.
+    ``rate`` is the learning rate η of the clients' steps, ``server_rate`` η_s that of the server; ``rounds`` is the
+    plan's number of rounds. ``local_steps``, ``client_momentum``, ``proximal`` and ``clip_norm`` are the fields of
+    :class:`~fedgap.learning.contract.LocalTraining`. ``optimiser`` is the server's, with ``server_momentum``.
+    ``schedule`` is one of :data:`~fedgap.learning.rate_schedules.SCHEDULES`, and ``warm_up`` the share of the rounds in
+    which the rate rises if the schedule has a warm-up.
 
     >>> from fedgap.learning.learner import Learner
     >>> learner = Learner(rate=0.03, rounds=50, local_steps=8, optimiser="momentum", schedule="cosine")
@@ -50,11 +50,11 @@ class Learner:
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule {self.schedule!r} is not known; it is one of {', '.join(SCHEDULES)}")
         if not 1 <= self.rounds <= _MOST_ROUNDS:
-            raise ValueError(f"a run has 1 to {_MOST_ROUNDS} rounds, not {self.rounds}")
+            raise ValueError(f"a run must have 1 to {_MOST_ROUNDS} rounds; got {self.rounds}")
 
     @property
     def local(self) -> LocalTraining:
-        """What a client does in a round."""
+        """The settings of a client's local training."""
         return LocalTraining(self.local_steps, self.client_momentum, self.proximal, self.clip_norm)
 
     @property
@@ -63,7 +63,7 @@ class Learner:
         return server_optimiser(self.optimiser, self.server_momentum)
 
     def rates(self) -> Tensor:
-        """The clients' and the server's rate in each round, shape (rounds, 2) float64."""
+        """The clients' rate and the server's rate in each round, shape (rounds, 2) float64."""
         server, (warms_up, cosine) = self.server, SCHEDULES[self.schedule]
         warm_up = self.warm_up if warms_up else 0.0
         factors = (factor(s, self.rounds, cosine=cosine, warm_up=warm_up) for s in range(self.rounds))
@@ -71,10 +71,11 @@ class Learner:
 
 
 class ServerUpdate:
-    """The server's optimiser of R runs with its state. The learners may differ in their rates and schedules only."""
+    """The server's optimiser of R runs, with its state. The runs' learners may differ only in their rates and
+    schedules."""
 
     def __init__(self, learners: Sequence[Learner], weights: Tensor) -> None:
-        """``weights`` (R, M) before the first round."""
+        """``learners`` has one learner per run; ``weights`` (R, M) are those before the first round."""
         self.steps, self._optimiser = learners[0].local_steps, learners[0].server
         tables = [learner.rates() for learner in learners]
         longest = max(len(table) for table in tables)
@@ -82,23 +83,22 @@ class ServerUpdate:
         self._rates = torch.stack(padded, dim=1).to(weights)  # (rounds, R, 2)
         self.state = self._optimiser.init(weights)
         self.places: list[int] | None = None
-        """Where each run stands in its schedule, if that is not the number of the round."""
+        """The position of each run in its rate schedule, or None if it is the number of the round."""
 
     def _present(self, round: int) -> Tensor:
-        """The clients' and the server's rate of each run in a round, (R, 2)."""
+        """The clients' rate and the server's rate of each run in this round, (R, 2)."""
         if self.places is None:
             return self._rates[round]
         return torch.stack([self._rates[place, row] for row, place in enumerate(self.places)])
 
     def client_rates(self, round: int) -> Tensor:
-        """η of each run in a round, (R,)."""
+        """The clients' learning rate η of each run in this round, (R,)."""
         return self._present(round)[:, 0]
 
     def apply(self, weights: Tensor, direction: Tensor, known: Tensor, round: int) -> Tensor:
-        """The weights (R, M) after a round whose mean update ū is ``direction`` (R, M).
+        """The weights (R, M) after a round in which the clients' mean update ū is ``direction`` (R, M).
 
-        ``known`` (R, M) is True where at least one accepted client kept the weight.
-        """
+        ``known`` (R, M) is True where at least one accepted client kept the weight."""
         rates = self._present(round)[..., None]
         weights, self.state = self._optimiser.step(weights, rates[:, 0] * direction, known, rates[:, 1], self.state)
         return weights
@@ -108,7 +108,7 @@ class ServerUpdate:
         self.state = self._optimiser.forget(self.state, rows)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Continue with these runs only."""
+        """Drop all runs except these rows."""
         self._rates = self._rates[:, rows]
         self.places = None if self.places is None else [self.places[row] for row in rows]
         self.state = {name: tensor[rows] for name, tensor in self.state.items()}

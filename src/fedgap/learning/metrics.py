@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean cross-entropy and share of right answers over ``samples`` samples."""
+    """Mean cross-entropy ``loss`` and share of correct predictions ``accuracy`` over ``samples`` samples."""
 
     loss: float
     accuracy: float

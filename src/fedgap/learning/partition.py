@@ -32,10 +32,10 @@ KINDS: tuple[Kind, ...] = ("dirichlet", "dirichlet_by_class", "iid", "shards", "
 class Partition:
     """The samples of each client.
 
-    ``train`` holds N arrays of indices into the training set (repeats possible). ``target`` holds N arrays of indices
-    of the client's target set D̃_n: into the global *test* set, or into the *training* set where the target is the
-    client's own split. ``label_counts`` and ``target_counts`` are their histograms, (N, classes) int64.
-    """
+    ``train`` holds one array per client of indices into the training set (repeats are possible). ``target`` holds one
+    array per client with the indices of its target set D̃_n, the data on which its model is to be good: indices into
+    the *test* set, or into the *training* set if the target set is held out of the client's own samples.
+    ``label_counts`` and ``target_counts`` are the label histograms of both, (N, classes) int64."""
 
     train: tuple[Indices, ...]
     target: tuple[Indices, ...]
@@ -44,12 +44,12 @@ class Partition:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """D̂_n, samples of each client, (N,)."""
+        """D̂_n, the number of training samples of each client, (N,)."""
         return np.array([len(own) for own in self.train], dtype=np.int64)
 
     @property
     def indices(self) -> Indices:
-        """All clients' training samples, one client after the other."""
+        """The training indices of all clients in one array, client after client."""
         return np.concatenate(self.train)
 
 
@@ -58,22 +58,23 @@ def partition(train_y: NDArray[np.int64], test_y: NDArray[np.int64], clients: in
               file: str | Path | None = None, target: Target = "global", target_size: int | None = None) -> Partition:
     """Divide a data set among N ``clients``.
 
-    ``kind``: ``dirichlet``, the paper's: p_n ~ Dirichlet(σ) over the classes for each client; ``dirichlet_by_class``:
-    each class is split over the clients by a Dirichlet(σ) draw; ``iid``; ``shards``: the samples sorted by label, cut
-    into N x ``shards`` runs, ``shards`` runs for each client; ``quantity``: i.i.d. labels, sizes proportional to a
-    Dirichlet(σ) draw; ``file``: a list of index lists (JSON) or arrays ``0``, ``1``, ... (npz). σ is
-    ``concentration``. ``sizes`` is ``equal`` unless the kind fixes the sizes itself (by class, quantity, file).
+    ``kind``: ``dirichlet`` (the paper's): p_n ~ Dirichlet(σ) over the classes for each client; ``dirichlet_by_class``:
+    each class is split over the clients by a Dirichlet(σ) draw; ``iid``: samples at random; ``shards``: the samples are
+    sorted by label and cut into N × ``shards`` pieces, of which each client gets ``shards``; ``quantity``: i.i.d.
+    labels, with sizes proportional to a Dirichlet(σ) draw; ``file``: a list of index lists (JSON) or arrays ``0``,
+    ``1``, ... (npz). σ is ``concentration``. ``sizes`` is ``equal`` by default, or ``natural`` for the kinds that set
+    the sizes themselves (by class, quantity, file).
 
-    ``target``: each client's target set is ``target_size`` (|D̃|/N unless given) samples i.i.d. from the global test
-    set (``global``), or is held out of its own samples (``own``, the same share of them as the test set has overall).
-    """
+    ``target``: each client's target set is drawn i.i.d. from the test set (``global``; ``target_size`` samples, |D̃|/N
+    by default), or held out of its own samples (``own``; by default the share that the test set has of all data)."""
     train_y, test_y = np.asarray(train_y, dtype=np.int64), np.asarray(test_y, dtype=np.int64)
     _check(clients, concentration, shards, len(train_y), target_size)
     if kind not in KINDS:
         raise InputError(f"partition.kind: {kind!r} is unknown; one of {', '.join(KINDS)}")
     sizes = sizes or ("natural" if kind in ("dirichlet_by_class", "quantity", "file") else "equal")
     if sizes == "equal" and kind in ("quantity", "file"):
-        raise InputError(f"partition.sizes: equal cannot be with kind {kind}, which fixes the sizes; leave sizes out")
+        raise InputError(f"partition.sizes: equal is not possible with kind {kind}, which sets the sizes; leave sizes "
+                         "out")
     draw = stream(seed, "partition")
     if kind == "file":
         train = _from_file(file, clients, len(train_y))
@@ -93,7 +94,7 @@ def partition(train_y: NDArray[np.int64], test_y: NDArray[np.int64], clients: in
     train = [np.sort(own.astype(np.int64)) for own in train]  # the order of draws carries no meaning
     empty = [n for n, indices in enumerate(train) if len(indices) == 0]
     if empty:
-        cure = "list some" if kind == "file" else "use sizes: equal, a larger concentration or fewer clients"
+        cure = "list at least one" if kind == "file" else "use sizes: equal, a larger concentration or fewer clients"
         raise InputError(f"partition{'.file' * (kind == 'file')}: client {empty[0]} gets no sample; {cure}")
     train, targets, target_y = _targets(train, train_y, test_y, target, target_size, seed)
     return Partition(tuple(train), tuple(targets), _histograms(train, train_y, classes),
@@ -102,7 +103,7 @@ def partition(train_y: NDArray[np.int64], test_y: NDArray[np.int64], clients: in
 
 def _check(clients: int, concentration: float, shards: int, samples: int, target_size: int | None) -> None:
     if not 1 <= clients <= samples:
-        raise InputError(f"partition: {clients} clients cannot share {samples} samples; between 1 and {samples} can")
+        raise InputError(f"partition: {samples} samples can be divided among 1 to {samples} clients, not {clients}")
     if not (concentration > 0 and np.isfinite(concentration)):
         raise InputError(f"partition.concentration: must be a positive number; found {concentration}")
     if shards < 1:
@@ -112,18 +113,20 @@ def _check(clients: int, concentration: float, shards: int, samples: int, target
 
 
 def _even(total: int, parts: int) -> NDArray[np.int64]:
-    """``total`` divided into ``parts`` that differ by one at most, the larger first."""
+    """Divide ``total`` into ``parts`` whole numbers that differ by at most one, the larger ones first."""
     return np.full(parts, total // parts, dtype=np.int64) + (np.arange(parts) < total % parts)
 
 
 def _with_replacement(labels: Indices, p: NDArray[np.float64], draw: np.random.Generator) -> list[Indices]:
-    """D̂_n = |D̂|/N samples of each client, class counts multinomial in p_n, drawn with replacement within a class."""
+    """Draw D̂_n = |D̂|/N samples for each client: class counts are multinomial in p_n, and samples of a class are drawn
+    with replacement."""
     pools = [np.flatnonzero(labels == z) for z in range(p.shape[1])]
     p = p * np.array([len(pool) > 0 for pool in pools])  # a class without samples cannot be drawn
     train = []
     for n, size in enumerate(_even(len(labels), len(p))):
         if p[n].sum() <= 0:
-            raise InputError(f"partition: client {n} draws empty classes only; use a larger concentration")
+            raise InputError(f"partition: client {n} draws only classes that have no samples; use a larger "
+                             "concentration")
         counts = draw.multinomial(size, p[n] / p[n].sum())
         train.append(np.concatenate([pool[draw.integers(len(pool), size=k)]
                                      for pool, k in zip(pools, counts, strict=True) if k]))
@@ -131,7 +134,7 @@ def _with_replacement(labels: Indices, p: NDArray[np.float64], draw: np.random.G
 
 
 def _exactly_once(labels: Indices, p: NDArray[np.float64], draw: np.random.Generator) -> list[Indices]:
-    """Every sample of class z goes to one client, to client n with probability p_{n,z}/Σ_m p_{m,z}."""
+    """Give every sample to exactly one client: one of class z goes to client n with probability p_{n,z}/Σ_m p_{m,z}."""
     owner = np.empty(len(labels), dtype=np.int64)
     for z in range(p.shape[1]):
         members = np.flatnonzero(labels == z)
@@ -141,13 +144,13 @@ def _exactly_once(labels: Indices, p: NDArray[np.float64], draw: np.random.Gener
 
 def _shards(labels: Indices, clients: int, shards: int, sizes: Sizes, draw: np.random.Generator) -> list[Indices]:
     if clients * shards > len(labels):
-        raise InputError(f"partition.shards: {clients} x {shards} shards of {len(labels)} samples would be empty; "
+        raise InputError(f"partition.shards: {len(labels)} samples cannot be cut into {clients} x {shards} shards; use "
                          f"at most {len(labels) // clients} per client")
     order = draw.permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]  # sorted by label, at random within one
+    order = order[np.argsort(labels[order], kind="stable")]  # sorted by label, in random order within a label
     runs = np.split(order, np.cumsum(_even(len(labels), clients * shards))[:-1])
     deal = draw.permutation(len(runs))
-    # natural: one shard for everybody, the rest to whom it falls
+    # natural sizes: every client gets one shard, and the others go to random clients
     owner = (np.arange(len(runs)) % clients if sizes == "equal"
              else np.concatenate([np.arange(clients), draw.integers(clients, size=len(runs) - clients)]))
     return [np.concatenate([runs[i] for i in deal[owner == n]]) for n in range(clients)]
@@ -155,21 +158,22 @@ def _shards(labels: Indices, clients: int, shards: int, sizes: Sizes, draw: np.r
 
 def _targets(train: list[Indices], train_y: Indices, test_y: Indices, target: Target, size: int | None,
              seed: int) -> tuple[list[Indices], list[Indices], Indices]:
-    """(training indices, target indices, the labels the latter point into)."""
+    """Returns the clients' training indices, their target indices, and the label array that the target indices point
+    into."""
     n_clients = len(train)
     if target == "global":
         counts = _even(max(len(test_y), n_clients), n_clients) if size is None else [size] * n_clients
         return train, [np.sort(stream(seed, "target", n).integers(len(test_y), size=k))
                        for n, k in enumerate(counts)], test_y
     if target != "own":
-        raise InputError(f"partition.target: {target!r} is unknown; global or own")
+        raise InputError(f"partition.target: {target!r} is unknown; it must be global or own")
     share = len(test_y) / (len(train_y) + len(test_y))
     kept, held = [], []
     for n, indices in enumerate(train):
         k = max(1, round(share * len(indices))) if size is None else size
         if k >= len(indices):
-            raise InputError(f"partition.target_size: client {n} has {len(indices)} samples; holding out {k} leaves "
-                             "none")
+            raise InputError(f"partition.target_size: client {n} has only {len(indices)} samples, so at most "
+                             f"{len(indices) - 1} can be held out, not {k}")
         out = np.zeros(len(indices), dtype=bool)
         out[stream(seed, "target", n).permutation(len(indices))[:k]] = True
         kept.append(indices[~out])

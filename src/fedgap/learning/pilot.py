@@ -21,18 +21,17 @@ Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 Spread = tuple[float, ...]
-"""One quantity at each visited point of the pilot, in order."""
+"""The values of one quantity at the points of the pilot where it was measured, in order."""
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a pilot measured.
+    """The constants of the bound that a pilot measured, each at several points of the training.
 
-    ``gradient_moment`` A² = E‖∇l(ω; z)‖² over single samples z; ``parameter_moment`` B² = ‖ω‖²; ``smoothness`` L, the
-    largest curvature |d²L/dω²|; ``sensitivity`` ‖∇L(ω) − ∇L(ω̃)‖²/λ by pruning ratio λ, an estimate of γ₂·R and not a
-    bound; ``moment_ratio`` E‖G‖²·Z·k/A², 1 if gradients had zero mean as the proof assumes, larger where they have not;
-    ``losses`` L(ω). ``initial_gap`` takes the least loss as 0, which cross-entropy cannot pass.
-    """
+    ``gradient_moment`` A² = E‖∇l(ω; z)‖² over single samples z. ``parameter_moment`` B² = ‖ω‖². ``smoothness`` L, the
+    largest curvature |d²L/dω²|. ``sensitivity`` ‖∇L(ω) − ∇L(ω̃)‖²/λ by pruning ratio λ, which estimates γ₂·R but is not
+    a bound. ``moment_ratio`` E‖G‖²·Z·k/A² is 1 if gradients have zero mean, as the proof assumes, and larger otherwise.
+    ``losses`` L(ω). ``steps`` are the numbers of the SGD steps at which all this was measured."""
 
     gradient_moment: Spread
     parameter_moment: Spread
@@ -44,12 +43,13 @@ class Pilot:
 
     @property
     def initial_gap(self) -> float:
-        """L(ω⁰) − 0 ≥ L(ω⁰) − L(ω*)."""
+        """Upper bound on L(ω⁰) − L(ω*): the initial loss, because cross-entropy is never below 0."""
         return self.losses[0]
 
 
 def objective_of(module: nn.Module) -> Objective:
-    """Cross-entropy of ``module`` in training mode, as a function of its flat weights; its buffers stay as they are."""
+    """Cross-entropy of ``module`` in training mode as a function of its flat weights. The module's buffers are not
+    changed."""
     layout = Layout.of(module)
 
     def losses(weights: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -62,16 +62,16 @@ def objective_of(module: nn.Module) -> Objective:
 
 
 def gradient(objective: Objective, weights: Tensor, inputs: Tensor, labels: Tensor) -> Tensor:
-    """∇L(ω) of the mean loss over the samples, (M,)."""
+    """∇L(ω), shape (M,): the gradient of the mean loss over the samples."""
     weights = weights.detach().requires_grad_()
     return torch.autograd.grad(objective(weights, inputs, labels).mean(), weights)[0]
 
 
 def gradient_moment(objective: Objective, weights: Tensor, inputs: Tensor, labels: Tensor) -> float:
-    """(1/S)·Σ_i ‖∇l(ω; z_i)‖², the second moment of single samples' gradients.
+    """(1/S)·Σ_i ‖∇l(ω; z_i)‖², the second moment of the gradients of S single samples.
 
-    Samples go through the model together, so that BatchNorm has a batch; each row of the Jacobian is one backward pass.
-    """
+    All samples go through the model in one batch, because BatchNorm needs one; then each sample's loss gets its own
+    backward pass."""
     weights = weights.detach().requires_grad_()
     losses = objective(weights, inputs, labels)
     total = 0.0
@@ -85,8 +85,8 @@ def smoothness(objective: Objective, weights: Tensor, inputs: Tensor, labels: Te
                starts: int = 3, iterations: int = 50, tolerance: float = 1e-3) -> float:
     """The largest |eigenvalue| of the Hessian of the mean loss, by power iteration v ← Hv/‖Hv‖.
 
-    Several random starts, the largest result; each stops when ‖Hv‖ moves by less than ``tolerance`` of itself.
-    """
+    Returns the largest result of several random starts. Each start ends when ‖Hv‖ changes by less than the share
+    ``tolerance``."""
     weights = weights.detach().requires_grad_()
     loss = objective(weights, inputs, labels).mean()
     (first,) = torch.autograd.grad(loss, weights, create_graph=True)
@@ -106,8 +106,9 @@ def smoothness(objective: Objective, weights: Tensor, inputs: Tensor, labels: Te
 
 def sensitivity(objective: Objective, weights: Tensor, inputs: Tensor, labels: Tensor, ratio: float,
                 scores: Tensor, structure: Structure | None = None) -> float:
-    """‖∇L(ω) − ∇L(ω̃)‖²/λ for ω̃ = ω without the λ = ``ratio`` least important weights by ``scores`` (M,), as
-    ``structure`` has it; single weights without one."""
+    """‖∇L(ω) − ∇L(ω̃)‖²/λ, where ω̃ is ω without the share λ = ``ratio`` of its least important weights.
+
+    ``scores`` (M,) is the importance of the weights; ``structure`` says what is pruned (single weights if None)."""
     pruning = Weights(len(weights)) if structure is None else structure
     pruned = weights * (pruning.ranks(scores) < pruning.keep_count(ratio))
     difference = gradient(objective, weights, inputs, labels) - gradient(objective, pruned, inputs, labels)
@@ -117,10 +118,10 @@ def sensitivity(objective: Objective, weights: Tensor, inputs: Tensor, labels: T
 def pilot(module: nn.Module, inputs: Tensor, labels: Tensor, *, rate: float, batch_size: int, clients: int, seed: int,
           steps: int = 100, points: int = 6, ratios: Sequence[float] = (0.3,), curvature_samples: int = 256,
           structure: Structure | None = None) -> Pilot:
-    """A pilot of ``steps`` SGD steps of learning ``rate`` on batches of k·Z = ``clients``·``batch_size`` samples.
+    """Train ``steps`` SGD steps with learning ``rate`` on batches of k·Z = ``clients``·``batch_size`` samples, and
+    measure the constants.
 
-    Measures at ``points`` points, the first and the last step among them, on batches drawn with ``seed``.
-    """
+    Measures at ``points`` steps, including the first and the last, on batches drawn with ``seed``."""
     if not all(0.0 < ratio < 1.0 for ratio in ratios):
         raise InputError("pilot: pruning ratios must lie between 0 and 1, both excluded")
     layout, objective = Layout.of(module), objective_of(module)

@@ -1,4 +1,6 @@
-"""The round as in the paper: a plain loop over clients, which is slow but simple enough to be clearly correct."""
+"""Reference implementation of a round, as the paper describes it: a plain loop over clients.
+
+It is slow, but simple enough to be clearly correct; the stacked engine is tested against it."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -16,7 +18,8 @@ from fedgap.learning.structure import Channels
 
 @dataclass(frozen=True)
 class _ClientModel:
-    """A client's pruned model: a module, its weights and buffers, and where these are among the whole model's."""
+    """One client's pruned model: its module, the weights and buffers it starts from, and which of the whole model's
+    weights and buffers these are."""
 
     module: nn.Module
     layout: Layout
@@ -25,18 +28,19 @@ class _ClientModel:
     """(M,) bool: the weights that are kept."""
     buffers: Tensor
     counted: Tensor | None
-    """(B,) bool: the buffers that it has; None for all."""
+    """(B,) bool: the whole model's buffer entries that the client has; None if it has all of them."""
 
     @property
     def smaller(self) -> bool:
         return self.counted is not None
 
     def whole_update(self, update: Tensor) -> Tensor:
-        """An update of the client's weights as one of the whole model's, (M,)."""
+        """Expand an update of the client's kept weights to the whole model, (M,), with 0 for pruned weights."""
         return update.new_zeros(self.mask.shape).masked_scatter(self.mask, update) if self.smaller else update
 
     def whole_buffers(self, buffers: Tensor, before: Tensor) -> Tensor:
-        """The client's buffers among the whole model's, (B,), which are ``before`` elsewhere."""
+        """The whole model's buffers (B,) with the client's values; entries that the client does not have stay as
+        ``before``."""
         return buffers if self.counted is None else before.masked_scatter(self.counted, buffers)
 
 
@@ -51,10 +55,11 @@ def _client_model(module: nn.Module, layout: Layout, round_input: RoundInput, jo
 
 
 def gradients(module: nn.Module, round_input: RoundInput, *, bfloat16: bool = False) -> RoundOutput:
-    """The contract's output, one client after the other, in the weights' dtype, or with products in bfloat16.
+    """Compute the masked gradients of one FedSGD round, one client after the other.
 
-    ``module`` has that dtype too; its own weights are not used.
-    """
+    Computes in the dtype of the weights; ``bfloat16`` computes matrix products in bfloat16. ``module`` must have the
+    weights' dtype; the values of its weights are not used. For the result see
+    :class:`~fedgap.learning.contract.RoundOutput`."""
     one_step = replace(round_input, inputs=[batch[None] for batch in round_input.inputs],
                        labels=[batch[None] for batch in round_input.labels])
     rates = round_input.weights.new_zeros(len(round_input.weights))  # the one step is not taken
@@ -63,7 +68,8 @@ def gradients(module: nn.Module, round_input: RoundInput, *, bfloat16: bool = Fa
 
 def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, rates: Tensor, *,
             bfloat16: bool = False) -> RoundOutput:
-    """A round with local steps, of each run's rate η in ``rates`` (R,); see :mod:`fedgap.learning.contract`."""
+    """Compute a round with local steps; ``rates`` (R,) is each run's learning rate η. The formulas are in
+    :mod:`fedgap.learning.contract`."""
     round_input.check_steps(local, rates)
     layout, keeps = Layout.of(module), round_input.keeps
     device = round_input.weights.device
@@ -122,7 +128,9 @@ def updates(module: nn.Module, round_input: RoundInput, local: LocalTraining, ra
 
 @torch.no_grad()
 def evaluate(module: nn.Module, weights: Tensor, buffers: Tensor, inputs: Tensor, labels: Tensor) -> list[Evaluation]:
-    """Each run's model, weights (R, M) and buffers (R, B), on samples (T, *shape) with labels (T,)."""
+    """Loss and accuracy of each run's model on the samples ``inputs`` (T, *shape) with ``labels`` (T,).
+
+    ``weights`` (R, M) and ``buffers`` (R, B) hold one row per run; the result has one entry per run."""
     layout = Layout.of(module)
     module.eval()
     results = []

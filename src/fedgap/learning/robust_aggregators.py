@@ -1,10 +1,9 @@
 """Aggregators that limit the effect of a minority of false updates.
 
-All three first compare the lengths of the updates, because single weights that few clients kept cannot be compared.
-Each keeps all k updates of a round in memory (4·k·M bytes and k·M bytes of masks for M weights), whereas ``mean`` adds
-updates as they arrive. Sorting is done in blocks and needs a few more megabytes; clipping makes a second copy of the
-updates.
-"""
+All three start by comparing the lengths of whole updates, because for a single weight that few clients kept there is
+too little to compare. Each aggregator keeps all k updates of a round in memory (4·k·M bytes, and k·M bytes of masks,
+for M weights), whereas ``mean`` adds updates as they arrive. Sorting is done in blocks and needs a few more megabytes;
+clipping makes a second copy of the updates."""
 
 from __future__ import annotations
 
@@ -15,30 +14,29 @@ from fedgap.learning.aggregators import Aggregator, mean
 from fedgap.learning.contract import mean_buffers
 
 CLIP_FACTOR = 7.0
-"""``clipped_mean`` shortens updates that are longer than this many times the round's median. Honest clients with very
-different labels differed by a factor of up to 5."""
+"""``clipped_mean`` shortens updates that are longer than this many times the median length of the round. Honest
+clients with very different labels differed by a factor of up to 5."""
 DROP_FACTOR = 5.0
-"""The trimmed mean and the median leave out updates that are longer than this many times the round's median."""
+"""The trimmed mean and the median leave out updates longer than this many times the median length of the round."""
 TRIMMED_SHARE = 4
-"""1/n of the values is left out at each end, and at least one value if there are three or more."""
+"""The trimmed mean leaves out 1/4 of the values at each end, and at least one if there are three or more."""
 _BLOCK = 2**16  # weights that are sorted at once
 
 
 def norms(updates: Tensor) -> Tensor:
-    """The Euclidean length of each update (k, M), (k,) float64: float32 would overflow at values of 10¹⁹."""
+    """The Euclidean length of each of k updates (k, M), as (k,) float64 because float32 would overflow at values of
+    10¹⁹."""
     return torch.stack([torch.linalg.vector_norm(update, dtype=torch.float64) for update in updates])
 
 
 def clipped(updates: Tensor, kept: Tensor) -> Tensor:
-    """The updates (k, M), of which those that are longer than :data:`CLIP_FACTOR` times the median are clipped.
+    """The updates (k, M), where each one longer than :data:`CLIP_FACTOR` times the median length is clipped.
 
-    If a long update were only scaled down to a usual length, it could still cancel an honest one. So it is clipped
-    around the centre, the mean of the other updates, as centred clipping does it
-    (Karimireddy, He and Jaggi, 2021): it becomes the centre plus its deviation from the centre, the deviation being no
-    longer than the others' median deviation. Centre and deviations are those of the weights that the client kept. The
-    median of an even number is the smaller middle one, so that one of two clients cannot raise it. Where no update is
-    too long they are returned as they are.
-    """
+    A long update that is only scaled down to a usual length could still cancel an honest one. So it is clipped around a
+    centre, the mean of the other updates, as in centred clipping (Karimireddy, He and Jaggi, 2021): it becomes the
+    centre plus its deviation from the centre, shortened to the median deviation of the others. Centre and deviations
+    use only the weights that the client kept. The median of an even number of lengths is the smaller of the middle two,
+    so that one of two clients cannot raise it. If no update is too long, the input is returned unchanged."""
     lengths = norms(updates)
     too_long = lengths > CLIP_FACTOR * lengths.median()
     if not bool(too_long.any()):
@@ -58,16 +56,16 @@ def clipped(updates: Tensor, kept: Tensor) -> Tensor:
 
 
 def clipped_mean(updates: Tensor, kept: Tensor) -> Tensor:
-    """The mean of the clipped updates; without an update that is too long it is ``mean``, bit for bit."""
+    """The mean of the :func:`clipped` updates; if no update is too long, it equals ``mean`` bit for bit."""
     return mean(clipped(updates, kept), kept)
 
 
 def coordinate_trimmed_mean(updates: Tensor, kept: Tensor) -> Tensor:
-    """For each weight the mean over the clients that kept it, without the smallest and the largest quarter.
+    """For each weight the mean over the clients that kept it, without the smallest and the largest quarter of the
+    values.
 
-    Of n values max(1, n // 4) are left out at each end if n ≥ 3, and none of fewer. Updates that are far too long are
-    left out as a whole, and count as left out at both ends.
-    """
+    With n ≥ 3 values, max(1, n // 4) are left out at each end; with fewer none. An update that is far too long
+    (:data:`DROP_FACTOR`) is left out as a whole, and counts as one value left out at each end."""
     believed = _believed(updates)
     count = kept.sum(0)
     at_each_end = torch.where(count < 3, 0, (count // TRIMMED_SHARE).clamp(min=1)) - (~believed).sum()
@@ -75,10 +73,10 @@ def coordinate_trimmed_mean(updates: Tensor, kept: Tensor) -> Tensor:
 
 
 def coordinate_median(updates: Tensor, kept: Tensor) -> Tensor:
-    """For each weight the median over the clients that kept it; of an even number the mean of the middle two.
+    """For each weight the median over the clients that kept it; with an even number of values the mean of the middle
+    two.
 
-    Updates that are far too long are left out as a whole.
-    """
+    Updates that are far too long (:data:`DROP_FACTOR`) are left out as a whole."""
     believed = _believed(updates)
     updates, kept = updates[believed], kept[believed]
     return _middle(updates, kept, (kept.sum(0) - 1).clamp(min=0) // 2)
@@ -88,13 +86,13 @@ ROBUST: tuple[Aggregator, ...] = (clipped_mean, coordinate_trimmed_mean, coordin
 
 
 def aggregate_buffers(aggregator: Aggregator, buffers: Tensor, counted: Tensor | None, before: Tensor) -> Tensor:
-    """BatchNorm's statistics (B,) after a round from those of k clients (k, B), as ``aggregator`` treats updates.
+    """BatchNorm's statistics (B,) after a round, computed from those of k clients ``buffers`` (k, B) in the way
+    ``aggregator`` treats updates.
 
-    What a client changed, its statistics less those ``before`` (B,) the round, is clipped, trimmed or replaced by the
-    median as its update is. ``mean`` and aggregators from outside get :func:`~fedgap.learning.contract.mean_buffers`,
-    and so does ``clipped_mean`` where nobody changed too much. ``counted`` (k, B) is True for the buffers that a client
-    has; None where all have all of them.
-    """
+    The robust aggregators are applied to what each client changed: its statistics minus those ``before`` (B,) the
+    round. For ``mean`` and users' aggregators the result is :func:`~fedgap.learning.contract.mean_buffers`, and also
+    for ``clipped_mean`` if no client changed too much. ``counted`` (k, B) is True for the buffer entries that a client
+    has; None if every client has all of them."""
     if aggregator not in ROBUST:
         return mean_buffers(buffers, counted, before)
     has = torch.ones_like(buffers, dtype=torch.bool) if counted is None else counted
@@ -107,13 +105,14 @@ def aggregate_buffers(aggregator: Aggregator, buffers: Tensor, counted: Tensor |
 
 
 def _believed(updates: Tensor) -> Tensor:
-    """Whether each update is not far too long, (k,) bool; at least half of them are."""
+    """Which updates are not far too long, (k,) bool. This is True for at least half of them."""
     lengths = norms(updates)
     return lengths <= DROP_FACTOR * lengths.median()
 
 
 def _middle(updates: Tensor, kept: Tensor, left_out: Tensor) -> Tensor:
-    """The mean of each weight's values over the clients that kept it, less ``left_out`` (M,) of them at each end."""
+    """For each weight the mean of its values over the clients that kept it, without the ``left_out`` (M,) smallest and
+    largest ones."""
     places = torch.arange(len(updates), device=updates.device)[:, None]
     blocks = []
     for values, there, out in zip(*(torch.split(part, _BLOCK, dim=-1) for part in (updates, kept, left_out)),

@@ -1,8 +1,7 @@
-"""The mean of updates that arrive one after another, without storing them.
+"""The mean of updates that arrive one after another, computed without storing them.
 
-On a CPU it equals ``torch.stack(updates).sum(0) / k`` (equal weights) or
-:func:`~fedgap.learning.aggregators.weighted_mean`, bit for bit, if the updates are added in the same order.
-"""
+On a CPU the result equals ``torch.stack(updates).sum(0) / k`` (equal weights) or
+:func:`~fedgap.learning.aggregators.weighted_mean` bit for bit, if the updates are added in the same order."""
 
 from __future__ import annotations
 
@@ -10,19 +9,23 @@ import torch
 from torch import Tensor
 
 _LEVELS, _STEP_BITS = 4, 4
-"""torch adds rows up in blocks of 2⁴, blocks of blocks, and so on, in four levels (``cascade_sum`` in ATEN)."""
+"""torch sums rows in blocks of 2⁴, then blocks of blocks, and so on, in four levels (``cascade_sum`` in ATen)."""
 _VECTOR = 64
-"""Columns of one of torch's vector operations, at most; torch adds up the last columns in another order."""
+"""Upper limit of the columns that torch adds in one vector operation. Torch sums the columns that are left over at
+the end in another order."""
 
 
 class RunningSum:
-    """Σ of rows (M,) as ``torch.sum`` over a stack of them computes it; holds four rows and the last few columns."""
+    """Adds rows (M,) one at a time; the sum has the same bits as ``torch.sum`` over all rows stacked.
+
+    Memory does not grow by a whole row per addition: it holds four partial sums, and of every row only the last few
+    columns, which torch sums in another order."""
 
     def __init__(self, size: int) -> None:
         self.count = 0
         self._main = max(0, (size // _VECTOR - 1) * _VECTOR)
         self._levels = [torch.zeros(self._main) for _ in range(_LEVELS)]
-        self._last: list[Tensor] = []  # of each row fewer than 2·_VECTOR columns, which torch itself adds up
+        self._last: list[Tensor] = []  # fewer than 2·_VECTOR columns of each row, which total() lets torch sum
 
     def add(self, row: Tensor) -> None:
         """Add the next row."""
@@ -46,10 +49,10 @@ class RunningSum:
 
 
 class RunningMean:
-    """The mean of updates (M,) and where any client kept a weight, from updates that are added in the clients' order.
+    """Computes the mean of clients' updates (M,), which must be added in the order of the clients.
 
-    ``weighted``: as :func:`~fedgap.learning.aggregators.weighted_mean`, otherwise all count alike.
-    """
+    ``known`` (M,) says for each weight whether any client kept it. With ``weighted`` the mean is
+    :func:`~fedgap.learning.aggregators.weighted_mean`; otherwise all clients count equally."""
 
     def __init__(self, size: int, *, weighted: bool) -> None:
         self.known = torch.zeros(size, dtype=torch.bool)
@@ -58,7 +61,8 @@ class RunningMean:
         self._weights: list[float] = []
 
     def add(self, update: Tensor, mask: Tensor, weight: float = 1.0) -> None:
-        """Add the next client's update; ``mask`` says which weights it kept."""
+        """Add the next client's update (M,); ``mask`` (M,) says which weights it kept, ``weight`` how much it
+        counts."""
         self.known |= mask
         self._weights.append(weight)
         if self._weighted is None:
@@ -67,7 +71,8 @@ class RunningMean:
             self._weighted += torch.tensor(weight, dtype=update.dtype) * update
 
     def mean(self) -> Tensor:
-        """The mean so far, (M,); it may be infinite where finite updates are too large."""
+        """The mean so far, (M,). It can be infinite even if all updates are finite, because large updates overflow when
+        they are summed."""
         if self._weighted is None:
             return self._plain.total() / len(self._weights)
         total = torch.tensor(self._weights, dtype=self._weighted.dtype).sum()

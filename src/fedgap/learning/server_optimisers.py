@@ -13,9 +13,9 @@ pseudo-gradient, −Δ. With the server's rate η_s, element by element:
 
 State starts at 0. Adam and Yogi do not correct the bias of that start, as in the paper.
 
-A weight that no accepted client kept in a round (``kept`` False) does not move in that round, and its state stays as
-it was: nothing was learned of it, so its momentum neither decays nor pushes. A server may therefore broadcast the step
-it made for the kept weights only.
+A weight that no accepted client kept in a round (``kept`` False) does not move in that round, and its state does not
+change: nothing was learned about it, so its momentum neither decays nor acts. A server may therefore broadcast its step
+for the kept weights only.
 
 Optimisers are immutable. State is a dictionary of tensors (R, M), one row for each run, so that runs are selected,
 stacked, saved and restored row by row, under the names in :attr:`ServerOptimiser.state_names`.
@@ -29,20 +29,20 @@ import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
-"""Tensors (R, M) by name."""
+"""The state of an optimiser: tensors (R, M) by name."""
 
 
 @dataclass(frozen=True)
 class ServerOptimiser:
-    """Plain SGD, and what the others share.
+    """Plain SGD, and the base class of the others.
 
-    ``default_rate``: sgd and the momentum methods take directions that already have the clients' rate, so 1. Adam and
-    Yogi divide the direction by its typical size, so that the rate itself is about what a weight moves in a round:
-    0.01, the middle of what Reddi et al. found best in their tasks (10⁻²·⁵ to 10⁻¹·⁵).
+    ``default_rate`` of the server is 1 for sgd and the momentum methods, because their directions already contain the
+    clients' rate. Adam and Yogi divide the direction by its typical size, so that the rate itself is about the distance
+    that a weight moves in a round: 0.01, the middle of what Reddi et al. found best in their tasks (10⁻²·⁵ to 10⁻¹·⁵).
 
-    ``adaptive``: whether a step's length does not follow the direction's. A schedule of rates then has to multiply the
-    server's rate; else it multiplies the clients', and the step follows. See :meth:`scheduled`.
-    """
+    ``adaptive`` is True if the length of a step does not depend on the length of the direction. A rate schedule must
+    then multiply the server's rate; otherwise it multiplies the clients' rate, and the step follows. See
+    :meth:`scheduled`."""
 
     state_names: ClassVar[tuple[str, ...]] = ()
     default_rate: ClassVar[float] = 1.0
@@ -54,9 +54,9 @@ class ServerOptimiser:
 
     def update(self, direction: Tensor, kept: Tensor, rate: float | Tensor, state: Mapping[str, Tensor],
                ) -> tuple[Tensor, State]:
-        """What is subtracted from the weights, and the next state.
+        """Returns the amount (R, M) to subtract from the weights, and the next state.
 
-        ``direction`` d (R, M), 0 where not ``kept`` (R, M) bool; ``rate`` η_s, a number or one for each run (R, 1).
+        ``direction`` d (R, M) is 0 where ``kept`` (R, M) is False; ``rate`` is η_s, one number or one per run (R, 1).
         """
         return rate * direction, {}
 
@@ -71,20 +71,20 @@ class ServerOptimiser:
         return dict(state)
 
     def scheduled(self, client_rate: float, server_rate: float, factor: float) -> tuple[float, float]:
-        """The clients' and the server's rate in a round whose schedule gives ``factor``."""
+        """The clients' rate and the server's rate in a round in which the schedule's factor is ``factor``."""
         return (client_rate, factor * server_rate) if self.adaptive else (factor * client_rate, server_rate)
 
 
 @dataclass(frozen=True)
 class Momentum(ServerOptimiser):
-    """Heavy-ball momentum."""
+    """Heavy-ball momentum: ``momentum`` is β in the module docstring."""
 
     momentum: float = 0.9
     state_names: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.momentum < 1.0:
-            raise ValueError(f"momentum lies in [0, 1), not {self.momentum}")
+            raise ValueError(f"momentum must be in [0, 1); got {self.momentum}")
 
     def update(self, direction: Tensor, kept: Tensor, rate: float | Tensor, state: Mapping[str, Tensor],
                ) -> tuple[Tensor, State]:
@@ -104,7 +104,7 @@ class Momentum(ServerOptimiser):
 
 @dataclass(frozen=True)
 class Nesterov(Momentum):
-    """Momentum that looks one step ahead."""
+    """Nesterov's momentum, which looks one step ahead."""
 
     def _ahead(self, velocity: Tensor, direction: Tensor) -> Tensor:
         return direction + self.momentum * velocity
@@ -139,7 +139,7 @@ class Adam(Momentum):
 
 @dataclass(frozen=True)
 class Yogi(Adam):
-    """Adam whose second moment changes by no more than a share of d², so that it forgets slowly."""
+    """Adam with a second moment that changes by at most (1 − β₂)·d² in a round, so that it forgets slowly."""
 
     def _second_moment(self, before: Tensor, square: Tensor) -> Tensor:
         return before - (1.0 - self.second_momentum) * square * (before - square).sign()
@@ -147,11 +147,11 @@ class Yogi(Adam):
 
 OPTIMISERS: dict[str, type[ServerOptimiser]] = {
     "sgd": ServerOptimiser, "momentum": Momentum, "nesterov": Nesterov, "adam": Adam, "yogi": Yogi}
-"""By the name an experiment gives in ``learning.server.optimiser``."""
+"""The optimisers by the name that an experiment gives in ``learning.server.optimiser``."""
 
 
 def server_optimiser(name: str, momentum: float = 0.9) -> ServerOptimiser:
-    """The optimiser ``name`` of :data:`OPTIMISERS`; ``momentum`` is its β, or β₁, where it has one."""
+    """The optimiser with this name of :data:`OPTIMISERS`; ``momentum`` is its β or β₁ (sgd has none)."""
     if name not in OPTIMISERS:
         raise ValueError(f"server optimiser {name!r} is not known; it is one of {', '.join(OPTIMISERS)}")
     kind = OPTIMISERS[name]

@@ -1,4 +1,4 @@
-"""The costs of a model: gradient bits H and FLOPs per sample e."""
+"""The costs of a model that the planner needs: gradient bits H and FLOPs per sample e."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,13 +41,13 @@ def forward_flops(module: nn.Module, input_shape: Sequence[int]) -> int:
 
 
 class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts by torch's own formulas. ``FlopCounterMode`` does the same, but loads torch's compiler for two seconds."""
+    """Counts FLOPs by torch's formulas, as ``FlopCounterMode`` does, which spends two seconds on loading a compiler."""
 
     flops = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else the compiler is loaded, to be told to skip this class
+        return False  # True would load the compiler, only to tell it to skip this class
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""The importance of the weights of many runs: runs of equal settings share one computation."""
+"""Importance of the weights of many runs at once: runs with equal settings share one computation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from fedgap.learning.importance import RunsImportance, make_importance
 
 @dataclass
 class _Group:
-    """Runs of equal settings: their rows among all, also on the device."""
+    """Runs with equal settings: the numbers of their rows among all runs, as a list and as an index tensor on the
+    device."""
 
     importance: RunsImportance
     rows: list[int]
@@ -23,10 +24,11 @@ class _Group:
 
 
 class Importances:
-    """The importance of R runs' weights; each run has its own settings and its own seed."""
+    """The importance of the weights of R runs; each run has its own settings and its own seed."""
 
     def __init__(self, settings: Sequence[Mapping[str, Any]], seeds: Sequence[int], device: torch.device) -> None:
-        """``settings``: the arguments of :func:`~fedgap.learning.importance.make_importance`, beside the seeds."""
+        """``settings``: for each run the arguments of :func:`~fedgap.learning.importance.make_importance` without the
+        seeds."""
         by_settings: dict[str, list[int]] = {}
         for row, wanted in enumerate(settings):
             by_settings.setdefault(json.dumps(wanted, sort_keys=True), []).append(row)
@@ -35,7 +37,7 @@ class Importances:
                                torch.tensor(rows, device=device)) for rows in by_settings.values()]
 
     def scores(self, weights: Tensor, round: int) -> Tensor:
-        """√Q of every weight, (R, M)."""
+        """The score √Q of every weight in this round, (R, M); ``weights`` is (R, M)."""
         if len(self._groups) == 1:
             return self._groups[0].importance.scores(weights, round)
         scores = torch.empty_like(weights)
@@ -44,7 +46,7 @@ class Importances:
         return scores
 
     def observe(self, weights: Tensor, gradient: Tensor, known: Tensor, heard: Sequence[int]) -> None:
-        """Take in a round of which the runs ``heard`` have learned something."""
+        """Update the importance after a round, for the runs ``heard``: those of which at least one client delivered."""
         if len(self._groups) == 1:
             self._groups[0].importance.observe(weights, gradient, known, heard)
             return
@@ -53,7 +55,7 @@ class Importances:
             group.importance.observe(weights[group.index], gradient[group.index], known[group.index], places)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Continue with these runs only."""
+        """Drop all runs except these rows."""
         groups = []
         for group in self._groups:
             staying = [row for row in rows if row in group.rows]
@@ -64,11 +66,11 @@ class Importances:
         self._groups = groups
 
     def state(self, row: int) -> dict[str, Tensor]:
-        """What a checkpoint of one run must hold."""
+        """The tensors of one run that a checkpoint must hold."""
         group = next(group for group in self._groups if row in group.rows)
         return group.importance.state(group.rows.index(row))
 
     def load(self, states: Sequence[dict[str, Tensor]]) -> None:
-        """Restore :meth:`state`, one for each run."""
+        """Restore the importance from one :meth:`state` for each run."""
         for group in self._groups:
             group.importance.load(*(states[row] for row in group.rows))

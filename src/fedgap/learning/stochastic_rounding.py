@@ -23,30 +23,31 @@ _BLOCK_SHIFT = BLOCK.bit_length() - 1  # BLOCK is a power of two; a shift is muc
 
 
 def upload_keys(seed: int, clients: int | Sequence[int]) -> np.ndarray:
-    """The clients' keys, (N,) uint64 below 2^63: of clients 0..N-1, or of those listed."""
+    """One random key per client, (N,) uint64 below 2^63. ``clients`` is their number N (clients 0..N−1) or a list of
+    them."""
     return client_keys(seed, "uploads", clients)
 
 
 def largest_number(bits: int) -> int:
-    """L: numbers of ``bits`` bits lie in −L..L."""
+    """L = 2^(b−1) − 1: a signed number of ``bits`` bits takes values from −L to L."""
     return int(2 ** (bits - 1) - 1)
 
 
 def rounded(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int) -> tuple[Tensor, Tensor]:
-    """Whole numbers (..., M) int8, zero where pruned, and the blocks' scales (..., ⌈M/BLOCK⌉) float32.
+    """Round masked gradients to whole numbers: returns these (..., M) int8, zero where pruned, and the scale of each
+    block (..., ⌈M/BLOCK⌉) float32.
 
-    ``values`` (..., M) are masked gradients, ``masks`` (..., M) bool what each keeps, and ``keys`` (...) int64 hold the
-    bits of the clients' :func:`upload_keys`.
-    """
+    ``values`` (..., M) are masked gradients, ``masks`` (..., M) bool says which weights each client keeps, and ``keys``
+    (...) int64 hold the bits of the clients' :func:`upload_keys`."""
     numbers, scales, _ = _rounded(values, masks, keys, round, bits)
     return numbers, scales
 
 
 def arriving(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int) -> Tensor:
-    """What the server gets of masked gradients (..., M): float32, bit for bit what encoding and decoding give.
+    """The masked gradients (..., M) float32 that the server decodes after an upload with ``bits`` bits per value.
 
-    The arguments are those of :func:`rounded`; 32 bits give the values themselves.
-    """
+    They equal the result of encoding and decoding bit for bit, but nothing is encoded. The arguments are those of
+    :func:`rounded`; with 32 bits the values arrive unchanged."""
     if bits == 32:
         return values
     if values.dim() > 1 and values.device.type == "cpu":  # one gradient after another stays in the processor's cache
@@ -56,9 +57,9 @@ def arriving(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int)
 
 
 def _rounded(values: Tensor, masks: Tensor, keys: Tensor, round: int, bits: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What :func:`rounded` gives, and the scale of each value (..., M)."""
+    """Compute the two results of :func:`rounded` and, as a third, the scale that applies to each value (..., M)."""
     size, largest = values.shape[-1], largest_number(bits)
-    block = (masks.cumsum(-1) - 1).clamp_(min=0) >> _BLOCK_SHIFT  # of each kept value; some block where pruned
+    block = (masks.cumsum(-1) - 1).clamp_(min=0) >> _BLOCK_SHIFT  # each value's block; irrelevant where pruned
     values = torch.where(masks, values.float(), 0.0)
     scales = torch.zeros(*values.shape[:-1], -(-size // BLOCK), device=values.device)
     scales = scales.scatter_reduce_(-1, block, values.abs(), "amax")

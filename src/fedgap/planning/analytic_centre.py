@@ -1,23 +1,24 @@
-"""The analytic centre of a cone: a point well inside all its bounds."""
+"""The analytic centre of a cone of vectors: a point that is well inside all its bounds."""
 
 import numpy as np
 
 from fedgap.arrays import Floats
 
 _STEPS = 60
-"""Newton steps at most; one or two dozen are usual."""
+"""Maximum number of Newton steps; one or two dozen are usual."""
 _CENTRED = 1e-3
-"""Relative change of the distances to the bounds at which the point is central enough."""
+"""The search ends when a step changes the distances to the bounds by at most this share."""
 
 
 def analytic_centre(bounds: Floats, near: Floats) -> Floats | None:
-    """The u > 0 with ``bounds`` @ u > 0 that maximises Σ_i ln u_i + Σ_k ln (bounds @ u)_k − Σ_i u_i/near_i.
+    """Return the u > 0 with ``bounds`` @ u > 0 that maximises Σ_i ln u_i + Σ_k ln (bounds @ u)_k − Σ_i u_i/near_i.
 
-    The cone has no end, so the last term only decides how long u is. Newton's method starts outside the cone: the
-    distances s to the bounds are variables of their own, which the steps make equal to those of u.
+    With u also every multiple of u is in the cone; the last term only decides how long u is. Newton's method may start
+    outside the cone, because the distances to the bounds are separate variables, which the steps make equal to those
+    of u.
 
-    :param bounds: (K, I), every row scaled as it likes; :param near: (I,), the size that u may have.
-    :returns: None where the cone is empty, or too thin for double precision.
+    :param bounds: (K, I), in which every row may have any scale; :param near: (I,), the typical size of u.
+    :returns: u, (I,); None if the cone is empty, or too thin for double precision.
 
     >>> analytic_centre(np.array([[1.0, -1.0], [-1.0, 2.0]]), np.ones(2)).round(2)  # u₁ ≥ u₂ ≥ u₁/2
     array([2.32, 1.68])

@@ -1,16 +1,18 @@
-"""Batteries: plans in which each client's joules over all rounds stay within what it has.
+"""Batteries: plans in which no client needs more joules over all rounds than its battery has.
 
-For weights w ≥ 0 every plan within E₀ and all batteries B_n also keeps their weighted sum
+E₀ and the batteries B_n are the *limits*. For weights w ≥ 0 every plan that keeps all limits also keeps their weighted
+sum
 
     w₀·(Σ_n E_n + broadcasts) + Σ_n w_n·E_n  ≤  w₀·E₀ + Σ_n w_n·B_n,
 
-with E_n the client's joules. P1 with this one constraint in place of all of them (a *surrogate*) is P1 for a fleet
-whose joules count φ_n = w₀ + w_n times, and is solved with a certificate like any other. So every w gives a lower bound
-for the limited problem, and a surrogate's plan that keeps every limit and uses up those with w > 0 is optimal. w is
-found by steps in its logarithm, from how much of each limit a plan uses. A surrogate's plan also says where the best w
-cannot be: weights whose surrogate admits that plan give no better bound. A step that leads there is replaced by one to
-the centre of what remains, which shrinks with every plan, so that the steps cannot go round in circles. Between whole
-rounds that may end with a gap, which is reported as any other.
+with E_n the client's joules. P1 with this one constraint instead of all limits is called a *surrogate*. It is P1 for a
+fleet whose joules count φ_n = w₀ + w_n times, and is solved with a certificate like any other problem. Its lower bound
+holds for the problem with batteries. If its plan keeps every limit and uses up those with w > 0, the plan is optimal.
+
+w is found by steps in its logarithm, according to how much of each limit a plan uses. A surrogate's plan also shows
+where the best w cannot be: a w whose surrogate allows that plan gives no better bound. If a step leads there, the next
+w is instead the centre of the weights that remain possible. This set shrinks with every plan, so that the steps cannot
+cycle. As rounds are whole, the search may end with a gap, which is reported like any other.
 """
 
 from collections.abc import Callable
@@ -33,20 +35,23 @@ _AIM = 1.0 - 1e-7
 _USED = 1e-6
 """A limit counts as used up if this share or less is left; a weight below it counts as 0."""
 _STEP, _LONGEST = 1.0, 2.0
-"""Step in ln w for a limit that is exceeded e-fold, and the longest step."""
+"""Step in ln w for a limit that is exceeded by the factor e, and the longest step."""
 _MEMORY = 6
 """Number of past steps from which the next one is extrapolated (Anderson's acceleration)."""
 _START = 0.5
 """First weight of a battery that the plan without batteries exceeds, relative to w₀ = 1 if that plan uses up E₀."""
 _LEAST = 1e-12
-"""Smallest weight relative to the largest; the unused part of such a limit has no effect on the others."""
+"""Smallest weight, relative to the largest. A limit with this weight has no effect on the surrogate."""
 _UNUSED = 1e-4
-"""Share of the weighted sum, beside the largest, at which a limit that is not used up gets the smallest weight."""
+"""A limit that is not used up gets the smallest weight if its share of the weighted sum, relative to the largest share,
+is at most this."""
 _ROUNDING = 1e-9
-"""How far beyond a plan's bound on the weights, relative to the largest share, a step may lead."""
+"""How far a step may lead into excluded weights, relative to the largest share, because of rounding."""
 
 
 class _Solution(Protocol):
+    """What this module needs to know about a solver's result."""
+
     @property
     def segments(self) -> tuple[Segment, ...]: ...
     @property
@@ -64,11 +69,12 @@ def limited(problem: Problem) -> bool:
 
 
 def surrogate(problem: Problem, total: float, own: Floats, part: float = 1.0) -> Problem:
-    """The problem with E₀ and its batteries replaced by their sum with weights w₀ and w_n.
+    """Return the problem with E₀ and the batteries replaced by their weighted sum.
 
-    A client's joules count φ times where its power is φ times as high at 1/φ of the gain (the same rate), and its PUE
-    and idle power are φ times as high. The broadcasts count w₀ times, so the rest is left out of the budget.
+    A client's joules count φ times if its power is φ times as high at 1/φ of the gain, which gives the same rate, and
+    if its PUE and idle power are φ times as high. The broadcasts must count w₀ times; the budget is adjusted for that.
 
+    :param total: w₀; :param own: w_n, (N,);
     :param part: share of every limit that may be used; bounds hold for the original problem only with ``part`` = 1.
     """
     fleet, weight = problem.fleet, total + own
@@ -83,7 +89,10 @@ def surrogate(problem: Problem, total: float, own: Floats, part: float = 1.0) ->
 
 
 def own_powers(segments: tuple[Segment, ...], weight: Floats) -> tuple[Segment, ...]:
-    """A surrogate's segments with the powers of the problem itself."""
+    """Return a surrogate's segments with powers converted back to those of the problem itself.
+
+    :param weight: φ_n, (N,).
+    """
     return tuple(replace(segment, power_w=segment.power_w / weight) for segment in segments)
 
 
@@ -92,7 +101,8 @@ def within_batteries(
 ) -> S | None:
     """Return the best plan found that keeps the batteries, with the best bound; None if none was found.
 
-    :param solve: solves a problem without batteries; :param with_plan: a solution with other segments and bound.
+    :param solve: solves a problem without batteries; :param with_plan: returns a solution with its segments and bound
+        replaced.
     """
     limits = np.append(problem.energy_j, problem.fleet.battery_j)
     counted = np.isfinite(limits)
@@ -103,14 +113,14 @@ def within_batteries(
     first = np.append(1.0 if used[0] > 1.0 - _USED else _LEAST, np.where(used[1:] > 1.0, _START, _LEAST))
     log_weight, least = np.log(first), np.log(_LEAST)
     steps: list[_Step] = []
-    outside: list[Floats] = []  # of each plan's half-space of weights, a normal
+    outside: list[Floats] = []  # each plan restricts the weights to a half-space; these are the normal vectors
     best: S | None = None
     weight = np.exp(log_weight)
     for _ in range(_STEPS):
         weight = np.where(counted, np.exp(log_weight), 0.0)
         found = solve(surrogate(problem, float(weight[0]), weight[1:], _AIM))
         if not found.segments:
-            break  # no plan keeps the sum, so none keeps its parts
+            break  # if no plan keeps the weighted sum, none keeps all limits
         segments = own_powers(found.segments, weight[0] + weight[1:])
         used = np.append(problem.energy(segments), problem.client_energy(segments)) / limits
         if problem.violation(segments) <= BUDGET_MARGIN and (best is None or found.cost < best.cost):
@@ -139,18 +149,21 @@ def within_batteries(
 
 
 class _Step(NamedTuple):
+    """A surrogate that was solved. Arrays have one value for E₀ and one per battery."""
+
     log_weight: Floats
+    """ln w."""
     excess: Floats
-    """ln of how many times each limit is overdrawn."""
+    """ln of what the plan needs, divided by the limit."""
     share: Floats
-    """Of the weighted sum of all limits, beside the largest."""
+    """Each limit's share of the weighted sum, relative to the largest share."""
 
 
 def _next(steps: list[_Step]) -> Floats:
-    """The next ln w: a step along the excess, less what the last steps show to be in vain.
+    """Return the next ln w: a step in proportion to the excess, corrected by Anderson's acceleration.
 
-    What the bound gains by ln w_n is in proportion to share times excess, so this product is what the steps bring to
-    zero; a limit whose weight fades away no longer disturbs the others.
+    The derivative of the bound with respect to ln w_n is proportional to share times excess. This product is what the
+    steps bring to zero, so that a limit whose weight vanishes no longer influences the others.
     """
     log_weight, excess, share = steps[-1]
     step = _STEP * excess
@@ -159,5 +172,5 @@ def _next(steps: list[_Step]) -> Floats:
         changes = np.stack([b.excess - a.excess for a, b in pairwise(steps)], axis=-1)
         part = np.linalg.lstsq(share[:, None] * changes, share * excess, rcond=1e-10)[0]
         further = step - (moves + _STEP * changes) @ part
-        step = np.where(further * excess > 0.0, further, step)  # a limit that is overdrawn always gains weight
+        step = np.where(further * excess > 0.0, further, step)  # the weight of an exceeded limit always grows
     return np.asarray(log_weight + np.clip(step, -_LONGEST, _LONGEST))

@@ -1,9 +1,9 @@
 """The least budgets with which the forecast reaches a target accuracy.
 
-The target is reached if a run of the best plan has at least that accuracy with a given confidence. Drafts of the
-forecast planner (:mod:`fedgap.planning.forecast_search`) estimate this for a pair of budgets in a tenth of a second.
-The error falls with each budget, so the least budget is a root in one variable. The plan at the root is then solved
-with its certificate, and the budget is raised if that plan misses the target.
+The target is reached if a run of the best plan has at least that accuracy with a given confidence. A *draft* is a quick
+estimate of the best plan by :mod:`fedgap.planning.forecast_search`, which takes a tenth of a second for a pair of
+budgets. As the error falls with each budget, drafts are used to find the least budget. The plan with that budget is
+then solved with its certificate, and the budget is raised if the plan misses the target.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,32 +26,36 @@ from fedgap.planning.task import Task
 from fedgap.theory.forecast import PlanFeatures
 
 AMPLE = 1e6
-"""No plan uses up this multiple of a budget."""
+"""A multiple of a budget that is so large that no plan uses it up."""
 CLOSE, ROUGHLY = 0.003, 0.01
-"""The least budget is found to within this share; those of the frontier and of intervals more roughly."""
+"""Precision of the least budget as a share of it, and precision of budgets on a frontier and at the ends of
+intervals."""
 _DIGITS = 4
-"""Significant digits of the answered budgets, which are rounded up."""
+"""Significant digits of the resulting budgets, which are rounded up."""
 _ENOUGH = 0.02
 """If a plan's error is less than this share below the target's, no smaller budget is tried."""
 _GAP = 0.005
-"""A plan's error may exceed the best one by this share of the target's error; a smaller gap would take too long."""
+"""A plan's error may exceed the least possible one by this share of the target's error; a smaller gap would take too
+long."""
 _RAISE = 0.002
 """Least share by which a budget is raised if its plan missed the target; it doubles with every attempt."""
 _INFEASIBLE = 0.05
-"""By how much a draft has to be better, in ln(error), if its budgets turned out to allow no plan."""
+"""By how much further drafts must be better than the target, in ln(error), if there is no plan for a draft's
+budgets."""
 _INNER = 0.15
-"""The next trial is at least this share of the bracket away from its ends."""
+"""When an interval is narrowed, the next point is at least this share of its width away from its ends."""
 _STRIDE = 3.0
-"""Factor by which a budget is changed until the target is first missed, or reached."""
+"""Factor by which a budget is changed until the target is first missed, or first reached."""
 _ATTEMPTS = 7
+"""Maximum number of budgets for which a plan is made."""
 _SATURATED, _COARSE, _WIDE = 0.03, 1.2, 2.0
-"""For the range of interesting budgets: the share of the error that larger budgets could still remove, the precision of
-its end, and the least ratio of its ends."""
+"""For :func:`interesting_multiples`: the share of the error that larger budgets may still remove at the upper end, the
+precision of that end, and the least ratio of the two ends."""
 _FOR_EVER = 1e12
 """A number of rounds after which further rounds change nothing."""
 
 Budgets = Callable[[float], tuple[float, float]]
-"""From one variable to J and s, rising in both or in one of them."""
+"""Function from one variable x to the budgets in J and s. One of them or both rise with x."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +66,7 @@ class TargetPlan:
     """The scenario with these budgets."""
     plan: Plan
     surely: float
-    """The accuracy that a run of the plan reaches with the confidence asked for."""
+    """The accuracy that a run of the plan reaches with the required confidence."""
 
     @property
     def energy_j(self) -> float:
@@ -76,7 +80,7 @@ class TargetPlan:
 
 
 class BudgetSearch:
-    """Finds the least budgets in one scenario, and remembers what it has evaluated.
+    """Finds the least budgets for a target accuracy in one scenario, and keeps the drafts that it has made.
 
     :param accuracy: the target; :param confidence: the probability with which a run must reach it.
     """
@@ -85,28 +89,29 @@ class BudgetSearch:
         self.scenario, self.fitted = scenario, scenario.fitted_forecast()
         self.accuracy, self.confidence = accuracy, confidence
         if self.fitted.spread is None:
-            raise InputError("forecast.spread: is missing, so the uncertainty of the forecast is unknown; "
-                             "`fedgap calibrate` fits it")
+            raise InputError("forecast.spread: missing, so the uncertainty of the forecast is unknown; give it, or let "
+                             "`fedgap calibrate` fit the forecast")
         self._scheme = scheme_of("forecast")
         self._problem = Problem.of(scenario)
         self._drafts: dict[tuple[float, float], Draft | None] = {}
 
     @property
     def ample(self) -> PlanFeatures | None:
-        """The features of the best plan if neither budget binds."""
+        """The features of the best draft with unlimited budgets; None if there is no plan."""
         budget = self.scenario.budget
         draft = self._draft(AMPLE * budget.energy_j, AMPLE * budget.delay_s)
         return None if draft is None else draft.features
 
     def for_ever(self, features: PlanFeatures) -> float:
-        """The accuracy that is reached with the confidence after very many rounds like these."""
+        """Return the accuracy that is reached with the required confidence after very many rounds like these."""
         return self.fitted.surely(replace(features, rounds=_FOR_EVER), self.confidence)
 
     def excess(self, energy_j: float, delay_s: float, confidence: float) -> float:
-        """ln of the error that is not exceeded with the confidence, divided by the target's; at most 0 if it is
-        reached.
+        """Return by how much the target is missed: ln(error that is not exceeded with this confidence / target's
+        error).
 
-        A known plan of smaller budgets counts as well if it is better, so that the result never rises with a budget.
+        It is at most 0 if the target is reached. Known drafts for smaller budgets are considered as well, so that the
+        result never rises with a budget.
         """
         self._draft(energy_j, delay_s)
         known = [draft for (joules, seconds), draft in self._drafts.items()
@@ -124,10 +129,11 @@ class BudgetSearch:
 
     def least(self, budgets: Budgets, first: float, *, confidence: float | None = None, close: float = ROUGHLY,
               margin: float = 0.0) -> float | None:
-        """The least x for which ``budgets(x)`` suffices, to within a share of ``close``; None where none does.
+        """Return the least x for which ``budgets(x)`` suffices; None if no x does.
 
-        :param first: where to begin; :param confidence: in place of the target's;
-        :param margin: by how much, in ln(error), a draft has to be better than the target.
+        :param first: the first x that is tried; :param confidence: by default that of the search;
+        :param close: precision of x, as a share;
+        :param margin: by how much, in ln(error), a draft must be better than the target.
         """
         wanted = self.confidence if confidence is None else confidence
 
@@ -139,13 +145,14 @@ class BudgetSearch:
         return next(high for low, high in _brackets(excess, first) if high / low <= 1.0 + close)
 
     def answer(self, budgets: Budgets, first: float, *, certified: bool = True) -> TargetPlan | None:
-        """The least budgets for which a plan reaches the target, with that plan; None where none do.
+        """Return the least budgets for which a plan reaches the target, with that plan; None if there are none.
 
-        A plan may be worse than its draft, because its first round has to be unpruned and its number of rounds is
-        whole. Further drafts must then be better than the target by that difference.
+        A plan may be worse than its draft, because its first round must be unpruned and its number of rounds is whole.
+        Further drafts must then be better than the target by that difference.
 
-        :param certified: whether the plan at the answer is solved over all selections, with a certificate. Until then,
-            and otherwise, the draft's clients take part in all rounds.
+        :param first: the first x that is tried;
+        :param certified: whether the final plan is solved over all selections, with a certificate. Otherwise, and in
+            all plans before, the draft's clients take part in all rounds.
         """
         best: TargetPlan | None = None
         x, margin, missed = first, 0.0, 0.0
@@ -153,7 +160,7 @@ class BudgetSearch:
             least = self.least(budgets, x, close=CLOSE if certified else ROUGHLY, margin=margin)
             if least is None:
                 break
-            x = max(least, missed * (1.0 + _RAISE * 2.0**attempt))  # whole rounds make the error jump
+            x = max(least, missed * (1.0 + _RAISE * 2.0**attempt))  # rounds are whole, so that the error jumps
             energy_j, delay_s = budgets(x)
             point = self.plan_within(energy_j, delay_s)
             short = inf if point is None else log((1.0 - point.surely) / (1.0 - self.accuracy))
@@ -169,7 +176,7 @@ class BudgetSearch:
         return best
 
     def plan_within(self, energy_j: float, delay_s: float) -> TargetPlan | None:
-        """The best plan in which the draft's clients take part in all rounds; None where none fits."""
+        """Return the best plan in which the draft's clients take part in all rounds; None if none fits the budgets."""
         draft = self._draft(energy_j, delay_s)
         if draft is None:
             return None
@@ -179,7 +186,7 @@ class BudgetSearch:
             return None
         forecast = point.plan.forecast
         assert forecast is not None
-        # Its certificate covers only plans with this selection.
+        # The certificate is removed, because it holds only for plans with this selection.
         return replace(point, plan=replace(point.plan, status="feasible", forecast=replace(forecast, least_error=None)))
 
     def _planned(self, scenario: Scenario, scheme: Scheme) -> TargetPlan | None:
@@ -191,10 +198,10 @@ class BudgetSearch:
 
 
 def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[float, float]:
-    """The range of multiples of both budgets, including 1, from the least that allow a plan to those where more hardly
-    helps.
+    """Return the range of multiples of both budgets that is worth looking at.
 
-    More hardly helps if the forecast error is within the share :data:`_SATURATED` of that with unlimited budgets.
+    It begins at the least multiple that allows a plan, and ends where the forecast error is within the share
+    :data:`_SATURATED` of that with unlimited budgets. It includes 1.
     """
     task = Task.of(Problem.of(scenario), scheme_of(scheme))
 
@@ -220,7 +227,7 @@ def interesting_multiples(scenario: Scenario, scheme: str | Scheme) -> tuple[flo
 
 
 def _brackets(excess: Callable[[float], float], first: float) -> Iterator[tuple[float, float]]:
-    """Ever smaller intervals (low, high) with excess(low) > 0 ≥ excess(high), by secants of ln x that stay inside."""
+    """Yield ever smaller intervals (low, high) with excess(low) > 0 ≥ excess(high), by the secant method in ln x."""
     x, value = first, excess(first)
     factor = 1.0 / _STRIDE if value <= 0.0 else _STRIDE
     while True:
@@ -240,6 +247,6 @@ def _brackets(excess: Callable[[float], float], first: float) -> Iterator[tuple[
 
 
 def rounded_up(value: float) -> float:
-    """The least number of four significant digits that is not below."""
+    """Return the value rounded up to four significant digits."""
     unit = 10.0 ** (floor(log10(value)) + 1 - _DIGITS)
     return float(f"{ceil(value / unit - 1e-9) * unit:.{_DIGITS}g}")

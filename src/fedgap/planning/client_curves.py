@@ -1,25 +1,28 @@
-"""A client's energy–time curve, in closed form.
+"""A client's curve of energy against time, in closed form.
 
-Keeping the fraction m = 1 − λ of the model at frequency f and power p costs a client m·ε joules and m·u seconds, with
-x = C/f the seconds of computing and y = b/s the seconds of uploading *per unit of model*, s = ln(1 + p·h/(c·U₀)):
+To keep the fraction m = 1 − λ of the model at frequency f and power p costs a client m·ε joules and m·u seconds. ε and
+u are *per unit of model*, that is, for the whole model. With x = C/f the seconds of computing, y = b/s the seconds of
+uploading, and s = ln(1 + p·h/(c·U₀)) they are
 
     u = x + y,        ε = K·C³/x² + ν·(eˢ − 1)·y,        C = τ·Z·e/q, K = κϖ, b = H⁺·ln2/c, ν = c·U₀/h.
 
-Let ψ(u) be the least ε for a given u. It is convex and falling, so (m, t) ↦ m·ψ(t/m), the least energy to keep m
-within t seconds, is jointly convex (a perspective): no successive approximation is needed. ψ has no closed form in u,
-but all is closed in the *price of time* π = −ψ′(u), in watt:
+Let ψ(u) be the least ε for a given u. It is convex and falling. The least energy to keep m within t seconds is
+m·ψ(t/m), which is jointly convex in m and t (a perspective), so that no successive approximation is needed. ψ has no
+closed form as a function of u, but everything has one as a function of the *price of time* π = −ψ′(u), in watt, which
+is how many joules one more second would save:
 
     x(π) = (2KC³/π)^⅓,      s(π) = 1 + W₀((π/ν − 1)/e),      G(π) = ψ − uψ′ = ε + πu,      G′(π) = u,
 
-each clipped at f^max and p^max. G is what one more unit of model costs in joules when time must be bought at π.
-Powers span ten orders of magnitude (an SNR of 10⁸ and more), so everything is in s, never in p.
+each clipped at f^max and p^max. G is what one more unit of model costs in joules if its seconds are paid at π.
+Powers span ten orders of magnitude (SNRs of 10⁸ and more), so that everything is computed with s and never with p.
 
-A least clock and a least power clip x and s at the other end. Where both are given u ends at u_max: with more time the
-client waits, ψ is flat and π = 0. G is then linear in π below the price at which either begins to move.
+A minimum clock and a minimum power clip x and s at the other end. If a client has both, u is at most u_max: with more
+time it waits, ψ is flat, and π = 0. G is then linear in π below the price at which clock or power leaves its minimum.
 
-With a cost curve s(λ) (:mod:`fedgap.system.cost_curve`) m is the share of the *cost* that is left, m = s(λ), and all of
-the above holds for it. What m is worth is then w(m) = 1 − s⁻¹(m) instead of m: concave, rising and linear on
-*pieces*. On a piece of slope w′ a client wants G(π) = w′·(worth of w); between two pieces it stays at their knot.
+With a cost curve s(λ) (:mod:`fedgap.system.cost_curve`), m is the share of the *cost* that remains, m = s(λ), and all
+of the above holds for it. The share of the model that remains is then w(m) = 1 − s⁻¹(m) instead of m, which is concave,
+rising, and linear on *pieces*. On a piece with slope w′ the best π solves G(π) = w′·(worth of w); between two pieces
+the best m is at the knot where they meet.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,28 +41,33 @@ from fedgap.system import CostCurve, Fleet, fixed_delay
 
 
 class OperatingPoint(NamedTuple):
-    """A client's operating point: per unit of model x, y and u = x + y in seconds and ε in joules, and s = ln(1 +
-    SNR)."""
+    """How fast clients compute and upload, and what that costs per unit of model; see the module docstring."""
 
     x: Floats
+    """Seconds of computing."""
     s: Floats
+    """ln(1 + SNR) of the upload, which stands for the power."""
     y: Floats
+    """Seconds of uploading."""
     time: Floats
+    """u = x + y, in seconds."""
     energy: Floats
+    """ε, in joules."""
 
 
 class Balance(NamedTuple):
-    """The point where G(π*) equals the worth of a unit of model: seconds per unit, joules per unit, worth of a
-    second."""
+    """The operating point with price π* at which a unit of model costs as much as it is worth, G(π*) = worth."""
 
     time: Floats
+    """u(π*), seconds per unit of model."""
     energy: Floats
+    """ε(π*), joules per unit of model."""
     rate: Floats
+    """What one more second is worth, in the same unit as the worth of the model."""
 
 
 class Piece(NamedTuple):
-    """A range of m on which its worth w is linear; it is empty (low = high) for a client that may not prune that
-    much."""
+    """A range of m on which w(m) is linear. It is empty (low = high) for a client that may not prune so much."""
 
     low: Floats
     high: Floats
@@ -70,19 +78,19 @@ class Piece(NamedTuple):
 
 
 _SILENT = (0, 1, -1 / 3, 11 / 72, -43 / 540, 769 / 17280, -221 / 8505, 680863 / 43545600, -1963 / 204120, 0.00601454325)
-"""1 + W₀ around its branch point, in powers of √(2r)."""
+"""Coefficients of 1 + W₀ around its branch point, in powers of √(2r)."""
 _WHISPER = tuple((k - 1) / factorial(k) if k else 0.0 for k in range(13))
-"""s·eˢ − (eˢ − 1) in powers of s."""
+"""Coefficients of s·eˢ − (eˢ − 1) in powers of s."""
 
 
 def log_snr(r: Floats) -> Floats:
-    """The s ≥ 0 with (s − 1)·eˢ + 1 = r, for r = π/ν ≥ 0; equals 1 + W₀((r − 1)/e).
+    """Return the s ≥ 0 that solves (s − 1)·eˢ + 1 = r, for r = π/ν ≥ 0; it is 1 + W₀((r − 1)/e).
 
-    scipy's lambertw is complex-valued, 20 times slower, and loses half the digits where (r − 1)/e nears −1/e (an almost
-    silent client), so this uses a closed guess and Halley steps on the real equation.
+    scipy's lambertw is complex-valued, 20 times slower, and loses half of the digits for small r, where (r − 1)/e is
+    close to −1/e. This function therefore starts from a closed approximation and takes Halley steps.
     """
     least = r.min(initial=np.inf)
-    if least > 2.0:  # the usual case: everybody is loud
+    if least > 2.0:  # the usual case: all clients send with a power far above the noise
         return _halley(_loud_guess(r), r, 2)
     q = np.sqrt(2.0 * r)
     guess = q * (1.0 + q * (-1.0 / 3.0 + q * (11.0 / 72.0 + q * (-43.0 / 540.0 + q * (769.0 / 17280.0)))))
@@ -91,11 +99,13 @@ def log_snr(r: Floats) -> Floats:
 
 
 def _loud_guess(r: Floats) -> Floats:
+    """Return an approximation of :func:`log_snr` for r > 2."""
     logarithm = np.log1p((r - 1.0) / np.e)
     return np.asarray(1.0 + logarithm * (1.0 - np.log1p(logarithm) / (2.0 + logarithm)))
 
 
 def _halley(s: Floats, r: Floats, steps: int) -> Floats:
+    """Improve an approximation ``s`` of :func:`log_snr` by Halley's method."""
     beyond = 1.0 - r
     for _ in range(steps):
         a = beyond * np.exp(-s) + (s - 1.0)
@@ -105,40 +115,45 @@ def _halley(s: Floats, r: Floats, steps: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class ClientCurves:
-    """The curves of a fleet's clients; every field has shape (..., N)."""
+    """The curves of a fleet's clients; every array has shape (..., N). See the module docstring for the symbols."""
 
     cubic: Floats
     """2·K·C³, J·s²."""
     nats: Floats
     """b = H⁺·ln2/c, s: the upload's seconds at s = 1."""
     noise: Floats
-    """ν = c·U₀/h, W: noise power referred to the transmitter."""
+    """ν = c·U₀/h, W: the transmit power at which the SNR is 1."""
     x_min: Floats
+    """Seconds of computing the whole model at f^max."""
     s_max: Floats
+    """s at p^max."""
     overhead: Floats
-    """Seconds of download and latency, which come on top of everything else."""
+    """Seconds of download and latency, which are added to computing and uploading."""
     keep_min: Floats
-    """s(λ^max) (1 − λ^max without a cost curve), or 1 where the scheme does not prune."""
+    """The least m: s(λ^max), which is 1 − λ^max without a cost curve; 1 if the scheme does not prune."""
     cycles: Floats
+    """C, the clock cycles of computing the whole model."""
     max_power: Floats
     max_frequency: Floats
     min_power: Floats
     min_frequency: Floats
     x_max: Floats
-    """C/f^min, s: infinite without a least clock, x_min where the scheme fixes the clock."""
+    """C/f^min, s. It is infinite without a minimum clock, and x_min if the scheme fixes the clock."""
     s_min: Floats
-    """ln(1 + p^min/ν): 0 without a least power, s_max where the scheme fixes the power."""
+    """ln(1 + p^min/ν). It is 0 without a minimum power, and s_max if the scheme fixes the power."""
     idle: Floats
-    """P, W: drawn throughout the round."""
+    """P, W: idle power, drawn throughout the round."""
     free_power: bool
+    """Whether powers are decided; otherwise they are p^max."""
     free_frequency: bool
+    """Whether clocks are decided; otherwise they are f^max."""
     cost_curve: CostCurve | None = None
 
     @classmethod
     def of(
         cls, fleet: Fleet, *, prune: bool = True, free_power: bool = True, free_frequency: bool = True
     ) -> "ClientCurves":
-        """The curves of a fleet under a scheme's restrictions."""
+        """Return the curves of a fleet under a scheme's restrictions."""
         noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
         cycles = fleet.cycles
         x_min, s_max = cycles / fleet.max_frequency_hz, np.log1p(fleet.max_power_w / noise)
@@ -172,25 +187,25 @@ class ClientCurves:
 
     @classmethod
     def stack(cls, several: Sequence["ClientCurves"]) -> "ClientCurves":
-        """Several fleets' curves as one, with a new leading dimension; all under the same restrictions."""
+        """Combine the curves of several fleets under the same restrictions into one, with a new leading dimension."""
         names = [f.name for f in fields(cls) if f.type is Floats]
         stacked: dict[str, Any] = {name: np.stack([getattr(curves, name) for curves in several]) for name in names}
         return replace(several[0], **stacked)
 
     def flat(self) -> "ClientCurves":
-        """All leading dimensions folded into the clients'."""
+        """Return the curves with all dimensions reshaped into one."""
         return self._map(lambda value: value.reshape(-1))
 
     def take(self, index: Ints) -> "ClientCurves":
-        """The curves of some clients (an index array of any shape over the last axis)."""
+        """Return the curves of some clients, given by an index array of any shape over the last axis."""
         return self._map(lambda value: value[..., index])
 
     def pick(self, rows: Ints, batch: int) -> "ClientCurves":
-        """The curves of some problems of a batch; what the whole batch shares stays shared."""
+        """Return the curves of the problems ``rows`` of a batch; arrays that all problems share stay as they are."""
         return self._map(lambda value: value[rows] if value.ndim > 1 and len(value) == batch else value)
 
     def shortest(self, selected: Bools) -> Floats:
-        """The least delay of a round of each selection: max over its clients of download + keep_min·u_min, (...)."""
+        """Return the least delay of a round of each selection: the maximum of overhead + keep_min·u_min, s, (...)."""
         need = self.overhead + self.keep_min * self.u_min
         return np.asarray(np.where(selected, need, 0.0).max(axis=-1))
 
@@ -201,29 +216,29 @@ class ClientCurves:
 
     @cached_property
     def u_min(self) -> Floats:
-        """The least seconds per unit of model: everything at its maximum."""
+        """The least seconds per unit of model, at maximum clock and power."""
         return self.x_min + self.y_min
 
     @cached_property
     def least_s(self) -> Floats:
-        """The least seconds of a round: everything at its maximum, with the most pruning."""
+        """The least seconds of a round, at maximum clock and power with the most pruning."""
         return self.overhead + self.keep_min * self.u_min
 
     @cached_property
     def u_max(self) -> Floats:
-        """The most seconds per unit of model that a client can be busy: everything at its minimum."""
+        """The most seconds per unit of model that a client can be busy, at minimum clock and power."""
         with np.errstate(divide="ignore"):
             return self.x_max + self.nats / self.s_min
 
     @cached_property
     def limited(self) -> bool:
-        """Whether any client has a least clock or a least power that it may choose to work at."""
+        """Whether any client has a minimum clock or a minimum power that restricts what can be decided."""
         clock, power = (self.x_max < np.inf).any(), (self.s_min > 0.0).any()
         return bool((self.free_frequency and clock) or (self.free_power and power))
 
     @cached_property
     def plain(self) -> bool:
-        """Whether m is worth m and no client has a least clock or power: P1 as the paper has it."""
+        """Whether P1 is as in the paper: without a cost curve and without minimum clocks and powers."""
         return self.cost_curve is None and not self.limited
 
     @cached_property
@@ -234,12 +249,12 @@ class ClientCurves:
     # --- what the kept share of the cost is worth -------------------------------------------------------------------
 
     def unpruned(self, keep: Floats) -> Floats:
-        """w(m) = 1 − s⁻¹(m): the share of the model that is left where m of its cost is."""
+        """Return w(m) = 1 − s⁻¹(m), the share of the model that remains if the share m of its cost remains."""
         return keep if self.cost_curve is None else 1.0 - self.cost_curve.ratio_at(keep)
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        """The pieces of w from the most pruning to none; a single one without a cost curve."""
+        """The linear pieces of w, from the most pruning to none; a single one without a cost curve."""
         whole, one = np.ones_like(self.keep_min), np.ones(())
         if self.cost_curve is None:
             return (Piece(self.keep_min, whole, 1.0, one),)
@@ -252,22 +267,23 @@ class ClientCurves:
         )
 
     def balances(self, worth: Floats, mu: Floats | float, floor: Floats | float) -> tuple[Balance, ...]:
-        """On each piece, where G(π*) = w′·``worth``/μ, for clients (..., N).
+        """Return for each piece the point with G(π*) = w′·``worth``/μ, of clients (..., N).
 
-        :param worth: what a unit of w is worth; :param mu: what a joule costs, in the same unit;
-        :param floor: a price below which no client works on the deadlines of interest.
+        :param worth: what a unit of w is worth; :param mu: μ, what a joule costs, in the same unit;
+        :param floor: a lower bound on the prices of time that matter to the caller.
         """
         if len(self.pieces) == 1:
             return (self._balance(self.pieces[0].slope * worth, mu, floor),)
         slopes = np.array([piece.slope for piece in self.pieces]).reshape(-1, *[1] * np.ndim(worth))
-        together = self._balance(slopes * worth, mu, floor)  # a call for each piece would take several times as long
+        together = self._balance(slopes * worth, mu, floor)  # one call for all pieces is several times as fast
         return tuple(Balance(*parts) for parts in zip(*together, strict=True))
 
     def _balance(self, worth: Floats, mu: Floats | float, floor: Floats | float) -> Balance:
-        """u(π*), ε(π*) and μπ* with G(π*) = ``worth``/μ.
+        """Return u(π*), ε(π*) and μπ* for the π* with G(π*) = ``worth``/μ.
 
-        Where the model is worth more than full speed costs, π* follows from G = ε + π·u_min; μπ* stays finite at μ = 0.
-        Where it is worth less than the lowest speed costs, likewise from G = ε + π·u_max, and below ε nothing is kept.
+        If the model is worth more than it costs at full speed, π* follows from G = ε + π·u_min, and μπ* is finite even
+        at μ = 0. If it is worth less than it costs at the lowest speed, π* follows from G = ε + π·u_max; if it is worth
+        less than ε there, nothing is kept.
         """
         full, at_full = self.full_price, self._at_full
         stretched = worth >= mu * (at_full.energy + full * at_full.time)
@@ -292,7 +308,7 @@ class ClientCurves:
         return Balance(time, np.where(waits, slow.energy, point.energy), np.where(waits, np.maximum(spare, 0.0), rate))
 
     def kept(self, time: Floats, balances: tuple[Balance, ...]) -> Floats:
-        """m of each client that has ``time`` seconds beside its download, at its balance."""
+        """Return the best m of each client that has ``time`` seconds for computing and uploading."""
         keep = np.clip(time / balances[0].time, self.pieces[0].low, self.pieces[0].high)
         for piece, balance in zip(self.pieces[1:], balances[1:], strict=True):
             more = np.clip(time / balance.time, piece.low, piece.high)
@@ -300,16 +316,21 @@ class ClientCurves:
         return keep
 
     def knots(self, time: Floats) -> Floats:
-        """G at the low end of each piece, J, for clients that have ``time`` seconds, (pieces, ..., N); infinite where
-        the time does not suffice for it."""
+        """Return G at the low end of each piece for clients that have ``time`` seconds, J, (pieces, ..., N).
+
+        It is infinite if the time does not suffice for that much of the model.
+        """
         low = np.stack([np.broadcast_to(piece.low, time.shape) for piece in self.pieces])
         price = self.price_of_time(np.maximum(time / low, self.u_min))
         point = self.at(price)
         return np.where(time > low * self.u_min, point.energy + price * point.time, np.inf)
 
     def kept_between(self, knots: Floats, time: Floats, worth: Floats, mu: Floats, floor: Floats) -> Floats:
-        """As :meth:`kept`, where :meth:`knots` are known: they say which piece a client is on, and its balance alone is
-        solved for. G rises with m and w′ falls, so all pieces below that one are worth keeping as well."""
+        """Return the same as :meth:`kept`, but faster, because the result of :meth:`knots` is given.
+
+        The knots tell on which piece a client is, so that only one balance is computed for each client. G rises with m
+        and w′ falls, so that all pieces below are worth keeping.
+        """
         slopes = np.array([piece.slope for piece in self.pieces])
         wanted = slopes.reshape(-1, *[1] * time.ndim) * worth > mu * knots
         place = np.maximum(wanted.sum(axis=0) - 1, 0)
@@ -319,26 +340,29 @@ class ClientCurves:
         return np.where(wanted[0], np.clip(time / balance.time, low, high), self.keep_min)
 
     def rate(self, keep: Floats, at_knot: Floats, balances: tuple[Balance, ...]) -> Floats:
-        """The worth of one more second for each client: the balance's on a piece, ``at_knot`` at the ends of pieces."""
+        """Return what one more second is worth to each client with this m.
+
+        :param at_knot: the worth of a second at the ends of pieces; inside a piece it is that of its balance.
+        """
         rate = at_knot
         for piece, balance in zip(self.pieces[::-1], balances[::-1], strict=True):
-            # A client that only just meets the deadline at full speed values the next second as a stretched one does.
+            # With one more second, a client that barely meets its deadline at full speed could keep more of the model.
             inside = np.where(keep <= piece.low, np.maximum(at_knot, balance.rate), balance.rate)
-            # Where ψ has a corner (at u_max, say) the price of its time may be above what the second before was worth.
+            # Where ψ has a corner, for example at u_max, the price of time may be above the worth of the last second.
             beyond = np.minimum(rate, balance.rate) if self.limited else rate
             rate = np.where(keep < piece.high, inside, beyond)
         return rate
 
     def dense(self) -> "ClientCurves":
-        """The same clients when nothing may be pruned."""
+        """Return the curves of the same clients in a round in which nothing may be pruned."""
         return replace(self, keep_min=np.ones_like(self.keep_min))
 
     # --- the curve, by the price of time --------------------------------------------------------------------------
 
     def at(self, price: Floats) -> OperatingPoint:
-        """x(π), s(π), y(π), u(π) and ε(π), clipped at the client's maxima and minima."""
+        """Return x(π), s(π), y(π), u(π) and ε(π), clipped at the client's maxima and minima."""
         if self.limited:
-            with np.errstate(divide="ignore", invalid="ignore"):  # at the price 0 a client without minima never ends
+            with np.errstate(divide="ignore", invalid="ignore"):  # at price 0 a client without minima takes forever
                 x = np.clip(np.cbrt(self.cubic / price), self.x_min, self.x_max)
                 s = np.clip(log_snr(price / self.noise), self.s_min, self.s_max)
                 return self._point(x, s)
@@ -351,7 +375,7 @@ class ClientCurves:
         return OperatingPoint(x, s, y, x + y, 0.5 * self.cubic / (x * x) + self.noise * np.expm1(s) * y)
 
     def steepness(self, price: Floats, point: OperatingPoint) -> Floats:
-        """−π·u′(π) ≥ 0, s: how fast time shrinks with the logarithm of its price."""
+        """Return −π·u′(π) ≥ 0, in s: how fast the time shrinks as the logarithm of its price grows."""
         moves = (point.x > self.x_min) & (point.x < self.x_max)
         slower = np.where(moves, point.x / 3.0, 0.0) if self.free_frequency else 0.0
         if not self.free_power:
@@ -372,29 +396,33 @@ class ClientCurves:
 
     @cached_property
     def slow_price(self) -> Floats:
-        """The price up to which the client runs at all its minima; 0 where it has not both."""
+        """The price up to which the client uses its minimum clock and its minimum power; 0 unless it has both."""
         free = np.full_like(self.x_min, np.inf)
         computing = self.cubic / self.x_max**3 if self.free_frequency else free
         sending = self._sending_price(self.s_min) if self.free_power else free
         return np.minimum(np.minimum(computing, sending), self.full_price)
 
     def _sending_price(self, s: Floats) -> Floats:
+        """Return the price of time π at which a client sends with this s."""
         price = s * np.exp(s) - np.expm1(s)
-        if s.min(initial=np.inf) < 0.1:  # there the difference would cancel
+        if s.min(initial=np.inf) < 0.1:  # the difference of almost equal numbers would lose digits
             price = np.where(s < 0.1, polyval(s, _WHISPER), price)
         return np.asarray(self.noise * price)
 
     def price_below(self, time: Floats) -> Floats:
-        """A price near the one of ``time`` ≥ u_min, and not above it: as if the other activity took its least time."""
+        """Return a lower estimate of :meth:`price_of_time` for ``time`` ≥ u_min.
+
+        It assumes that either computing or uploading takes its least time and the other one all the rest.
+        """
         sending, computing = np.maximum(time - self.x_min, self.y_min), np.maximum(time - self.y_min, self.x_min)
         low = self.cubic / computing**3 if self.free_frequency else np.zeros(np.shape(time))
         return np.maximum(low, self._sending_price(self.nats / sending)) if self.free_power else low
 
     def price_of_time(self, time: Floats) -> Floats:
-        """π with u(π) = ``time``, in W; the full price where ``time`` ≤ u_min, and 0 where it is above u_max.
+        """Return the π with u(π) = ``time``, in W; ``full_price`` for times up to u_min, and 0 for times above u_max.
 
-        At the root either half of the time or more goes to computing, or to sending, which brackets π; safeguarded
-        Newton steps in log–log then take a handful of iterations.
+        At the solution at least half of the time goes to computing or at least half to uploading, which brackets π.
+        A few safeguarded Newton steps in the logarithms then find it.
         """
         sending, computing = time - self.x_min, time - self.y_min
         fast = sending <= self.y_min * (1.0 + 1e-14)
@@ -406,7 +434,7 @@ class ClientCurves:
         if self.free_power:
             low = self._sending_price(self.nats / sending)
             high = self._sending_price(np.minimum(self.nats / (0.5 * time), self.s_max))
-            if self.limited:  # a client at its least power says nothing about the price
+            if self.limited:  # for a client at its minimum power this is no bound on the price
                 low = np.where(self.nats / sending >= self.s_min, low, 0.0)
         if self.free_frequency:
             computing_price = self.cubic / computing**3
@@ -429,7 +457,7 @@ class ClientCurves:
                 step = error * point.time / self.steepness(price, point)
             trial = log_price + step
             inside = (trial >= low) & (trial <= high)
-            close = np.abs(error) <= 1e-9  # the step squares this: exact to rounding after it
+            close = np.abs(error) <= 1e-9  # the next step squares the error, to below rounding
             if self.limited:
                 close |= idle
             new = np.where(inside, trial, np.where(close, log_price, 0.5 * (low + high)))
@@ -441,15 +469,17 @@ class ClientCurves:
     def price_of_model(
         self, worth: Floats, low: Floats, high: Floats, price: Floats, point: OperatingPoint
     ) -> tuple[Floats, OperatingPoint]:
-        """π with G(π) = ``worth`` inside [low, high], and the point there, from a price and its point.
+        """Return the π in [low, high] with G(π) = ``worth``, and the operating point there.
 
-        ln G is increasing in ln π with slope πu/G in (0, 1], so Newton's steps in log–log are short and safe.
+        ln G rises with ln π with a slope πu/G in (0, 1], so that Newton steps in the logarithms converge safely.
+
+        :param price: a first guess of π, and :param point: its operating point.
         """
         for _ in range(60):
             model = point.energy + price * point.time
             ratio = np.log(worth / model)
-            # Where a fixed frequency or power costs almost everything G is all but flat: a small ratio may ask for a
-            # long step, and the last digit's for none.
+            # If almost all energy is spent at a fixed frequency or power, G is almost flat: a small ratio may need a
+            # long step, but a ratio that is only a rounding error must not cause one.
             step = np.clip(np.where(np.abs(ratio) < 4e-16, 0.0, ratio) * model / (price * point.time), -40.0, 40.0)
             new = np.minimum(np.maximum(price * np.exp(step), low), high)
             far = np.abs(new / price - 1.0).max(initial=0.0)
@@ -464,9 +494,11 @@ class ClientCurves:
     # --- rounds of selections, pruned as much as allowed ------------------------------------------------------------
 
     def within(self, selected: Bools, deadline: Floats) -> tuple[Floats, Floats]:
-        """The energy of a round of each selection that uses all of its deadline, J, and what a second more saves, W.
+        """Return the energy of a round of each selection that uses all of its deadline, J, and what one more second
+        would save, W.
 
-        Idle power is charged for all of the deadline, so that a second more may cost: it then saves less than nothing.
+        Idle power is drawn for the whole deadline, so that one more second may also cost energy; the saving is then
+        negative.
         """
         price, point = self.until(deadline)
         energy = np.where(selected, self.keep_min * point.energy, 0.0).sum(axis=-1)
@@ -477,21 +509,23 @@ class ClientCurves:
         return energy + awake * deadline, saved - awake
 
     def awake(self, selected: Bools) -> Floats:
-        """Idle power of all clients of each selection, W."""
+        """Return the idle power of all clients of each selection together, W."""
         return np.asarray(np.where(selected, self.idle, 0.0).sum(axis=-1))
 
     def until(self, deadline: Floats) -> tuple[Floats, OperatingPoint]:
-        """Everybody's price and point when they use all of the deadline."""
+        """Return the price of time and the operating point of every client that uses all of the deadline."""
         time = (deadline[..., None] - self.overhead) / self.keep_min
         price = self.price_of_time(np.maximum(time, self.u_min))
         return price, self.at(price)
 
     def deadline_at(self, selected: Bools, price: Floats) -> Floats:
-        """The deadline of a round of each selection at which a second more saves ``price`` joules, (...).
+        """Return for each selection the deadline at which one more second would save ``price`` joules, (...).
 
-        It saves energy at all the clients: their own prices of time add up, less their idle power. The shortest
-        deadline where that saves less even there; the longest that keeps everybody busy where it saves more. Newton's
-        steps in the logarithm of the price, inside the bracket that one client who pays all, and equal parts, give.
+        One more second saves energy at all clients: the saving is the sum of their prices of time, minus their idle
+        power. If it is below ``price`` even at the shortest deadline, that one is returned; if it is above ``price``
+        for all deadlines that keep clients busy, the longest of these. The deadline is found by Newton steps in the
+        logarithm of the price. It is between the one at which a single client alone has this price and the one at which
+        all clients have equal parts of it.
         """
 
         def alone(own: Floats) -> Floats:
@@ -505,13 +539,13 @@ class ClientCurves:
         for _ in range(60):
             each, point = self.until(deadline)
             total = np.where(selected, each, 0.0).sum(axis=-1)
-            with np.errstate(divide="ignore"):  # everybody at all minima: nobody can be slowed down
+            with np.errstate(divide="ignore"):  # if all clients are at their minima, the saving is 0
                 error = np.log(total / price)
             low, high = np.where(error >= 0.0, deadline, low), np.where(error >= 0.0, high, deadline)
-            with np.errstate(divide="ignore", invalid="ignore"):  # nobody at all maxima can be slowed down by a little
+            with np.errstate(divide="ignore", invalid="ignore"):  # the steepness of a client at its maxima may be 0
                 fall = each / (self.keep_min * self.steepness(each, point))
                 trial = deadline + error * total / np.where(selected, fall, 0.0).sum(axis=-1)
-            close = (np.abs(error) <= 1e-7) | (high - low <= 1e-15 * high)  # the step squares the error
+            close = (np.abs(error) <= 1e-7) | (high - low <= 1e-15 * high)  # the next step squares the error
             inside = (trial > low) & (trial < high)
             deadline = np.where(inside, trial, np.where(close, deadline, 0.5 * (low + high)))
             if close.all():
@@ -519,11 +553,13 @@ class ClientCurves:
         return deadline
 
     def share(self, selected: Bools, rounds: Floats, budget: float, *, of_energy: bool) -> tuple[float, Floats] | None:
-        """The deadlines (J,) of ``rounds`` (J,) with selections (J, N) that keep one budget and need least of the
-        other.
+        """Divide one budget among J kinds of rounds so that they need least of the other; return price and deadlines.
 
-        They are returned with the price of time, W. In the best division one more second saves the same in all rounds,
-        so this price is a scalar root. None if the ``budget`` (joules or seconds of all rounds) does not suffice.
+        At the optimum one more second saves equally much in all rounds. This common price of time, in W, is the root of
+        a function of one variable, and is returned with the deadlines (J,).
+
+        :param selected: the selection of each kind, (J, N); :param rounds: how many rounds of it there are, (J,);
+        :param budget: joules (``of_energy``) or seconds of all rounds. The result is None if it does not suffice.
         """
         high = float(np.log(np.where(selected, self.full_price, 0.0).sum(axis=-1).max())) + 1e-12
         low = float(np.log(CHEAPEST_PRICE * np.where(selected, self.full_price, np.inf).min()))
@@ -541,18 +577,18 @@ class ClientCurves:
         if need(found) > budget:
             found = root(lambda log_price: float(np.log(need(log_price) / budget)), low, high, xtol=1e-13, rtol=1e-14)
             step = 1e-14 * max(1.0, abs(found)) * (-1.0 if of_energy else 1.0)
-            while need(found) > budget:  # to the side that keeps it
+            while need(found) > budget:  # rounding may exceed the budget: move to the side that keeps it
                 found = min(max(found + step, low), high)
                 step *= 8.0
         return float(np.exp(found)), deadlines(found)
 
     def power(self, s: Floats) -> Floats:
-        """p = ν·(eˢ − 1), exactly p^max or p^min where s is clipped."""
+        """Return the power p = ν·(eˢ − 1), in W; exactly p^max or p^min if s is at its limit."""
         power = np.where(s >= self.s_max, self.max_power, np.minimum(self.noise * np.expm1(s), self.max_power))
         return np.maximum(power, self.min_power)
 
     def frequency(self, x: Floats) -> Floats:
-        """f = C/x, exactly f^max or f^min where x is clipped."""
+        """Return the frequency f = C/x, in Hz; exactly f^max or f^min if x is at its limit."""
         frequency = np.where(x <= self.x_min, self.max_frequency, np.minimum(self.cycles / x, self.max_frequency))
         return np.maximum(frequency, self.min_frequency)
 

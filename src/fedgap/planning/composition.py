@@ -1,4 +1,4 @@
-"""Compositions: the selections of a plan, with the number of rounds of each."""
+"""Compositions: which selections a plan has, and in how many rounds each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,18 +9,21 @@ from fedgap.arrays import Bools
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Some equal rounds: their kind (an index of ``Task.kinds``), who takes part, (N,), and how many there are.
+    """Rounds of one kind with the same selection.
 
     Parts compare by value, so that a composition can be a member of a set.
     """
 
     kind: int
+    """The kind of round, an index of ``Task.kinds``."""
     selected: Bools
+    """The clients that take part, (N,)."""
     rounds: int
+    """The number of these rounds."""
 
     @cached_property
     def key(self) -> tuple[int, bytes]:
-        """The kind and the selection, hashable and sortable."""
+        """The kind and the selection in a hashable and sortable form."""
         return self.kind, self.selected.tobytes()
 
     def __eq__(self, other: object) -> bool:
@@ -32,13 +35,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Composition:
-    """A plan's selections and rounds; everything else follows (:mod:`fedgap.planning.fixed_composition`)."""
+    """The selections of a plan with their numbers of rounds.
+
+    :mod:`fedgap.planning.fixed_composition` computes the best plan that has them.
+    """
 
     parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, parts: Iterable[Part]) -> "Composition":
-        """Parts of the same kind and selection become one, those without rounds are left out; sorted."""
+        """Make a sorted composition: parts with equal kind and selection are merged, parts without rounds left out."""
         merged: dict[tuple[int, bytes], Part] = {}
         for part in parts:
             before = merged[part.key].rounds if part.key in merged else 0

@@ -1,6 +1,11 @@
-"""Search for better compositions, exhaustively if there are few rounds, otherwise by local moves, with these bounds:
+"""Search for better compositions, exhaustively if there are few rounds, otherwise by local moves.
 
-    θ − α ≥ Σ_j (r_j/R)·L_{A_j}(μ, ν) − μ·E₀/R − ν·T₀/R      at every (μ, ν) that was priced.
+A composition with r_j rounds of the selection A_j has, at any prices (μ, ν), the lower bound
+
+    θ − α ≥ Σ_j (r_j/R)·L_{A_j}(μ, ν) − μ·E₀/R − ν·T₀/R,
+
+where L_A is the Lagrangian of a round. Compositions whose bound is not below the best plan's value need not be solved.
+Before they are solved, compositions are lists of selections that may repeat, one per round, called *multisets* here.
 """
 
 import numpy as np
@@ -13,48 +18,50 @@ from fedgap.planning.oracles.enumerate import Enumeration
 from fedgap.planning.tolerances import FINE_GAP, NO_GAIN, SOLVED
 
 _MOST_COMPOSITIONS = 40_000
-"""Multisets kept at a time, to bound the memory."""
+"""Maximum number of multisets that are kept, which limits the memory."""
 _MOST_EXTENDED = 1_000_000
-"""Maximum number of multisets that are looked at."""
+"""Maximum number of multisets that are looked at when one more round is added."""
 _CHUNK = 20_000
-"""Multisets extended at a time, to bound the memory."""
+"""Number of multisets that are extended at a time, which limits the memory."""
 _MOST_SOLVED = 400
 """Maximum number of compositions that are solved; the others are only bounded."""
 _BATCH = 8
-"""Number of compositions after which their prices are used to bound the remaining ones."""
+"""Number of compositions that are solved before their prices are used to bound the remaining ones."""
 _DUAL_POINTS = 24
-"""Number of priced points that are used to bound compositions: those nearest to the program's last."""
+"""Number of prices (μ, ν) that are used to bound compositions. They are those nearest to the program's last prices."""
 _SPREAD = (0.0, 0.1, 0.5, 2.0, 8.0, 32.0, 1000.0)
-"""The cost of the whole energy and delay budget at further price points, in units of θ − α."""
+"""Further prices that are used: what the whole energy or delay budget costs at them, in units of θ − α."""
 _STEEP = 1000.0
+"""What both budgets together cost at very high prices, which exclude compositions that cannot keep the budgets."""
 _SHARES = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 61)))
-"""Shares of energy in these prices; steep prices exclude compositions that cannot keep the budgets."""
+"""Shares of the energy budget in that cost."""
 _MOVED = (2, 4, 8, 16, 32)
-"""Numbers of rounds that a move takes from a selection, in addition to one and all."""
+"""Numbers of rounds that a move takes from a selection, in addition to one round and all rounds."""
 _CLIMBS = 20
-"""Maximum number of steps of a climb."""
+"""Maximum number of improvements by local moves."""
 
 
 class CompositionSearch:
-    """Looks for better compositions than the incumbent, among selections that are listed."""
+    """Searches for compositions that are better than the incumbent, among given selections."""
 
     def __init__(self, incumbent: Incumbent, listed: list[Enumeration]) -> None:
-        """:param listed: the selections of each kind of rounds."""
+        """:param listed: the selections for each kind of round."""
         self.incumbent, self.master, self.listed = incumbent, incumbent.master, listed
 
     def _tables(self, points: list[tuple[float, float]]) -> tuple[list[Floats], Floats]:
-        """L_A/R at some (μ, ν), (P, selections) for each kind, and what the budgets give back, (P,)."""
+        """Return L_A/R of all selections at P prices (μ, ν), (P, selections) for each kind, and (μ·E₀ + ν·T₀)/R,
+        (P,)."""
         rounds = self.incumbent.task.problem.rounds
         tables = [np.stack([table.bounds(mu, nu)[0] for mu, nu in points]) / rounds for table in self.listed]
         return tables, np.array([mu * self.master.energy + nu * self.master.delay for mu, nu in points])
 
     def _priced(self) -> list[tuple[float, float]]:
-        """The priced points (μ, ν) that are nearest to the program's last."""
+        """Return the prices at which columns were generated that are nearest to the program's last prices."""
         return sorted(set(self.master.dual_points), key=lambda p: _distance(p, self.master))[:_DUAL_POINTS]
 
     def _spread(self) -> list[tuple[float, float]]:
-        """Price points of all magnitudes, because the program's prices bound expensive or infeasible compositions
-        badly."""
+        """Return prices of all magnitudes. The program's prices give only poor bounds for expensive or infeasible
+        compositions."""
         master, best = self.master, self.incumbent.best
         scale = abs(best.cost if best else master.lower_bound)
         pairs = [(a, b) for a in _SPREAD for b in _SPREAD]
@@ -62,10 +69,10 @@ class CompositionSearch:
         return [(a * scale / master.energy, b * scale / master.delay) for a, b in pairs]
 
     def enumerate(self) -> float:
-        """Try every composition that may be better according to its bound, best first; return a lower bound on all
-        plans.
+        """Solve every composition that may be better according to its bound, best bound first; return a lower bound on
+        all plans.
 
-        The prices of each solved composition bound the others as well.
+        The prices of each solved composition are used to improve the bounds of the others.
         """
         tables, back = self._tables([*self._priced(), *self._spread()])
         selections = [table.selections for table in self.listed]
@@ -92,19 +99,19 @@ class CompositionSearch:
             self.incumbent.report("enumerating", solved)
         if self.incumbent.best is None:
             return -np.inf
-        # The bound is the least of: solved compositions, listed ones that were not solved, and those that were not
-        # listed.
+        # The bound is the least of the solved compositions, of those that were listed but not solved, and of those that
+        # were dropped.
         return float(min(bounds.min(initial=np.inf), dropped, self.incumbent.best.cost * (1.0 - SOLVED)))
 
     @property
     def _limit(self) -> float:
-        """Compositions with a bound above this are not solved."""
+        """Compositions with a lower bound above this cannot be better and are not solved."""
         return self.incumbent.best.cost * (1.0 - FINE_GAP) if self.incumbent.best else np.inf
 
     def climb(self, width: int) -> None:
-        """Move rounds to other promising selections while that helps.
+        """Improve the best plan by moving rounds to other selections, as long as that helps.
 
-        :param width: moves tried at a time.
+        :param width: number of moves that are tried at a time.
         """
         tables, back = self._tables(self._priced())
         for step in range(_CLIMBS):
@@ -120,7 +127,7 @@ class CompositionSearch:
                 return
 
     def _moves(self, tables: list[Floats], back: Floats) -> list[Composition]:
-        """Compositions one move away from the best that may be better according to their bound, best bound first."""
+        """Return compositions that are one move away from the best and may be better, sorted by their lower bound."""
         assert self.incumbent.best is not None
         scored: list[tuple[float, Composition]] = []
         index = [{row.tobytes(): i for i, row in enumerate(table.selections)} for table in self.listed]
@@ -141,15 +148,16 @@ class CompositionSearch:
 
 
 def _distance(point: tuple[float, float], master: Master) -> float:
+    """Return how far prices are from the program's, by what the budgets cost at both."""
     return abs(point[0] - master.prices[0]) * master.energy + abs(point[1] - master.prices[1]) * master.delay
 
 
 def _multisets(kinds: list[tuple[int, Floats]], back: Floats, limit: float) -> tuple[Ints, Floats, float]:
-    """Index rows of all multisets (R_g selections of kind g) that no (μ, ν) bounds by ``limit``, and their bounds.
+    """List all multisets of R_g selections for each kind g whose lower bounds at all prices are below ``limit``.
 
-    :param kinds: R_g and L_A, (P, selections); :param back: (P,), what the budgets give back.
-
-    Returns about ``_MOST_COMPOSITIONS`` rows at most, and what any multiset that was left out for that costs at least.
+    :param kinds: for each kind R_g, and L_A/R at P prices, (P, selections); :param back: (μ·E₀ + ν·T₀)/R, (P,).
+    :returns: indices of selections, one row per multiset and one column per round; the best lower bound of each; and a
+        lower bound on all multisets that were dropped because there are more than about ``_MOST_COMPOSITIONS``.
     """
     rest = sum((count * table.min(axis=1) for count, table in kinds), -back)
     lead = int(np.argmax(rest))
@@ -157,7 +165,8 @@ def _multisets(kinds: list[tuple[int, Floats]], back: Floats, limit: float) -> t
     dropped = np.inf
     for count, table in kinds:
         rest = rest - count * table.min(axis=1)
-        # Selections come in order of what they cost at the best (μ, ν); each is followed by itself or later ones.
+        # Selections are sorted by their cost at the best prices. Each is followed only by itself or later ones, so that
+        # no multiset is listed twice.
         order = np.argsort(table[lead], kind="stable")
         cost = table[:, order]
         least = np.minimum.accumulate(cost[:, ::-1], axis=1)[:, ::-1]
@@ -169,7 +178,7 @@ def _multisets(kinds: list[tuple[int, Floats]], back: Floats, limit: float) -> t
             start = 0
             while start < len(rows):
                 if work > _MOST_EXTENDED or size > _MOST_COMPOSITIONS:
-                    dropped = min(dropped, float(bounds[start]))  # rows come in order of their bounds
+                    dropped = min(dropped, float(bounds[start]))  # rows are sorted by their bounds
                     break
                 stop = start + max(1, int(np.searchsorted(np.cumsum(width[start:]), _CHUNK)))
                 parent = np.repeat(np.arange(start, min(stop, len(rows))), width[start:stop])
@@ -192,7 +201,10 @@ def _multisets(kinds: list[tuple[int, Floats]], back: Floats, limit: float) -> t
 
 
 def _compositions(rows: Ints, kind_of: Ints, selections: list[Bools]) -> list[Composition]:
-    """Rows of indices into the kinds' selections, one per round, as compositions."""
+    """Turn rows of indices into selections, one per round, into compositions.
+
+    :param kind_of: the kind of each round; :param selections: the selections of each kind.
+    """
     return [
         Composition.of(Part(int(kind), selections[kind][i], 1) for kind, i in zip(kind_of, row, strict=True))
         for row in rows

@@ -1,4 +1,4 @@
-"""The convex curve above measured costs that a scenario's ``model.cost_curve`` needs."""
+"""Turn measured costs of a pruned model into the convex curve that a scenario's ``model.cost_curve`` needs."""
 
 import highspy
 import numpy as np
@@ -9,10 +9,11 @@ from fedgap.errors import InputError
 
 
 def convex_upper_fit(ratio: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
-    """Return the lowest convex, non-increasing curve above measured shares, with the value 1 at λ = 0.
+    """Return the lowest convex, non-increasing curve that is nowhere below the measured shares, (J,).
 
-    It solves min Σ s_i subject to s_i ≥ ``share``_i, s_0 = 1, and slopes that never fall and are at most 0. The curve
-    is linear between the ratios; if the cost falls in steps, also give the ends of the steps.
+    The function solves min Σ s_i subject to s_i ≥ ``share``_i, s_0 = 1, and slopes that never fall and are at most 0.
+    The curve is linear between the ratios. If the cost falls in steps, give the ratios at the ends of the steps as
+    well.
 
     >>> fedgap.convex_upper_fit([0.0, 0.25, 0.5], [1.0, 0.9, 0.5]).round(3).tolist()
     [1.0, 0.9, 0.8]
@@ -21,9 +22,9 @@ def convex_upper_fit(ratio: npt.ArrayLike, share: npt.ArrayLike) -> Floats:
     """
     at, measured = np.asarray(ratio, dtype=np.float64), np.asarray(share, dtype=np.float64)
     if at.ndim != 1 or at.shape != measured.shape or len(at) < 2 or at[0] != 0.0 or (np.diff(at) <= 0.0).any():
-        raise InputError("ratio: must rise from 0, with one share for each ratio")
+        raise InputError("ratio: must begin with 0 and rise, with one share per ratio")
     if not ((measured > 0.0) & (measured <= 1.0)).all():
-        raise InputError("share: must be above 0 and at most 1, as parts of the full model's cost")
+        raise InputError("share: must be above 0 and at most 1, because it is a share of the full model's cost")
     size, step = len(at), np.diff(at)
     program = highspy.HighsLp()
     rows = np.zeros((size - 1, size))

@@ -1,10 +1,11 @@
-"""The least energy and delay of any plan, and the explanation when the budgets are smaller.
+"""The least energy and delay that any plan needs, and an explanation if the budgets are smaller.
 
-The cheapest round prunes as much as allowed and selects as few clients as allowed; it lies on a client's curve
-(d(π), e(π)). Rounds that share both budgets have the same price of time π, so the least delay of a composition for
-a given energy is a scalar root, and so is the least energy for a given delay. If selections are free, rounds with a
-single client are cheapest, and a plan mixes at most two of them, a fast and a frugal one. If they are fixed, the
-clients' prices add up to that of the round (:meth:`fedgap.planning.client_curves.ClientCurves.share`).
+The cheapest round prunes as much as allowed and selects as few clients as allowed. Its deadline d(π) and energy e(π)
+are functions of the price of time π (:mod:`fedgap.planning.client_curves`). In the best plan all rounds have the same
+π, so that the least delay for a given energy, and the least energy for a given delay, follow from an equation in π
+alone. If the planner selects the clients, rounds with a single client are cheapest, and the best plan mixes at most two
+of them, a fast one and a frugal one. If the selection is fixed, the prices of its clients add up to that of the round
+(:meth:`fedgap.planning.client_curves.ClientCurves.share`).
 """
 
 from dataclasses import dataclass
@@ -18,35 +19,38 @@ from fedgap.planning.task import Task
 from fedgap.planning.tolerances import BUDGET_MARGIN, CHEAPEST_PRICE, KEPT
 
 _CANDIDATES = 8
-"""Number of selections near the lower envelope from which whole rounds are mixed."""
+"""Number of clients that are tried in mixes of two; they are the cheapest at and around the best price."""
 _COUNTS = 64
-"""Number of ways to divide the rounds between two selections that are tried first; then all around the best are
+"""Number of ways to divide the rounds between two clients that are tried first. Then all ways around the best are
 tried."""
 _NEAR = np.array([1.0, 0.5, 2.0, 0.1, 10.0, 1e-4, 1e4])
-"""Multiples of the price at which candidates are searched."""
+"""Multiples of the best price of time at which clients for mixes are searched."""
 _PRICES = 721
-"""Prices of time at which the cheapest rounds are searched: forty per factor of ten."""
+"""Number of prices of time at which the cheapest rounds are searched; forty per factor of ten."""
 _BISECTIONS, _FEWER_BISECTIONS = 60, 30
-"""Halvings of a price's logarithm; fewer before the numbers of rounds around the best are all tried."""
+"""Number of times that the interval of a price's logarithm is halved, in the last search and in the one before it."""
 _SLOWER = 1.25
 """The advised delay budget, as a multiple of the least, if both budgets must be raised."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    """A cheapest plan: selections (J, N) with their rounds, their common price of time, and the joules and seconds
-    needed."""
+    """A plan with the least energy or delay: J selections, and what they need together."""
 
     selected: Bools
+    """The selections, (J, N)."""
     rounds: Floats
+    """The number of rounds of each, (J,)."""
     dense: Bools
+    """Whether these rounds are unpruned, (J,)."""
     price: float
+    """The price of time π that all rounds have, W."""
     energy_j: float
     delay_s: float
 
 
 class Cheapest:
-    """The cheapest rounds of a task, whatever their objective."""
+    """The plans of a task with the least energy or delay, without regard to the objective."""
 
     def __init__(self, task: Task) -> None:
         self.problem = task.problem
@@ -60,18 +64,18 @@ class Cheapest:
         self.dearest = float(np.max(self.curves.full_price)) * 4.0
 
     def curve(self, curves: ClientCurves, price: Floats) -> tuple[Floats, Floats]:
-        """(d, e) of one round of every single client at prices (P,): the deadline, s, and the joules, (P, S)."""
-        # One more second also costs the idle power.
+        """Return deadline, s, and energy, J, of a round with each single client alone, at P prices of time, (P, S)."""
+        # One more second also costs idle energy, so that a client works at a higher price than the round has.
         point = curves.at(price[:, None] + curves.idle)
         alone = curves.overhead + curves.keep_min * point.time
         energy = curves.keep_min * point.energy + curves.idle * alone
         return alone[:, self.who], energy[:, self.who] + self.broadcast_j
 
     def impossible(self) -> bool:
-        """Whether a price of time π proves that no plan keeps both budgets.
+        """Return whether it can be proven, by some price of time π, that no plan keeps both budgets.
 
-        Along a single client's curve e + π·d is least, and a round of several costs no less than that of one of them;
-        so π·T + E is at least the sum over the rounds of the least of these.
+        The point of a client's curve at π minimises e + π·d, and a round of several clients costs no less than that of
+        one of them. π·T + E of any plan is therefore at least the sum over its rounds of the least e + π·d.
         """
         if not (self.single and len(self.selections)):
             return False
@@ -79,7 +83,8 @@ class Cheapest:
         least = np.zeros(len(prices))
         for rounds, curves in self.kinds:
             d, e = self.curve(curves, np.maximum(prices, prices[1]))
-            # Towards the price 0 the delay grows beyond all bounds, and the energy is above its floor at prices[1].
+            # As the price goes to 0, the delay grows without limit. At price 0 only the broadcast is counted, which is
+            # a lower bound on the energy.
             least += rounds * (d * prices[:, None] + np.where(prices[:, None] > 0.0, e, self.broadcast_j)).min(axis=-1)
         room = prices * self.problem.delay_s + self.problem.energy_j
         fastest = sum(rounds * float(curves.shortest(self.selections).min()) for rounds, curves in self.kinds)
@@ -87,7 +92,7 @@ class Cheapest:
         return bool((least > room * beyond).any()) or fastest > self.problem.delay_s * beyond
 
     def fitting(self) -> Mix | None:
-        """A plan that keeps both budgets, if either of the searches below finds one."""
+        """Return a plan that keeps both budgets, or None if none is found."""
         problem = self.problem
         quick = self.least_delay(problem.energy_j)
         if quick is not None and quick.delay_s <= problem.delay_s * (1.0 + KEPT):
@@ -98,20 +103,21 @@ class Cheapest:
         return frugal if frugal is not None and frugal.energy_j <= problem.energy_j * (1.0 + KEPT) else None
 
     def least_delay(self, energy_j: float) -> Mix | None:
-        """The plan of least delay within an energy budget; None if no delay is enough."""
+        """Return the plan of least delay within an energy budget; None if the energy does not suffice."""
         return self._least(energy_j, of_energy=True)
 
     def least_energy(self, delay_s: float) -> Mix | None:
-        """The plan of least energy within a delay budget; None if no energy is enough."""
+        """Return the plan of least energy within a delay budget; None if the delay does not suffice."""
         return self._least(delay_s, of_energy=False)
 
     def _least(self, budget: float, *, of_energy: bool) -> Mix | None:
-        """The mix that keeps one budget and needs least of the other."""
+        """Return the plan that keeps one budget, of energy or of delay, and needs least of the other."""
         if not len(self.selections):
             return None
         if not self.single:
             return self._together(budget, of_energy=of_energy)
-        # Along the price the envelope's best selections go from frugal to fast; find the price that uses the budget.
+        # With a rising price of time the cheapest client changes from frugal to fast. Find the price that uses up the
+        # budget.
         prices = np.geomspace(self.dearest * CHEAPEST_PRICE, self.dearest, _PRICES)
         total = np.zeros(len(prices))
         for rounds, curves in self.kinds:
@@ -129,7 +135,7 @@ class Cheapest:
         best = self._best(rows, rounds_of, budget, of_energy=of_energy, steps=steps)
         if best is None or rounds <= _COUNTS:
             return best and best[0]
-        # Only every so many counts of rounds were tried: now all of those around the best.
+        # Only some ways to divide the rounds were tried. Now try all of those around the best.
         _, row, parts = best
         step = -(-rounds // _COUNTS)
         counts = np.arange(max(0.0, parts[-2] - step), min(parts[-2] + step, rounds) + 1.0)
@@ -139,7 +145,7 @@ class Cheapest:
         return finer and finer[0]
 
     def _together(self, budget: float, *, of_energy: bool) -> Mix | None:
-        """The same where the selection is fixed: nothing to mix, but the kinds of rounds share the budget."""
+        """Return the same plan for a fixed selection. Nothing is mixed, but the kinds of rounds share the budget."""
         rounds = np.array([count for count, _ in self.kinds])
         curves = ClientCurves.stack([curves for _, curves in self.kinds])
         selected = np.repeat(self.selections, len(rounds), axis=0)
@@ -153,9 +159,10 @@ class Cheapest:
         return Mix(selected, rounds.astype(np.float64), dense, price, energy, float(rounds @ deadline))
 
     def _mixes(self, price: float) -> tuple[Ints, Floats]:
-        """Whole-round mixes of the selections near the envelope at a price: rows of ``selections`` and rounds, (B, J).
+        """Return B mixes of clients that are cheap at and around a price: indices of ``selections``, and rounds, (B,
+        J).
 
-        The first column is the unpruned round, where there is one; the other two share the rest.
+        The first column is the unpruned round, if there must be one; the other two share the remaining rounds.
         """
         near: list[list[int]] = []
         for _, curves in self.kinds:
@@ -176,7 +183,10 @@ class Cheapest:
     def _best(
         self, rows: Ints, rounds: Floats, budget: float, *, of_energy: bool, steps: int = _BISECTIONS
     ) -> tuple[Mix, Ints, Floats] | None:
-        """The best of the mixes that can keep ``budget``, each at the price of time that just does, and its rows."""
+        """Return the best mix that keeps ``budget``, with its indices and rounds; None if no mix keeps it.
+
+        Each mix is taken at the price of time at which it uses up the budget.
+        """
         kinds = [self.kinds[0][1]] * (len(self.kinds) - 1) + [self.kinds[-1][1]] * 2
         ends = [self._total(kinds, rows, rounds, np.full(len(rows), price))
                 for price in (CHEAPEST_PRICE * self.dearest, self.dearest)]
@@ -194,7 +204,7 @@ class Cheapest:
                 at_low, at_high = (self._total(kinds, rows, rounds, np.exp(end))[not of_energy] for end in (low, high))
                 hopeful = np.minimum(at_low, at_high) <= np.maximum(at_low, at_high).min()
                 rows, rounds, low, high = rows[hopeful], rounds[hopeful], low[hopeful], high[hopeful]
-        price = np.exp(low if of_energy else high)  # the side that keeps the budget
+        price = np.exp(low if of_energy else high)  # the end of the interval at which the budget is kept
         d, e = self._total(kinds, rows, rounds, price)
         best = int((d if of_energy else e).argmin())
         kept = rounds[best] > 0
@@ -204,7 +214,7 @@ class Cheapest:
         return mix, rows[best], rounds[best]
 
     def _total(self, kinds: list[ClientCurves], rows: Ints, rounds: Floats, price: Floats) -> tuple[Floats, Floats]:
-        """Seconds and joules of each mix, (B,), each at its own price."""
+        """Return the seconds and joules of each mix, (B,), each at its own price of time."""
         delay, energy = np.zeros((2, len(rows)))
         for curves, row, count in zip(kinds, rows.T, rounds.T, strict=True):
             own = curves.take(self.who[row])
@@ -216,12 +226,12 @@ class Cheapest:
 
 
 def feasible(task: Task) -> bool:
-    """Whether any plan keeps the budgets."""
+    """Return whether a plan that keeps the budgets was found."""
     return Cheapest(task).fitting() is not None
 
 
 def most_rounds(task: Task) -> int:
-    """The largest number of rounds, at most R, that fits the budgets; 0 if not even one fits."""
+    """Return the largest number of rounds, at most R, that fits the budgets; 0 if not even one fits."""
     low, high = 0, task.problem.rounds
     while low < high:
         middle = (low + high + 1) // 2
@@ -230,7 +240,7 @@ def most_rounds(task: Task) -> int:
 
 
 def least_budget(task: Task) -> dict[str, float | None]:
-    """For each budget the least that suffices while the other stays as it is; None if no amount suffices."""
+    """Return for each budget the least that suffices while the other stays as it is; None if no amount suffices."""
     cheapest, problem = Cheapest(task), task.problem
     delay, energy = cheapest.least_delay(problem.energy_j), cheapest.least_energy(problem.delay_s)
     return {
@@ -240,18 +250,22 @@ def least_budget(task: Task) -> dict[str, float | None]:
 
 
 def reason(task: Task, least: dict[str, float | None]) -> str:
-    """One sentence that names the binding constraint, the client, and what would be enough."""
+    """Return a sentence that names the constraint that cannot be kept, the client, and what would suffice.
+
+    :param least: the result of :func:`least_budget`.
+    """
     cheapest, problem = Cheapest(task), task.problem
     if np.isfinite(problem.fleet.battery_j).any() and cheapest.fitting() is not None:
         weakest = int(np.argmin(problem.fleet.battery_j))
         who = problem.names[weakest] if problem.names else f"client {weakest}"
-        return ("clients.battery_j: the budgets suffice, but no plan was found that keeps every battery; the smallest "
-                f"is that of {who}, {problem.fleet.battery_j[weakest]:g} J")
+        return ("clients.battery_j: the budgets suffice, but no plan was found that keeps every battery; raise the "
+                f"batteries, of which that of {who} is the smallest, {problem.fleet.battery_j[weakest]:g} J")
     if not len(cheapest.selections):
-        return "no selection has a generalization statement; give clients label_counts closer to target_counts"
+        return ("clients.label_counts: no selection has a generalization statement φ; give clients label_counts that "
+                "are closer to target_counts")
     curves = cheapest.kinds[-1][1]
     need = curves.overhead + curves.keep_min * curves.u_min
-    pruned = "pruned to its most" if task.scheme.prune else "unpruned"
+    pruned = "with the most pruning" if task.scheme.prune else "without pruning"
     client = int(need.argmin() if task.selected is None else np.where(task.selected, need, 0.0).argmax())
     name, seconds = problem.names[client] if problem.names else f"client {client}", float(need[client])
     energy, delay = least["energy_j"], least["delay_s"]
@@ -259,40 +273,40 @@ def reason(task: Task, least: dict[str, float | None]) -> str:
         who = f"even {name}, the fastest," if task.selected is None else f"{name}, the slowest,"
         ending = f"; raise budget.delay_s to {_up(delay)}" if delay is not None else _both(cheapest)
         return (
-            f"budget.delay_s: {who} needs {seconds:.4g} s a round at full power and frequency, {pruned}: "
+            f"budget.delay_s: {who} needs {seconds:.4g} s per round at full power and frequency {pruned}, so "
             f"{problem.rounds} rounds do not fit in {problem.delay_s:g} s{ending}"
         )
     if delay is None:
         broadcast = problem.rounds * problem.broadcast_j
         what = (
-            f"the server's broadcasts alone take {broadcast:.4g} J"
+            f"the server's broadcasts alone need {broadcast:.4g} J"
             if broadcast >= problem.energy_j
-            else "computing and uploading take more than is left after the broadcasts, however slow"
+            else "computing and uploading need more than the broadcasts leave, however slow they are,"
         )
         return f"budget.energy_j: {what} in {problem.rounds} rounds; raise budget.energy_j to {_up(energy)}"
     return (
         f"budget.energy_j and budget.delay_s together: within {problem.energy_j:g} J, {problem.rounds} rounds take at "
-        f"least {delay:.6g} s ({name} the {'fastest' if task.selected is None else 'slowest'}); "
+        f"least {delay:.6g} s ({name} is the {'fastest' if task.selected is None else 'slowest'} client); "
         f"raise budget.delay_s to {_up(delay)} or budget.energy_j to {_up(energy)}"
     )
 
 
 def _both(cheapest: Cheapest) -> str:
-    """The advice if raising one budget is not enough: raise both, with a quarter more than the least time."""
+    """Return the advice if raising one budget is not enough: raise both, the delay to a quarter above its least."""
     problem, selections = cheapest.problem, cheapest.selections
     delay = _SLOWER * sum(rounds * float(curves.shortest(selections).min()) for rounds, curves in cheapest.kinds)
     mix = cheapest.least_energy(delay)
     if mix is None:
         return ""
     floor = cheapest.least_energy(np.inf)
-    few = "" if floor is None else (f", and {problem.energy_j:g} J are too little for them, however slow "
-                                    f"({floor.energy_j:.4g} J are enough)")
+    few = "" if floor is None else (f", and they need at least {floor.energy_j:.4g} J, however slow they are, but the "
+                                    f"budget has {problem.energy_j:g} J")
     energy = mix.energy_j * (1.0 + BUDGET_MARGIN)
     return f"{few}; raise budget.delay_s to {_up(delay)} and budget.energy_j to {_up(energy)}"
 
 
 def _up(value: float | None) -> str:
-    """A number of four digits, rounded up, so that following the advice is enough."""
+    """Format a number with four digits, rounded up, so that a budget of this size suffices."""
     assert value is not None
     digits = 3 - int(np.floor(np.log10(value)))
     return f"{np.ceil(value * 10.0**digits) / 10.0**digits:.6g}"

@@ -1,14 +1,16 @@
-"""P1 solved with a certificate: column generation over rounds, then whole numbers of rounds.
+"""Solve P1 with a certificate: column generation over rounds, then whole numbers of rounds.
 
-Channels are constant, so a plan is a multiset of rounds; each round is a selection with a deadline, costing joules and
-seconds. In fractions of rounds this is a linear program over all such rounds (*columns*): its dual prices (μ, ν) ask an
-oracle (:mod:`fedgap.planning.oracles`) for a better round, until none exists. Weak duality gives the lower bound
+``fedgap.planning`` explains the words. Channels are constant, so that the order of rounds does not matter: a plan is a
+number of rounds, each with a selection and a deadline, which cost joules and seconds. If fractions of rounds were
+allowed, the best plan would solve a linear program over all such rounds (*columns*). Its dual prices (μ, ν) are given
+to an oracle (:mod:`fedgap.planning.oracles`), which looks for a better round, until none exists. By weak duality
 
-    θ ≥ α + Σ_g (R_g/R)·min_A L_A(μ, ν) − μ·E₀/R − ν·T₀/R        for every μ, ν ≥ 0,
+    θ ≥ α + Σ_g (R_g/R)·min_A L_A(μ, ν) − μ·E₀/R − ν·T₀/R        for every μ, ν ≥ 0
 
-valid for every plan, time sharing included; g runs over the kinds of rounds (the dense first one, and the others). The
-support of the program has at most a few selections; whole numbers of rounds near its weights are composed exactly
-(:mod:`fedgap.planning.fixed_composition`), and where few rounds make that coarse, compositions are enumerated.
+for every plan, also for plans that mix selections. g runs over the kinds of rounds, and L_A is the Lagrangian of a
+round (:mod:`fedgap.planning.round_lagrangian`). The program's solution uses only a few selections. Whole numbers of
+rounds near its weights are solved exactly (:mod:`fedgap.planning.fixed_composition`). If there are so few rounds that
+this is too coarse, compositions are enumerated.
 """
 
 from collections.abc import Sequence
@@ -33,15 +35,15 @@ from fedgap.planning.tolerances import BUDGET_MARGIN
 from fedgap.planning.whole_rounds import WholeRounds, pricing_of
 
 _CLIMBS = 4
-"""Maximum number of times that a local search is repeated at the prices of a better plan."""
+"""Maximum number of times that a local search for selections is repeated at the prices of a better plan."""
 _AGAIN = 3
-"""Maximum number of times that the program is solved again after such a search improved the plan."""
+"""Maximum number of times that the program is solved again after such a search found promising selections."""
 _PROMISING = 1e-5
-"""New selections whose value at the best plan's prices is lower by more than this share justify another program."""
+"""The program is solved again if new selections lower the value at the best plan's prices by more than this share."""
 _PROVEN = 1e-3
-"""Gap at which a bound by relaxation is good enough, if the caller does not say otherwise."""
+"""Relative gap at which a lower bound is good enough, unless the settings say what is enough."""
 _BETTER = 1e-6
-"""Relative gain above which the search is repeated at the prices of the better plan."""
+"""The local search is repeated at the prices of a better plan if that plan is better by more than this share."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,23 +52,25 @@ class Solution:
 
     segments: tuple[Segment, ...]
     lower_bound: float | None
-    """Lower bound on the objective without its constant (θ − α), over all plans of R rounds."""
+    """Lower bound on the objective without its constant (θ − α), over all plans of R rounds; None if nothing is
+    proven."""
     cost: float
     """The objective of the plan, without its constant."""
     energy_price: float
-    """−∂θ/∂E₀ ≥ 0, 1/J."""
+    """−∂θ/∂E₀ ≥ 0: by how much one more joule would lower the objective, 1/J."""
     delay_price: float
-    """−∂θ/∂T₀ ≥ 0, 1/s."""
+    """−∂θ/∂T₀ ≥ 0: by how much one more second would lower the objective, 1/s."""
     interrupted: bool = False
+    """Whether the search was ended by Ctrl-C."""
 
 
 def solve(task: Task, settings: SolverSettings | None = None, known: Sequence[Composition] = ()) -> Solution:
-    """The best plan found, with its certificate.
+    """Return the best plan found, with its certificate.
 
-    Batteries and minimum clocks and powers are left out at first. If the plan keeps them anyway, it is the answer, and
-    its bound holds, because these limits only exclude plans. So a limit that does not bind changes nothing.
+    Batteries and minimum clocks and powers are left out at first. If the plan keeps them anyway, it is the result, and
+    its bound holds, because these limits only exclude plans. A limit that does not bind therefore changes nothing.
 
-    :param known: compositions to start from.
+    :param known: compositions of plans that are known to be good, from which the search starts.
     """
     settings = settings or SolverSettings()
     if not battery.limited(task.problem):
@@ -83,7 +87,7 @@ def solve(task: Task, settings: SolverSettings | None = None, known: Sequence[Co
 
 
 def _with_minima(task: Task, settings: SolverSettings, known: Sequence[Composition]) -> Solution:
-    """Solve first without least clocks and powers, then with them where that plan does not keep them."""
+    """Solve without minimum clocks and powers first, and then with them if that plan does not keep them."""
     fleet, relaxed = task.problem.fleet, None
     if fleet.min_frequency_hz.any() or fleet.min_power_w.any():
         without = replace(task, problem=replace(task.problem, fleet=fleet.without_minima()))
@@ -137,13 +141,13 @@ def _solve(task: Task, settings: SolverSettings, known: Sequence[Composition]) -
 
 
 def composition_of(segments: tuple[Segment, ...], task: Task) -> Composition:
-    """A plan's segments as a composition; with two kinds of rounds the first segment is the dense one."""
+    """Return the composition of a plan's segments. If the task has an unpruned first round, it is the first segment."""
     last = len(task.kinds) - 1
     return Composition(tuple(Part(min(i, last), s.selected, s.rounds) for i, s in enumerate(segments)))
 
 
 class _Search:
-    """Oracles, program and whole rounds of one task."""
+    """The search for the best plan of one task: oracles, linear program and whole rounds."""
 
     def __init__(self, task: Task, oracles: list[Oracle], settings: SolverSettings) -> None:
         problem = task.problem
@@ -159,10 +163,13 @@ class _Search:
         self.whole_rounds = WholeRounds(self.incumbent, oracles)
 
     def run(self, hints: list[Composition]) -> None:
-        """Search until no better plan exists or the rest of the gap is not worth the time."""
+        """Search until no better plan exists or the remaining gap is small enough.
+
+        :param hints: compositions to start from.
+        """
         self.whole_rounds.start(hints)
         if self.incumbent.enough > 0.0 and self.incumbent.best is not None:
-            # Often the plan of the first program is good enough already, and a bound can prove it.
+            # Often the plan of the first program is already good enough, and a bound can prove it.
             self.solve_program()
             self.whole_rounds.run()
             self.prove()
@@ -170,7 +177,7 @@ class _Search:
                 return
         self.search_harder()
         self.solve_program()
-        if not self.master.infeasible and self.master.weights:  # without it, the program gave up
+        if not self.master.infeasible and self.master.weights:  # there are no weights if HiGHS found no solution
             self.whole_rounds.run()
         for _ in range(_AGAIN):
             if not self.search_harder():
@@ -180,7 +187,7 @@ class _Search:
         self.prove()
 
     def prove(self) -> None:
-        """Prove a bound at the prices of the best plan and of the program, if pricing gave none."""
+        """Prove a lower bound at the prices of the best plan and of the program, if column generation gave none."""
         incumbent, master = self.incumbent, self.master
         if not self.bounded or incumbent.best_prices is None or np.isfinite(master.lower_bound):
             return
@@ -195,10 +202,10 @@ class _Search:
                 break
 
     def solve_program(self) -> None:
-        """Generate columns, from the best plan's prices on."""
+        """Solve the linear program by column generation, starting at the best plan's prices."""
 
         def report(what: str, step: int, objective: float, bound: float) -> None:
-            # The program's value is of fractions of rounds: no plan yet.
+            # The program's value is not reported, because it needs fractions of rounds and no plan reaches it yet.
             if self.progress is not None:
                 self.progress(what, step, self.incumbent.cost, bound)
 
@@ -208,10 +215,10 @@ class _Search:
         self.master.run(report, self.incumbent.best_prices)
 
     def search_harder(self) -> bool:
-        """Ask for better selections at the best plan's prices; return whether they may improve it.
+        """Search for better selections at the best plan's prices; return whether they may improve the plan.
 
-        Each is tried for all rounds, and all become columns of the program, which may mix them. Oracles that are exact
-        or have a bound return none.
+        Each selection that is found is tried for all rounds, and becomes a column of the program, which may mix them.
+        Oracles that are exact or prove a bound do not take part, because they find the best selections anyway.
         """
         incumbent, promising = self.incumbent, False
         for _ in range(_CLIMBS):
@@ -244,7 +251,7 @@ class _Search:
 
 
 def _cheapest(task: Task) -> Composed | None:
-    """Return the cheapest plan, if it fits, for the case that rounding found no plan within tight budgets."""
+    """Return the plan with the least energy and delay, if it fits; used if no other plan was found in tight budgets."""
     mix = Cheapest(task).fitting()
     if mix is None:
         return None
@@ -255,10 +262,10 @@ def _cheapest(task: Task) -> Composed | None:
 
 
 def _additive_solution(task: Task, oracles: list[Oracle], settings: SolverSettings) -> Solution | None:
-    """For pooled labels and a large fleet, return the plan of the additive objective as a starting point.
+    """For pooled labels and a large fleet, return the plan for a similar additive objective as a starting point.
 
-    Its selections also become starting points of the pricing. Its bound is not computed, because it does not apply.
-    None if selections are enumerated.
+    The oracles also learn its selections. Its bound is not computed, because it does not hold for the task itself.
+    The result is None if the objective has no such start or if selections are enumerated.
     """
     pooled = task.objective.pooled
     if pooled is None or pooled.start is None or oracles[-1].enumeration is not None:

@@ -1,10 +1,10 @@
-"""P1 for a fixed *composition*, that is, given selections and numbers of rounds: find deadlines and everything else.
+"""P1 for a fixed *composition*, that is, for given selections and numbers of rounds: find deadlines and all else.
 
-One segment has the deadline T₀/R (or, where clients draw idle power, less) and is one call of
-:func:`fedgap.planning.resources.allocate`. Two segments share the budgets, and their deadlines are a scalar root. Those
-of more (and of two with idle power) come from the column generation of :mod:`fedgap.planning.master`, each segment
-being a kind of round with one selection; a segment's value is concave in its deadline, so its columns merge into their
-average.
+A composition with one part has the deadline T₀/R, or less if clients draw idle power, and needs one call of
+:func:`fedgap.planning.resources.allocate`. For two parts, which share the budgets, the deadlines follow from an
+equation in one variable. For more parts, and for two with idle power, they are found by the column generation of
+:mod:`fedgap.planning.master`, in which each part is a kind of round with one selection. The value of a part is concave
+in its deadline, so that the columns of a part can be replaced by one with their mean deadline.
 """
 
 from collections.abc import Callable
@@ -25,45 +25,46 @@ from fedgap.planning.task import Task
 from fedgap.planning.tolerances import BUDGET_MARGIN, DEADLINES, KEPT
 
 _DEADLINE = 1e-10
-"""Relative precision of a deadline that idle power shortens; the value is nearly flat there."""
+"""Relative precision of a deadline that is shortened because of idle power; the value is nearly flat there."""
 _WORTH = 1e-9
-"""Precision of ln ζ there: the value is within this share of the optimum."""
+"""Precision of ln ζ in the search for such a deadline; the value is within this share of the optimum."""
 _ITERATIONS = 80
-"""Maximum number of programs for these deadlines: with very tight budgets the tolerance may not be met."""
+"""Maximum number of times that the program is solved for the deadlines of several parts. With very tight budgets the
+tolerance may not be reached."""
 _NEAR = 0.9
 """If the least energy exceeds this share of the budget, feasibility is checked before anything else."""
 _RESOLVED = 1e-7
-"""A remainder below this share of the energy budget counts as zero in the program."""
+"""If the least energy leaves less than this share of the energy budget, its deadlines are used without a program."""
 _TANGENTS = np.concatenate([[0.0], np.geomspace(1e-6, 1.0, 60)])
-"""Shares of the spare time at which a segment's least energy is bounded by tangents."""
+"""Shares of the spare time at which tangents of a part's least energy are taken."""
 
 
 @dataclass(frozen=True, eq=False)
 class Composed:
-    """The optimum of a composition."""
+    """The best plan with a given composition."""
 
     composition: Composition
     segments: tuple[Segment, ...]
     cost: float
     """The objective's value without its constant; θ − α for θ."""
     deadline: Floats
-    """(J,), s."""
+    """Duration of the rounds of each part, s, (J,)."""
     energy_price: float
-    """How much one more joule lowers the value, ≥ 0, 1/J."""
+    """By how much one more joule would lower the value, ≥ 0, 1/J."""
     delay_price: float
-    """How much one more second lowers the value, ≥ 0, 1/s."""
+    """By how much one more second would lower the value, ≥ 0, 1/s."""
 
 
 def compose_single(task: Task, selected: Bools) -> tuple[Floats, Allocation]:
-    """Values of plans that use one selection in all rounds, for many selections (B, N) at once; ∞ where infeasible.
+    """Return values (B,) and allocations of plans with one selection in all rounds, for selections (B, N).
 
-    A dense first round is not considered: all rounds are of the last kind.
+    The value is ∞ for a plan that is infeasible. An unpruned first round is not considered here.
     """
     return _single(task, selected)[:2]
 
 
 def _single(task: Task, selected: Bools) -> tuple[Floats, Allocation, Floats]:
-    """:func:`compose_single` with the deadlines (B,): each round's share of the time, or less with idle power."""
+    """Return what :func:`compose_single` returns, and the deadlines (B,): T₀/R, or less with idle power."""
     problem, curves = task.problem, task.kinds[-1].curves
     longest = np.full(len(selected), problem.delay_s / problem.rounds)
     share = 1.0 / np.maximum(selected.sum(axis=-1, keepdims=True), 1)
@@ -84,16 +85,17 @@ def _single(task: Task, selected: Bools) -> tuple[Floats, Allocation, Floats]:
 
 
 def _left(budget: Floats, awake_j: Floats) -> Floats:
-    """The energy budget minus the idle energy; a tiny positive number if nothing is left."""
+    """Return the energy budget minus the idle energy, or a tiny positive number if nothing is left."""
     return np.maximum(budget - awake_j, KEPT * np.abs(budget))
 
 
 def _best_deadline(curves: ClientCurves, selected: Bools, budget: Floats, longest: Floats) -> Floats:
-    """The deadlines (B,) of rounds of selections (B, N) that make most of an energy budget although idling costs.
+    """Return the best deadlines (B,) for rounds of selections (B, N) whose clients draw idle power.
 
-    With ζ the worth of a unit of w in joules, a round's best deadline is where a second is worth to its clients what it
-    costs in idle power, Σ π = Σ P: a root, for the round's value is concave in the deadline. ζ is where the energy is
-    used up. Where it jumps there, everything between the two sides is as good.
+    If ζ is the worth of a unit of w in joules, the best deadline is where one more second is worth as much to the
+    clients as it costs in idle power, Σ π = Σ P. It is unique, because the value is concave in the deadline. ζ is such
+    that the energy budget is used up. If the energy jumps at that ζ, all deadlines between the two sides of the jump
+    are equally good, and the one that uses up the budget is taken.
     """
     awake = curves.awake(selected)
     share = np.broadcast_to(1.0 / np.maximum(selected.sum(axis=-1, keepdims=True), 1), selected.shape)
@@ -149,7 +151,10 @@ def _best_deadline(curves: ClientCurves, selected: Bools, budget: Floats, longes
 
 
 def _between_corners(slope: Callable[[Floats], Floats], corners: Floats) -> Floats:
-    """Where a rising function (B,) that is smooth between sorted corners (B, K), and may jump at them, changes sign."""
+    """Return where a rising function changes its sign, (B,).
+
+    It is smooth between the sorted ``corners`` (B, K), and may jump at them.
+    """
     rows, size = np.arange(len(corners)), corners.shape[-1]
     first, last = np.zeros(len(corners), dtype=np.intp), np.full(len(corners), size - 1)
     while (last - first > 1).any():
@@ -166,9 +171,9 @@ def _between_corners(slope: Callable[[Floats], Floats], corners: Floats) -> Floa
 
 
 def compose(task: Task, composition: Composition, start: tuple[float, float] | None = None) -> Composed | None:
-    """Solve one composition; None where it cannot keep the budgets, or one of its selections is not allowed.
+    """Return the best plan with a composition; None if it cannot keep the budgets or a selection is not allowed.
 
-    :param start: prices (μ, ν) near the composition's, if known.
+    :param start: prices (μ, ν) near those of the result, if known.
     """
     problem = task.problem
     if len(composition) == 1:
@@ -186,7 +191,7 @@ def compose(task: Task, composition: Composition, start: tuple[float, float] | N
 
 
 class _Several:
-    """A composition of two or more segments."""
+    """A composition with two or more parts."""
 
     def __init__(self, task: Task, composition: Composition) -> None:
         self.task, self.problem, self.composition, self.parts = task, task.problem, composition, composition.parts
@@ -204,20 +209,20 @@ class _Several:
         self._cheapest = 0.5 * self.curves.price_of_time(slowest)
 
     def price(self, mu: float, nu: float, allowed: float) -> list[Priced]:
-        """Each segment's best deadline at prices (μ, ν), whatever is allowed."""
+        """Return the best column of each part at prices (μ, ν), as an oracle does; ``allowed`` is not used."""
         curve = RoundCurve(self.task, self.curves, self.selected, self.base, mu, nu, self._cheapest)
         refined = curve.minimise(self.floor, self.longest)
         return [Priced(float(refined.bound[j]), refined.columns.take([j])) for j in range(len(self.parts))]
 
     def solve(self, start: tuple[float, float] | None) -> Composed | None:
-        """The best deadlines, and all that follows from them."""
+        """Find the best deadlines and return the plan; None if the budgets cannot be kept."""
         needed = self._at_least()
         if needed > self.energy_j * (1.0 + BUDGET_MARGIN):
             return None
-        two = len(self.parts) == 2 and not self.curves.idles  # else some of the time may be better left unused
+        two = len(self.parts) == 2 and not self.curves.idles  # with idle power it may be better not to use all the time
         deadline = self._two_deadlines() if two else self._deadlines(start, near=needed > _NEAR * self.energy_j)
         costs, answer = self.allocate(self.rounds[None], deadline)
-        if not (two or np.isfinite(costs[0])):  # the program keeps budgets by its own tolerances
+        if not (two or np.isfinite(costs[0])):  # the program's tolerance may have allowed too much energy
             deadline = self.frugal
             costs, answer = self.allocate(self.rounds[None], deadline)
         if not np.isfinite(costs[0]):
@@ -228,17 +233,17 @@ class _Several:
         return Composed(self.composition, segments, float(costs[0]), deadline, *prices)
 
     def _at_least(self) -> float:
-        """Lower bound on the energy for any deadlines, J, which quickly excludes most infeasible compositions.
+        """Return a lower bound on the energy for any deadlines, J. It quickly excludes most infeasible compositions.
 
-        Each segment's least energy is convex in the spare seconds that it is given, hence above its tangents; the spare
-        time goes to whichever tangent falls most steeply, and none to those that rise.
+        The least energy of each part is convex in the spare seconds that it is given, and therefore above its tangents.
+        The spare time is given to the tangents that fall most steeply, and none to those that rise.
         """
         spare = max(self.spare_s, 0.0)
         given = spare * _TANGENTS[:, None]
         energy, price = self.curves.within(self.selected, self.floor + given / self.rounds)
         energy, slope = self.rounds * energy, -price
         with np.errstate(divide="ignore", invalid="ignore"):
-            rise = energy - slope * given  # each tangent's height at no spare time
+            rise = energy - slope * given  # value of each tangent without spare time
             meet = (rise[1:] - rise[:-1]) / (slope[:-1] - slope[1:])
         meet = np.clip(np.where(np.isfinite(meet), meet, np.inf), given[:-1], given[1:])
         fall = np.concatenate([slope[:-1], slope[1:]]).ravel()
@@ -250,11 +255,15 @@ class _Several:
 
     @cached_property
     def frugal(self) -> Floats:
-        """The deadlines of least energy: where these do not keep the budgets, none do."""
+        """The deadlines with the least energy. If these do not keep the budgets, no deadlines do."""
         shared = self.curves.share(self.selected, self.rounds, self.problem.delay_s, of_energy=False)
         return self.floor if shared is None else shared[1]
 
     def _deadlines(self, start: tuple[float, float] | None, *, near: bool) -> Floats:
+        """Return the best deadlines of several parts by column generation.
+
+        :param start: prices to start from; :param near: whether the least energy may be close to the budget.
+        """
         problem = self.problem
         if near:
             left = self.energy_j - float(self.rounds @ self.curves.within(self.selected, self.frugal)[0])
@@ -263,21 +272,21 @@ class _Several:
         energy, delay = problem.energy_j / problem.rounds, problem.delay_s / problem.rounds
         master = Master(self.rounds / problem.rounds, energy, delay, self.price, DEADLINES, _ITERATIONS)
         master.run(start=start)
-        if master.infeasible or not len(master.weights):  # the last: budgets so tight that the program gave up
+        if master.infeasible or not len(master.weights):  # there are no weights if HiGHS found no solution
             return self.frugal
-        # Columns priced after the last program have no weight.
+        # Columns that were added after the program was last solved have no weight.
         columns = [(w, master.column(j).deadline[: len(w)]) for j, w in enumerate(master.weights)]
         return np.array([float(w @ deadline) / w.sum() for w, deadline in columns])
 
     def _two_deadlines(self) -> Floats:
-        """With two segments the first deadline decides: a second must be worth the same in both, a scalar root."""
+        """Return the best deadlines of two parts: those at which one more second is worth equally much in both."""
 
         def other(first: float) -> float:
             return float((self.problem.delay_s - self.rounds[0] * first) / self.rounds[1])
 
         def difference(first: float) -> float:
             _, answer = self.allocate(self.rounds[None], np.array([first, other(first)]))
-            # Where the energy does not suffice, what a second saves: the direction towards feasibility.
+            # If the energy does not suffice, compare how many joules a second saves, which leads towards feasibility.
             gain = answer.time_value[0] if answer.feasible[0] else answer.least_price[0]
             worth = gain.reshape(2, -1).sum(axis=-1)
             return float(worth[0] - worth[1])
@@ -292,7 +301,10 @@ class _Several:
         return np.array([first, max(other(first), float(self.floor[1]))])
 
     def allocate(self, rounds: Floats, deadline: Floats) -> tuple[Floats, Allocation]:
-        """Values of many round counts (B, J) at deadlines shrunk or stretched to fit; ∞ where infeasible."""
+        """Return values (B,), ∞ if infeasible, and allocations for B different numbers of rounds of the parts.
+
+        :param rounds: numbers of rounds, (B, J); :param deadline: (J,), which is scaled so that the rounds use up T₀.
+        """
         problem, batch = self.problem, len(rounds)
         least = rounds @ self.floor
         beyond = rounds @ (deadline - self.floor)
@@ -323,21 +335,28 @@ class _Several:
 
 
 def estimate(task: Task, composition: Composition, rounds: Floats, deadline: Floats) -> Floats:
-    """Values that the selections reach with other round counts (B, J), the deadlines in proportion: upper bounds."""
+    """Return the values (B,) of a composition's selections with other numbers of rounds, (B, J).
+
+    Deadlines are only scaled, not optimised, so that the values are upper bounds.
+    """
     return _Several(task, composition).allocate(rounds, deadline)[0]
 
 
 def _prices(task: Task, answer: Allocation, selected: Bools) -> tuple[float, float]:
-    """What a joule and a second more take off the value: its weight of pruning times what they add to Σ w(m)/k."""
+    """Return by how much one more joule and one more second would lower the value.
+
+    That is the weight of pruning times what they add to Σ w(m)/k.
+    """
     weight, curves = task.objective.pruning_weight / task.problem.rounds, task.kinds[-1].curves
     joule = weight / float(answer.worth[0])
     second = weight * answer.time_value[0].reshape(len(selected), -1).sum(axis=-1)
     if curves.idles:
         second = np.maximum(second - joule * curves.awake(selected), 0.0)
-    return joule, float(second.max())  # given where it is worth most
+    return joule, float(second.max())  # the second goes to the part where it is worth most
 
 
 def _segment(task: Task, part: Part, keep: Floats, x: Floats, s: Floats) -> Segment:
+    """Return a part as a segment, from the kept share m and the operating point of each client, (N,)."""
     chosen, curves = part.selected, task.kinds[part.kind].curves
     ratio = np.clip(1.0 - curves.unpruned(keep), 0.0, task.problem.fleet.max_ratio)
     return Segment(

@@ -1,9 +1,10 @@
-"""The plan of least forecast error for given rounds, local steps and upload bits.
+"""The plan with the least forecast error for given rounds, local steps and upload bits.
 
-Tangents of the error (:mod:`fedgap.planning.objectives.forecast_tangent`) are solved one after another, each at the z₀
-of the plan before. Every tangent's lower bound holds for the error itself, and the best of them certifies the best
-plan. In K·e^{z₀} the bound is concave, and it rises towards the z of the tangent's own plan, which brackets the best
-z₀.
+The error is not linear in the means over rounds, so that a tangent of it is minimised instead
+(:mod:`fedgap.planning.objectives.forecast_tangent`). A tangent touches the error at z₀, and the next tangent is taken
+at the z of the plan that minimises this one. As tangents are below the error, the lower bound of each holds for the
+error, and the best of these bounds certifies the best plan. The bound is concave in K·e^{z₀} and rises from z₀ towards
+the z of the tangent's plan, so that each plan narrows an interval that contains the best z₀.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,9 @@ from fedgap.theory.forecast import PlanFeatures
 _TANGENTS = 6
 """Maximum number of tangents; two or three are usual."""
 _ENOUGH, _ENOUGH_OF_MANY = 8e-4, 6e-3
-"""Gaps, as shares of the error, that are not worth closing, because they are far below the accuracy of a forecast. The
-first one is needed to be called optimal; the second one is for fleets whose selections cannot be enumerated."""
+"""The search ends at these gaps, as shares of the error, because they are far below the accuracy of a forecast. The
+first is small enough for a plan to be called optimal; the second is for fleets whose selections cannot be
+enumerated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,23 +38,27 @@ class ForecastSolution:
     features: PlanFeatures
     error: float
     least_error: float | None
-    """Certified: no plan of so many rounds, local steps and bits has a smaller forecast error."""
+    """Proven lower bound on the forecast error of all plans with these rounds, local steps and bits; None if nothing is
+    proven."""
     energy_price: float
+    """By how much one more joule would lower the tangent, 1/J."""
     delay_price: float
+    """By how much one more second would lower the tangent, 1/s."""
     interrupted: bool
+    """Whether the search was ended by Ctrl-C."""
 
     @property
     def gap(self) -> float:
-        """How far the error may be above the least, as a share of it; infinite where nothing is proven."""
+        """How far the error may be above the least possible one, as a share of it; infinite if nothing is proven."""
         return np.inf if self.least_error is None else (self.error - self.least_error) / self.error
 
 
 def solve_forecast(
     task: Task, settings: SolverSettings, known: Sequence[Composition] = (), slowed: float = 0.0
 ) -> ForecastSolution | None:
-    """The best plan of a task's rounds, local steps and bits; None where none fits the budgets.
+    """Return the best plan for a task's rounds, local steps and bits; None if none fits the budgets.
 
-    :param known: compositions to start from; :param slowed: z₀ of the first tangent.
+    :param known: compositions of good plans to start from; :param slowed: z₀ of the first tangent.
     """
     best, bound = None, -np.inf
     low, high = -np.inf, np.inf
@@ -73,7 +79,7 @@ def solve_forecast(
                                     solution.delay_price, solution.interrupted)
         z = objective.slowed_by(features)
         low, high = (max(low, slowed), high) if z > slowed else (low, min(high, slowed))
-        # How far the tangent is below the error at its own plan: further tangents cannot gain more than that.
+        # How far the tangent is below the error at the plan that minimises it. Further tangents cannot gain more.
         lost = objective.fixed.scale * (np.exp(z) - np.exp(slowed) * (1.0 + z - slowed))
         if solution.interrupted or lost <= enough or best.error - bound <= enough:
             break

@@ -1,14 +1,15 @@
-"""Rounds, local steps and upload bits of the plan of least forecast error.
+"""Choose the rounds, local steps and upload bits of the plan with the least forecast error.
 
-For given rounds R, local steps τ and bits the best plan is found with a certificate
-(:mod:`fedgap.planning.forecast_plan`), which takes seconds. So that only few of them are solved, *drafts* come first:
-plans with one selection of clients in all rounds. A draft's least pruning, and hence its error, is one call of
+For given rounds R, local steps τ and bits, :mod:`fedgap.planning.forecast_plan` finds the best plan with a certificate,
+which takes seconds. To solve only a few of them, *drafts* are made first: estimates of plans with the same selection in
+all rounds. The least pruning of a draft, and with it its error, needs one call of
 :func:`fedgap.planning.resources.allocate`, for many selections and numbers of rounds at once.
 
-A *learner* is a choice of τ and bits. For each learner a grid of selections and rounds is tried, then a finer one
-around its best number of rounds: near the most rounds that fit the budgets the error changes fast. Numbers of rounds
-are skipped where the error would be too high even if everybody took part and nobody pruned. The drafts of the best
-learners are then improved client by client and round by round, and the best of them are solved.
+A *learner* is a choice of τ and bits. For each learner a grid of selections and numbers of rounds is tried, and then a
+finer grid around its best number of rounds, because the error changes fast near the most rounds that fit the budgets.
+Numbers of rounds are skipped if the error would be too high even with all clients and without pruning. The drafts of
+the best learners are then improved by changing single clients and the number of rounds, and the best of them are solved
+with a certificate.
 """
 
 from dataclasses import dataclass
@@ -25,45 +26,47 @@ from fedgap.planning.task import Task
 from fedgap.theory.forecast import PlanFeatures
 
 _ROUNDS = 14
-"""Numbers of rounds on the first grid, in geometric steps."""
+"""How many numbers of rounds the first grid has, in geometric steps."""
 _SIZES = 24
-"""Numbers of clients on the first grid, in geometric steps."""
+"""How many numbers of clients the first grid has, in geometric steps."""
 _CLOSE = 1.03
-"""Learners whose best error on the grid is within this factor of the best are refined."""
+"""Learners whose best error on the grid is within this factor of the best are improved."""
 _REFINED = 4
-"""Maximum number of learners that are refined."""
+"""Maximum number of learners that are improved."""
 _SOLVED = 2
 """Maximum number of learners that are solved with a certificate."""
 _NEAR_TIE = 1.004
-"""A learner is solved with a certificate beside the best where its error is within this factor."""
+"""The second-best learner is also solved with a certificate if its error is within this factor of the best."""
 _STEPS = 30
 """Maximum number of improvements of a selection."""
 _FLIPPED = 64
-"""Clients that are tried at a time in a large fleet."""
+"""In a large fleet, how many clients are tried at a time for being added or dropped."""
 _FINER = 5
-"""Steps of the finer grid in one of the first, in the numbers of rounds around the best one."""
+"""How many steps of the finer grid of rounds fit into one step of the first grid."""
 _FEW = 8
-"""The best selections of the first grid, which the finer one tries."""
+"""How many of the best selections of the first grid are tried on the finer one."""
 _DENSE_ROUND = 1.5
-"""Pruned rounds that a dense first round costs, as a first guess."""
+"""First guess of how many pruned rounds an unpruned first round costs."""
 _SHORTER = 0.97
-"""Share of the rounds that is tried next if the draft's number of rounds does not fit."""
+"""If a plan with the draft's number of rounds does not fit, this share of the rounds is tried next."""
 
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """One selection in all rounds, and its forecast error."""
+    """An estimate of a plan with the same selection in all rounds."""
 
     task: Task
+    """The task with the draft's rounds, local steps and bits."""
     selected: Bools
+    """The clients that take part, (N,)."""
     error: float
+    """The forecast error."""
     slowed: float
-    """z = d·λ̄ + c·KL."""
-
+    """z = d·λ̄ + c·KL of the forecast."""
 
     @property
     def features(self) -> PlanFeatures:
-        """What the forecast knows about it."""
+        """The features of the draft on which its forecast depends."""
         problem, fixed = self.task.problem, _objective(self.task).fixed
         apart = float(_objective(self.task).divergence(self.selected))
         pruned = self.slowed - fixed.slowed_by_divergence * apart
@@ -74,7 +77,7 @@ class Draft:
 
 
 def best_forecast(task: Task, settings: SolverSettings) -> ForecastSolution | None:
-    """The plan of least forecast error; None where not even one round fits the budgets."""
+    """Return the plan with the least forecast error; None if not even one round fits the budgets."""
     answer: ForecastSolution | None = None
     drafts = best_drafts(task)
     for draft in drafts[:_SOLVED]:
@@ -89,7 +92,7 @@ def best_forecast(task: Task, settings: SolverSettings) -> ForecastSolution | No
 
 
 def best_drafts(task: Task) -> list[Draft]:
-    """The best draft of each of the best learners, the best first; empty where not even one round fits the budgets."""
+    """Return the best draft of each of the best learners, sorted by error; empty if not even one round fits."""
     assert task.problem.scenario is not None
     learning = task.problem.scenario.learning
     drafts: list[Draft] = []
@@ -97,7 +100,7 @@ def best_drafts(task: Task) -> list[Draft]:
     variants = [task.with_learner(steps, bits) for steps in seen("local_steps", learning.local_steps_choices)
                 for bits in seen("upload_bits", learning.upload_bits_choices)]
     best = np.inf
-    # The learners that train fastest come first: they rule out most of the others.
+    # Learners that train fastest are tried first, because they exclude most of the others.
     for variant in sorted(variants, key=lambda variant: _objective(variant).fixed.scale):
         draft = _Grid(variant).best(below=best)
         if draft is not None:
@@ -113,7 +116,7 @@ def best_drafts(task: Task) -> list[Draft]:
 
 
 def _solved(draft: Draft, settings: SolverSettings) -> ForecastSolution | None:
-    """The draft's rounds, local steps and bits with a certificate; fewer rounds where these do not fit."""
+    """Solve the draft's task with a certificate, or with fewer rounds if these do not fit; None if none do."""
     task = draft.task
     while True:
         known = Composition(tuple(Part(k, draft.selected, kind.rounds) for k, kind in enumerate(task.kinds)))
@@ -130,7 +133,7 @@ def _objective(task: Task) -> ForecastTangent:
 
 
 class _Grid:
-    """Drafts of one learner, of at most so many rounds (by default the task's)."""
+    """The drafts of one learner with at most ``most`` rounds, by default the task's."""
 
     def __init__(self, task: Task, most: int | None = None) -> None:
         self.task, self.problem, self.most = task, task.problem, most or task.problem.rounds
@@ -140,9 +143,11 @@ class _Grid:
         self._need = self.curves.overhead + self.curves.keep_min * self.curves.u_min
 
     def errors(self, rounds: Ints, selected: Bools) -> tuple[Floats, Floats]:
-        """The forecast errors of selections (S, N), each in all rounds, and their z: (len(rounds), S).
+        """Return the forecast errors and z of drafts with these numbers of rounds and selections, (len(rounds), S).
 
-        Infinite where the budgets do not carry them.
+        Both are infinite if the rounds do not fit the budgets.
+
+        :param selected: the selections, (S, N).
         """
         error, slowed = np.full((2, len(rounds), len(selected)), np.inf)
         kept = self._kept(rounds, selected, np.full(error.shape, _DENSE_ROUND if self.dense_first else 1.0))
@@ -159,11 +164,12 @@ class _Grid:
         return error, slowed
 
     def _kept(self, rounds: Ints, selected: Bools, first_round: Floats) -> Floats:
-        """The mean share of the model that selections (S, N) keep in the rounds that may be pruned: (len(rounds), S).
+        """Return the mean share of the model that selections (S, N) keep in rounds that may be pruned, (len(rounds),
+        S).
 
-        Not a number where the budgets do not carry them.
+        It is NaN if the rounds do not fit the budgets.
 
-        :param first_round: how many pruned rounds the first one costs, (len(rounds), S).
+        :param first_round: how many pruned rounds the first round costs, (len(rounds), S).
         """
         kept = np.full(first_round.shape, np.nan)
         counted = np.where(rounds > 1, rounds - 1, 0)[:, None] + np.where((rounds > 1)[:, None], first_round, 1.0)
@@ -181,23 +187,25 @@ class _Grid:
         return kept
 
     def best(self, below: float) -> Draft | None:
-        """The best of the first grid; None where it cannot be better than ``below``, or nothing fits."""
+        """Return the best draft of both grids; None if nothing fits, or if no error can be clearly below ``below``."""
         rounds = np.unique(np.geomspace(1, self.most, _ROUNDS).round().astype(np.intp))
         hopeless = sum(_objective(self.task.with_rounds(int(r))).least_error >= _CLOSE * below for r in rounds)
         if hopeless == len(rounds):
             return None
-        rounds, selected = rounds[max(hopeless - 1, 0):], self._selections()  # the last hopeless one begins the range
+        # The largest number of rounds that is too small stays as the lower end of the range.
+        rounds, selected = rounds[max(hopeless - 1, 0):], self._selections()
         error, _ = self.errors(rounds, selected)
         row, few = int(error.min(axis=1).argmin()), error.min(axis=0).argsort()[:_FEW]
         around = rounds[max(row - 1, 0)], rounds[min(row + 1, len(rounds) - 1)]
         return self._best_of(np.unique(np.geomspace(*around, 2 * _FINER + 1).round().astype(np.intp)), selected[few])
 
     def alone(self) -> Draft | None:
-        """The best round of a single client, or of those whom the scheme selects."""
+        """Return the best draft with one round and a single client, or with the clients that the scheme selects."""
         everyone = np.eye(self.problem.size, dtype=np.bool_) if self.task.selected is None else self.task.selected[None]
         return self._best_of(np.ones(1, dtype=np.intp), everyone)
 
     def _best_of(self, rounds: Ints, selected: Bools) -> Draft | None:
+        """Return the best draft with one of these numbers of rounds and selections (S, N); None if none fits."""
         error, slowed = self.errors(rounds, selected)
         row, place = np.unravel_index(int(error.argmin()), error.shape)
         if not np.isfinite(error[row, place]):
@@ -206,7 +214,11 @@ class _Grid:
         return Draft(task, selected[place], float(error[row, place]), float(slowed[row, place]))
 
     def _selections(self) -> Bools:
-        """Where the clients are free: the fastest, the most frugal and the best mixed ones, in several numbers."""
+        """Return the selections of the first grid, (S, N).
+
+        They are the first clients in the order of speed, and of speed and energy together, for several numbers of
+        clients, and the most frugal client; or the only selection that the scheme allows.
+        """
         size = self.problem.size
         if self.task.selected is not None:
             return self.task.selected[None]
@@ -223,7 +235,7 @@ class _Grid:
         return np.unique(selected, axis=0)
 
     def refined(self, draft: Draft) -> Draft:
-        """The draft improved by turns: clients added or dropped, and the number of rounds."""
+        """Return the draft after its number of rounds and its clients were improved by turns."""
         best, width = draft, 0.5
         for _ in range(6):
             before = best.error
@@ -236,6 +248,7 @@ class _Grid:
         return best
 
     def _other_rounds(self, draft: Draft, width: float) -> Draft:
+        """Return the best draft with a similar number of rounds: up to e^width times as many or as few."""
         rounds = draft.task.problem.rounds
         near = np.round(rounds * np.exp(np.linspace(-width, width, 9))).astype(np.intp)
         near = np.unique(np.clip(np.append(near, [rounds - 1, rounds, rounds + 1]), 1, self.most))
@@ -243,6 +256,7 @@ class _Grid:
         return other if other is not None and other.error < draft.error else draft
 
     def _other_clients(self, draft: Draft) -> Draft:
+        """Return the draft after single clients were added or dropped, as long as that helps."""
         rounds, size = np.array([draft.task.problem.rounds]), self.problem.size
         random = np.random.default_rng(0)
         for _ in range(_STEPS):
@@ -257,7 +271,7 @@ class _Grid:
 
 
 def cheapest_task(task: Task) -> Task:
-    """One round with the fewest local steps and bits. If this does not fit the budgets, no plan does."""
+    """Return the task with one round and the fewest local steps and bits. If it does not fit the budgets, none does."""
     assert task.problem.scenario is not None
     learning = task.problem.scenario.learning
     seen = _objective(task).fitted.seen

@@ -1,4 +1,4 @@
-"""Planning in which the number of rounds is chosen as well."""
+"""Planning that also chooses the number of rounds (the horizon)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,19 +12,21 @@ from fedgap.planning.task import Task
 
 Solve = Callable[[Task, SolverSettings], Plan]
 _GRID = 12
-"""Numbers of rounds, in geometric steps, that the search starts with."""
+"""How many numbers of rounds, in geometric steps, the search starts with."""
 INTERRUPTED = "interrupted: the best plan so far"
-"""The reason that an interrupted plan gives."""
+"""The ``reason`` of a plan whose search was ended by Ctrl-C."""
 
 
 def best_horizon(task: Task, settings: SolverSettings, solve: Solve, infeasible: Solve) -> Plan:
-    """The best plan over 1..R rounds, by coarse-to-fine search around the best of a geometric grid.
+    """Return the best plan over all numbers of rounds from 1 to R.
 
-    The constant falls with R while tighter budgets per round raise the rest, so the value has one valley in practice;
-    the grid guards against others, and the bound returned is the one at the R chosen. No R whose constant alone exceeds
-    the best value is solved.
+    The search starts with a geometric grid of numbers of rounds, and becomes finer around the best one. With more
+    rounds the constant part of the value falls, and the rest rises because each round has less of the budgets; in
+    practice the value therefore has one minimum. Numbers of rounds whose constant alone exceeds the best value are not
+    solved. The plan's lower bound is for its own number of rounds.
 
-    :param solve: plans a task for its number of rounds; :param infeasible: says why no plan fits.
+    :param solve: returns the plan of a task for the task's number of rounds;
+    :param infeasible: returns a plan that says why none fits.
     """
     most = diagnosis.most_rounds(task)
     if most == 0:
@@ -48,7 +50,7 @@ def best_horizon(task: Task, settings: SolverSettings, solve: Solve, infeasible:
 
 
 class _HorizonSearch:
-    """Plans at the numbers of rounds looked at so far."""
+    """The search for the best number of rounds, with the plans made so far."""
 
     def __init__(self, task: Task, settings: SolverSettings, solve: Solve) -> None:
         self.task, self.settings, self.solve = task, settings, solve
@@ -57,11 +59,14 @@ class _HorizonSearch:
 
     @property
     def best(self) -> float:
-        """The least value so far."""
+        """The least value of a plan so far."""
         return min((value for value, _ in self.known.values()), default=np.inf)
 
     def look(self, rounds: int) -> float:
-        """The value of the best plan with this number of rounds; infinite if it cannot be the best, or after Ctrl-C."""
+        """Return the value of the best plan with this number of rounds.
+
+        It is infinite if the plan cannot be the best or does not exist, and after Ctrl-C.
+        """
         if not (self.stopped or rounds in self.known):
             try:
                 self._plan(rounds)

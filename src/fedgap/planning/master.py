@@ -1,4 +1,4 @@
-"""The linear program over columns, and the loop that prices them."""
+"""The linear program over columns (candidate rounds), and the loop that adds columns until it is solved."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,31 +11,35 @@ from fedgap.planning.settings import Progress
 from fedgap.planning.tolerances import PROGRAM_KEPT
 
 Pricing = Callable[[float, float, float], Sequence[Priced]]
-"""The best rounds of each kind at prices (μ, ν), their bounds within what is allowed, absolutely."""
+"""Function of (μ, ν, allowed) that returns, for each kind of round, the best columns at these prices and a lower bound.
+The bound may be below the best column's value by ``allowed``, in units of the objective."""
 
 
 _ITERATIONS = 300
-"""Maximum number of programs; a few dozen are usual."""
+"""Maximum number of times that the program is solved; a few dozen are usual."""
 _PENALTY = 1e3
 """Penalty for exceeding a budget by its full amount, in units of the most expensive column; raised if it is too
 small."""
 _MOST_PENALTY = 1e9
+"""The largest penalty, in the same units."""
 _DEAR, _CHEAP = 10.0, 0.1
-"""Two initial prices: the whole budget costs this many times the most expensive column."""
+"""Two initial price levels: the whole budget costs this many times the most expensive column."""
 _NEARBY = (0.9, 1.1)
-"""Multiples of known prices at which the first columns are priced."""
+"""Multiples of known prices at which the first columns are generated."""
 _ROUGH_BOUND = 0.2
-"""How far a bound may be below the best round, as a share of the distance between program and bound."""
+"""How far an oracle's bound may be below its best column, as a share of the gap between program and bound."""
 _STUCK, _PATIENCE = 1e-13, 6
-"""Relative gain, and number of programs with less, after which HiGHS's own tolerance has ended progress."""
+"""The loop ends when the relative gain was below the first number this many (second number) times in a row, because
+HiGHS's own tolerance then prevents progress."""
 _UNBOUNDED_STUCK, _UNBOUNDED_PATIENCE = 1e-4, 3
-"""The same without a bound, where small gains are not worth it."""
+"""The same if the oracles prove no bound; small gains are then not worth the time."""
 
 
 class Master:
-    """min Σ w·cost s.t. Σ_{c of kind g} w = share_g, Σ w·energy ≤ E, Σ w·deadline ≤ T, w ≥ 0, over the columns so far.
+    """The linear program over the columns so far, and the loop that adds columns.
 
-    All is per round: shares add up to 1, E = E₀/R, T = T₀/R, and the objective is θ − α.
+    It is min Σ w·cost s.t. Σ_{columns of kind g} w = share_g, Σ w·energy ≤ E, Σ w·deadline ≤ T, w ≥ 0. All quantities
+    are per round: the shares of the kinds add up to 1, E = E₀/R, T = T₀/R, and the objective is θ − α.
     """
 
     def __init__(
@@ -50,36 +54,37 @@ class Master:
         self.lower_bound = -np.inf
         self.best_mu = self.best_nu = 0.0
         self.prices = (0.0, 0.0)
-        """The last program's (μ, ν)."""
+        """(μ, ν) of the program when it was last solved."""
         self.dual_points: list[tuple[float, float]] = []
+        """All prices at which columns were generated."""
         self.shortfall = np.inf
-        """By which share the budgets are exceeded with the columns so far."""
+        """Share by which the budgets are at least exceeded with the columns so far; 0 if they can be kept."""
         self._penalty = 0.0
 
     @property
     def infeasible(self) -> bool:
-        """Whether even fractions of rounds cannot keep the budgets."""
+        """Whether the budgets cannot be kept with the columns so far, even with fractions of rounds."""
         return self.shortfall > PROGRAM_KEPT
 
     def add(self, kind: int, columns: Columns) -> None:
-        """Columns known from elsewhere."""
+        """Add columns of a kind of round that are known from elsewhere."""
         self.columns[kind].append(columns)
 
     def column(self, kind: int) -> Columns:
-        """All columns of a kind so far."""
+        """Return all columns of a kind of round so far."""
         merged = Columns.join(self.columns[kind])
         self.columns[kind] = [merged]
         return merged
 
     def price(self, mu: float, nu: float, *, fine: bool = False) -> None:
-        """Add the best rounds at (μ, ν) as columns, and return the bound that they prove.
+        """Add the best columns at prices (μ, ν), and update the lower bound by what they prove.
 
-        Far from the optimum a rough bound is enough; ``fine`` asks for a good one.
+        :param fine: whether to ask the oracles for a good bound; far from the optimum a rough one is enough.
         """
         paid = mu * self.energy + nu * self.delay
         bound = -paid
-        # What the bound may fall short by, absolutely: the rounds' values contain what the budgets cost at these
-        # prices, which may be far above the objective and is taken off again.
+        # ``allowed`` is absolute, because the value of a column includes the price of its joules and seconds. These may
+        # cost far more than the objective, and are subtracted again as ``paid``.
         allowed = np.inf
         if np.isfinite(self.objective):
             distance = min(self.objective - self.lower_bound, 1.5 * abs(self.objective))
@@ -92,16 +97,16 @@ class Master:
         self.dual_points.append((mu, nu))
 
     def run(self, progress: Progress | None = None, start: tuple[float, float] | None = None) -> None:
-        """Generate columns until program and bound meet.
+        """Add columns until the program's value and the lower bound meet.
 
         :param start: prices near the optimal ones, if known.
         """
-        feasible = all(self.columns)  # columns of a known plan
+        feasible = all(self.columns)  # there are columns of each kind only if a plan is known
         self.price(*(start or (0.0, 0.0)))
         scale = max(max(float(np.abs(c.cost).max()) for parts in self.columns for c in parts), 1e-300)
         self._penalty = _PENALTY * scale
         if start is None:
-            # Two guesses with a high price for each budget give columns that keep it.
+            # Prices at which one budget is expensive give columns that need little of it.
             self.price(_DEAR * scale / self.energy, _CHEAP * scale / self.delay)
             self.price(_CHEAP * scale / self.energy, _DEAR * scale / self.delay)
         elif not feasible:
@@ -114,7 +119,7 @@ class Master:
             mu, nu = self.program()
             if progress is not None:
                 progress("pricing", iteration, self.objective, self.lower_bound)
-            # The program's own tolerance ends progress before ours does where columns are almost parallel.
+            # If columns are almost parallel, HiGHS's tolerance ends progress before ours does.
             bounded = np.isfinite(self.lower_bound)
             least, patience = (_STUCK, _PATIENCE) if bounded else (_UNBOUNDED_STUCK, _UNBOUNDED_PATIENCE)
             gain = max(last - self.objective, self.lower_bound - raised if np.isfinite(raised) else 0.0)
@@ -132,7 +137,7 @@ class Master:
             before = self.lower_bound
             self.price(mu, nu)
             if bounded and not self._met and self.lower_bound == before:
-                # A step that did not raise the bound: look between it and the best prices so far as well.
+                # These prices did not raise the bound: try the mean of them and the best prices so far as well.
                 self.price(0.5 * (mu + self.best_mu), 0.5 * (nu + self.best_nu))
         else:
             self.program()
@@ -142,7 +147,7 @@ class Master:
         return self.objective - self.lower_bound <= self.tolerance * abs(self.objective)
 
     def program(self) -> tuple[float, float]:
-        """Solve the program over the columns; returns its prices (μ, ν)."""
+        """Solve the linear program over the columns so far; return its dual prices (μ, ν)."""
         columns = [self.column(i) for i in range(len(self.shares))]
         sizes = [len(c.cost) for c in columns]
         width = sum(sizes)
@@ -155,12 +160,13 @@ class Master:
         base = np.array([c.cost.min() for c in columns])
         answer, unit = None, self._penalty
         if self.infeasible:
-            # As long as the columns exceed the budgets, minimise only the excess; afterwards no excess is allowed.
+            # While the columns cannot keep the budgets, only the excess is minimised. Afterwards none is allowed.
             answer = self._solved(np.concatenate([np.zeros(width), np.ones(2)]), limits, 1.0, kinds)
-            # HiGHS may return a value slightly below 0; clip it.
+            # HiGHS may return a value slightly below 0.
             self.shortfall = max(float(answer.value), 0.0) if answer is not None else np.inf
         if not self.infeasible:
-            # HiGHS has absolute tolerances: costs go in as what they are above the cheapest, in units of a typical one.
+            # HiGHS has absolute tolerances. Costs are therefore given relative to the cheapest, in units of a typical
+            # difference.
             above = np.concatenate([c.cost - least for c, least in zip(columns, base, strict=True)])
             typical = np.sort(above[above > 0.0])
             unit = float(typical[[(len(typical) - 1) // 2, len(typical) // 2]].mean()) if len(typical) else 1.0

@@ -31,10 +31,10 @@ class AdditiveStatements:
     few_clients: float
     weight: float
     mean: bool
-    """Whether Φ is the mean of φ_n, not their sum."""
+    """Whether Φ is the mean of φ_n, and not their sum."""
 
     def cost(self, selected: Bools) -> Floats:
-        """The selection cost of each selection, (...); infinite where nobody is selected."""
+        """Return the cost of each selection (..., N), shape (...); infinite if nobody is selected."""
         count = selected.sum(axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
             phi = (selected @ self.phi) / (count if self.mean else 1)
@@ -43,13 +43,14 @@ class AdditiveStatements:
 
 @dataclass(frozen=True, eq=False)
 class ConvexLabels:
-    """For every vector g of one number per label,
+    """Lower bounds on a selection cost that depends on how far the clients' labels are from a target t:
 
-        selection_cost(A) ≥ few_clients/k + weight·(mean over A of score_n(g) − ln Σ_c t_c·e^(g_c)),        k = |A|.
+        selection_cost(A) ≥ few_clients/k + weight·(mean over A of score_n(g) − ln Σ_c t_c·e^(g_c)),        k = |A|,
 
-    Such planes bound a divergence KL(A) from the target t that is convex in the relaxed selection: with score_n(g) =
-    g·q_n the right-hand side is KL's tangent plane where g = ln(m/t), m being the mean of the selection's label
-    distributions q_n. With this structure a search over large fleets can prove a lower bound.
+    for every vector g of one number per label. Such bounds exist if the divergence KL(A) from the target is convex in
+    the selection, relaxed to shares between 0 and 1: with score_n(g) = g·q_n, where q_n is the label distribution of a
+    client, the right-hand side is a tangent plane of KL, which touches it where g = ln(m/t) with m the mean of q_n over
+    A. With this structure a search over large fleets can prove a lower bound.
     """
 
     target: Floats
@@ -57,32 +58,33 @@ class ConvexLabels:
     few_clients: float
     weight: float
     scores: Callable[[Floats], Floats]
-    """score_n(g) of every client for several g: (B, C) → (B, N)."""
+    """Function from vectors g (B, C) to score_n(g) of every client, (B, N)."""
     total_drawn: Callable[[Floats, Bools], Floats]
-    """The sum over chosen clients, (B, N), of the label distributions q_n that reach the scores: (B, C)."""
+    """Function from vectors g (B, C) and selections (B, N) to the sum over the selection of the label distributions q_n
+    that attain the scores, (B, C)."""
 
 
 @dataclass(frozen=True, eq=False)
 class PooledLabels:
-    """selection_cost(A) depends on k = |A| and on the sum of the clients' label histograms alone.
+    """A selection cost that depends only on k = |A| and on the sum of the clients' label histograms.
 
-    With this structure a local search evaluates many moves at once. A bound needs ``convex`` as well.
+    With this structure a local search can evaluate many moves at once. To prove a bound it needs ``convex`` as well.
     """
 
     counts: Floats
     """Label histograms, (N, classes)."""
     target: Floats | None
-    """The histogram that the pooled labels should resemble, (classes,)."""
+    """The histogram that the summed labels should resemble, (classes,); None if there is no such histogram."""
     cost: Callable[[Floats, int], Floats]
-    """The selection cost of selections of k clients with these pooled histograms, (..., classes) → (...)."""
+    """Function from summed histograms (..., classes) and k to the selection cost, (...)."""
     start: "Objective | None"
-    """A similar objective with additive statements; its plan is where the search starts."""
+    """A similar objective with additive statements, from whose plan the search starts; None to start without one."""
     convex: ConvexLabels | None = None
-    """Planes that bound the selection cost, if there are any."""
+    """Lower bounds on the selection cost, if there are any."""
 
 
 class Objective(Protocol):
-    """A quantity to minimise; see the module docstring for its form.
+    """A quantity that plans minimise; see the module docstring for its form.
 
     >>> class ManyClients(fedgap.Objective):
     ...     name, constant, pruning_weight = "many_clients", 0.0, 1.0
@@ -94,13 +96,13 @@ class Objective(Protocol):
     >>> plan.status
     'optimal'
 
-    Up to 12 clients any objective is solved with a certificate. Above, additive statements or convex labels still allow
-    one; without them the plan comes from a local search that proves no bound.
+    For up to 12 clients any objective is solved with a certificate. For more clients this needs :attr:`additive`, or
+    ``convex`` of :attr:`pooled`; without them the plan comes from a local search that proves no bound.
     """
 
     @property
     def name(self) -> str:
-        """Its name in plans."""
+        """The name of the objective in plans."""
 
     @property
     def constant(self) -> float:
@@ -108,28 +110,29 @@ class Objective(Protocol):
 
     @property
     def pruning_weight(self) -> float:
-        """The cost of a round in which the selected clients prune everything; at least 0."""
+        """The cost of pruning in a round with mean pruning ratio 1; at least 0."""
 
     @property
     def chooses_rounds(self) -> bool:
-        """Whether the number of rounds is decided as well, up to the scenario's."""
+        """Whether the planner also chooses the number of rounds, up to the scenario's."""
         return False
 
     @property
     def additive(self) -> AdditiveStatements | None:
-        """Additive statements, if the selection cost has this form."""
+        """The selection cost as additive statements; None if it does not have this form."""
         return None
 
     @property
     def pooled(self) -> PooledLabels | None:
-        """Pooled labels, if the selection cost has this form."""
+        """The selection cost as a function of summed labels; None if it does not have this form."""
         return None
 
     def selection_cost(self, selected: Bools) -> Floats:
-        """The cost of an unpruned round of each selection, (..., N) → (...); infinite where it is not allowed."""
+        """Return the cost of an unpruned round for each selection (..., N), shape (...); ∞ if it is not allowed."""
 
     def with_rounds(self, rounds: int) -> "Objective":
-        """The same objective for another number of rounds."""
+        """Return the same objective for another number of rounds."""
 
 
 ObjectiveFactory = Callable[[Problem], Objective]
+"""Function that makes the objective of a problem."""

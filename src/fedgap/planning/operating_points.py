@@ -1,10 +1,11 @@
-"""The pruning ratio, power and clock of every client in a round whose clients a rule chooses.
+"""The pruning ratio, power and clock of every client in rounds whose clients a published rule selects.
 
-A rule that chooses new clients in each round needs rounds that cost, on average, what was planned. Two numbers
-determine them. A round lasts D seconds, or longer if its slowest client needs more at full power and clock with the
-most pruning; every client may use all of this time. Each client minimises λ + μ·joules within the round's seconds,
-where μ is the price of a joule. For given rounds R, D and μ are chosen so that R of the rule's rounds together use up
-both budgets, including probes and a dense first round.
+Such a rule selects other clients in each round, and the rounds must cost on average what was planned. Two numbers
+determine what clients do. A round lasts D seconds, or longer if its slowest client needs more time even at full power
+and clock with the most pruning; all its clients may use that time. Each client then minimises λ + μ·joules within the
+round's time, where μ is the price of a joule. For a given number of rounds R, D and μ are chosen such that R of the
+rule's rounds use up both budgets, including what asking clients for their losses costs (*probes*) and an unpruned first
+round.
 """
 
 from collections.abc import Sequence
@@ -21,26 +22,27 @@ from fedgap.planning.schemes import Scheme
 from fedgap.system import Fleet, probe_cost
 
 _LOG_PRICES = (-5.0, 30.0)
-"""Range of the natural logarithm of a joule's price, in units of 1/E₀."""
+"""Range in which ln(μ·E₀) is searched, where μ is the price of a joule."""
 _SPARE = 1e-4
-"""Share of the joules that the search for their price may leave unused."""
+"""Share of the energy budget that the search for μ may leave unused."""
 _HALVINGS = 40
+"""Number of bisections by which D is found."""
 
 
 @dataclass(frozen=True, eq=False)
 class RuledSets:
-    """Rounds of a rule, in their order."""
+    """The selections of a rule in S rounds, in their order."""
 
     selected: Bools
-    """Who takes part, (S, N)."""
+    """The clients that take part in each round, (S, N)."""
     asked: Bools
-    """Who is asked for its loss before, (S, N)."""
+    """The clients that are asked for their loss before each round, (S, N)."""
 
     def __len__(self) -> int:
         return len(self.selected)
 
     def first(self, rounds: int) -> "RuledSets":
-        """The first rounds, or all of them."""
+        """Return the first ``rounds`` rounds, or all if there are fewer."""
         return RuledSets(self.selected[:rounds], self.asked[:rounds])
 
 
@@ -53,7 +55,7 @@ class OperatingPoints:
     frequency_hz: Floats
 
     def segment(self, selected: Bools, local_steps: int, upload_bits: int) -> Segment:
-        """The round of some clients."""
+        """Return one round of the selected clients at these points, as a segment."""
         return Segment(rounds=1, selected=selected, pruning_ratio=np.where(selected, self.ratio, 0.0),
                        power_w=np.where(selected, self.power_w, 0.0),
                        frequency_hz=np.where(selected, self.frequency_hz, 0.0),
@@ -65,13 +67,18 @@ class Prices:
     """The deadline and the prices that determine the clients' operating points."""
 
     deadline_s: float
-    """D."""
+    """D, in s."""
     joule: float
-    """μ: pruning ratio that a client gives up for a joule."""
+    """μ, in 1/J: a client prunes more by this much if that saves a joule."""
 
     def points(self, fleet: Fleet, scheme: Scheme, round_s: float = 0.0, *, dense: bool = False) -> OperatingPoints:
-        """The clients' points with their present channels and clocks, in a round of D seconds or ``round_s`` where that
-        is more; whoever needs longer takes as long as it needs. ``dense``: without pruning."""
+        """Return the operating points of all clients with their present channels and clocks.
+
+        The round lasts D or ``round_s`` seconds, whichever is longer. A client that needs more takes as long as it
+        needs.
+
+        :param dense: whether the round is unpruned.
+        """
         curves = _curves(fleet, scheme, dense)
         timed = _Timed.of(curves, np.array(max(self.deadline_s, round_s)))
         keep = timed.keep(np.array(self.joule))
@@ -79,7 +86,7 @@ class Prices:
         return OperatingPoints(1.0 - curves.unpruned(keep), curves.power(point.s), curves.frequency(point.x))
 
     def round_points(self, fleet: Fleet, scheme: Scheme, selected: Bools, *, dense: bool = False) -> OperatingPoints:
-        """Everybody's points in a round of some clients, (N,)."""
+        """Return the operating points of all clients, (N,), in a round with the selected ones."""
         longest = float(np.where(selected, shortest_s(fleet, scheme, dense=dense), 0.0).max())
         return self.points(fleet, scheme, longest, dense=dense)
 
@@ -90,77 +97,81 @@ def _curves(fleet: Fleet, scheme: Scheme, dense: bool = False) -> ClientCurves:
 
 
 def shortest_s(fleet: Fleet, scheme: Scheme, *, dense: bool = False) -> Floats:
-    """The least seconds that each client needs, (N,)."""
+    """Return the least seconds that each client needs for a round, (N,)."""
     return _curves(fleet, scheme, dense).least_s
 
 
 @dataclass(frozen=True, eq=False)
 class _Timed:
-    """The clients with the seconds that rounds leave them beside their downloads, (..., N)."""
+    """The clients in rounds of given durations; arrays have shape (..., N)."""
 
     curves: ClientCurves
     time_s: Floats
+    """Seconds that a client has for computing and uploading."""
     cheapest: Floats
-    """A price of time below which nobody works."""
+    """A lower bound on the clients' prices of time."""
 
     @classmethod
     def of(cls, curves: ClientCurves, round_s: Floats) -> "_Timed":
-        """In rounds of so many seconds, (...)."""
+        """Return the clients in rounds that last ``round_s`` seconds, (...)."""
         time = np.maximum(round_s[..., None] - curves.overhead, curves.keep_min * curves.u_min)
         return cls(curves, time, 0.5 * curves.price_of_time(time / curves.keep_min))
 
     def keep(self, joule: Floats) -> Floats:
-        """What each client keeps at prices of a joule, (...) → (..., N)."""
+        """Return the share m that each client keeps of the model at the price ``joule`` (...) of a joule, (..., N)."""
         worth = np.ones_like(self.time_s)
         return self.curves.kept(self.time_s, self.curves.balances(worth, joule[..., None], self.cheapest))
 
     def at(self, keep: Floats) -> OperatingPoint:
-        """Where the clients work that keep so much."""
+        """Return the operating points of clients that keep these shares and use all of their time."""
         curves = self.curves
         return curves.at(curves.price_of_time(np.maximum(self.time_s / keep, curves.u_min)))
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """For several numbers of rounds, (J,), those that are dense, or the others, by how long their slowest client needs:
-    L lengths."""
+    """Either the unpruned or all other rounds, for J numbers of rounds at once.
+
+    They are grouped by length: L different times that the slowest client of a round needs at least.
+    """
 
     curves: ClientCurves
     lengths_s: Floats
-    """(L,)."""
+    """The lengths, (L,)."""
     rounds: Floats
-    """How many have each length, (J, L)."""
+    """How many rounds have each length, (J, L)."""
     often: Floats
-    """In how many of these each client takes part, (J, L, N)."""
+    """In how many of these rounds each client takes part, (J, L, N)."""
     shares: Floats
-    """The same, a round of k clients counted as 1/k, (J, L, N)."""
+    """The same, with a round of k clients counted as 1/k, (J, L, N)."""
 
     @classmethod
     def of(cls, curves: ClientCurves, selected: Bools, times: Ints) -> "_Part":
-        """The rounds of some sets, (S, N), each so often, (J, S)."""
+        """Group rounds of selections (S, N), each of which occurs ``times`` times, (J, S)."""
         lengths, places = np.unique(curves.shortest(selected), return_inverse=True)
         here = times[:, None, :] * (places == np.arange(len(lengths))[:, None])
         return cls(curves, lengths, here.sum(axis=-1).astype(np.float64), here @ selected.astype(np.float64),
                    here @ (selected / selected.sum(axis=-1, keepdims=True)))
 
     def times_s(self, deadline_s: Floats) -> Floats:
-        """The seconds of a round of each length with deadlines D, (J,) → (J, L)."""
+        """Return how long a round of each length lasts, (J, L), for D = ``deadline_s``, (J,)."""
         return np.maximum(self.lengths_s, deadline_s[:, None])
 
 
 @dataclass(frozen=True, eq=False)
 class _Rounds:
-    """For several numbers of rounds, (J,), those that are to use up both budgets together."""
+    """The rounds that must use up both budgets, for J numbers of rounds at once."""
 
     parts: Sequence[_Part]
+    """The unpruned first round, if there must be one, and the other rounds."""
     delay_s: Floats
-    """The budget without the probes, (J,)."""
+    """The delay budget minus the time of the probes, (J,)."""
     energy_j: Floats
-    """The budget without broadcasts and probes, (J,)."""
+    """The energy budget minus the energy of broadcasts and probes, (J,)."""
 
     @classmethod
     def of(cls, problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints) -> "_Rounds":
-        """So many rounds of some sets; these again and again where there are fewer."""
+        """Return ``numbers`` (J,) rounds with the selections of ``sets``, which are repeated if there are fewer."""
         dense = problem.dense_first and scheme.prune
         whole, rest = np.divmod(numbers[:, None], len(sets))
         times = whole + (np.arange(len(sets)) < rest)
@@ -173,16 +184,16 @@ class _Rounds:
                    problem.energy_j - times @ probes.energy_j - numbers * problem.broadcast_j)
 
     def seconds(self, deadline_s: Floats) -> Floats:
-        """What they take with deadlines D, (J,)."""
+        """Return the seconds of all rounds for D = ``deadline_s``, (J,)."""
         each = [(part.rounds * part.times_s(deadline_s)).sum(axis=-1) for part in self.parts]
         return np.asarray(np.sum(each, axis=0))
 
     def timed(self, deadline_s: Floats) -> list[_Timed]:
-        """The clients of each part with deadlines D, (J, L, N)."""
+        """Return the clients of each part for D = ``deadline_s``, with arrays (J, L, N)."""
         return [_Timed.of(part.curves, part.times_s(deadline_s)) for part in self.parts]
 
     def joules(self, timed: list[_Timed], joule: Floats) -> Floats:
-        """What the clients use at prices of a joule, (J,), without idle power."""
+        """Return the joules of all clients without idle energy, (J,), at the price ``joule`` of a joule, (J,)."""
         total = np.zeros(len(joule))
         for part, clients in zip(self.parts, timed, strict=True):
             keep = clients.keep(joule[:, None])
@@ -190,13 +201,13 @@ class _Rounds:
         return total
 
     def idle_j(self, deadline_s: Floats) -> Floats:
-        """What the clients use by being awake, (J,)."""
+        """Return the idle energy of all clients, J, (J,)."""
         each = [(part.times_s(deadline_s)[..., None] * part.often).sum(axis=-2) @ part.curves.idle
                 for part in self.parts]
         return np.asarray(np.sum(each, axis=0))
 
     def pruning(self, timed: list[_Timed], joule: Floats) -> Floats:
-        """The mean pruning ratio, over the clients of a round and then over the rounds, (J,)."""
+        """Return the mean pruning ratio over the clients of a round and then over the rounds, (J,)."""
         total = np.zeros(len(joule))
         for part, clients in zip(self.parts, timed, strict=True):
             ratio = 1.0 - part.curves.unpruned(clients.keep(joule[:, None]))
@@ -206,7 +217,7 @@ class _Rounds:
 
 @dataclass(frozen=True)
 class PricedRounds:
-    """Rounds of a rule that use up both budgets."""
+    """How rounds of a rule use up both budgets."""
 
     prices: Prices
     pruning: float
@@ -214,10 +225,10 @@ class PricedRounds:
 
 
 def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints) -> list[PricedRounds | None]:
-    """For each number of rounds, (J,), the prices at which so many of these rounds use up both budgets; None where they
-    do not fit. They are the first ones; where there are fewer, all of them again and again.
+    """Return, for each number of rounds (J,), the prices at which the rule's rounds use up both budgets.
 
-    Local steps and bits are the problem's.
+    The result has None for a number of rounds that does not fit. The first selections of ``sets`` are used, and they
+    are repeated if there are fewer than rounds. Local steps and bits are the problem's.
     """
     rounds = _Rounds.of(problem, scheme, sets, numbers)
     low, high = np.zeros(len(numbers)), np.maximum(rounds.delay_s, 0.0)
@@ -232,7 +243,7 @@ def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints)
     budget = np.where(possible, budget, 1.0) * (1.0 - _SPARE)
 
     def left(log_price: Floats) -> Floats:
-        """How far the joules stay below the budget, on a logarithmic scale: this rises with their price."""
+        """Return ln(budget/joules), which rises with the price of a joule."""
         return np.asarray(np.log(budget / rounds.joules(timed, np.exp(log_price) / problem.energy_j)))
 
     cheap, dear = (np.full(len(numbers), end) for end in _LOG_PRICES)

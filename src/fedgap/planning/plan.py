@@ -1,4 +1,4 @@
-"""A plan: for each round who takes part, how much each client prunes, and at which power and frequency."""
+"""A plan: for each round which clients take part, how much each prunes, and at which power and clock frequency."""
 
 import json
 from collections.abc import Mapping
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 Status = Literal["optimal", "feasible", "infeasible"]
 BoundScope = Literal["all", "single"]
+"""Plans for which a lower bound holds: all plans, or only those with a single selection in all rounds."""
 MOST_KINDS = 6
-"""Kinds of rounds that ``print(plan)`` lists."""
+"""How many segments ``print(plan)`` lists; the others are only counted."""
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A number of equal rounds; arrays have shape (N,). Unselected clients have ratio, power and frequency 0.
+    """A number of equal rounds. Arrays have shape (N,); ratio, power and frequency of unselected clients are 0.
 
     >>> segment = fedgap.plan(fedgap.Scenario.load("paper-mnist"), scheme="all_clients").segments[-1]
     >>> int(segment.selected.sum()), segment.power_w.shape
@@ -44,10 +45,10 @@ class Segment:
     local_steps: int = field(default=1, kw_only=True)
     """τ: mini-batch steps that each selected client takes in a round."""
     upload_bits: int | None = field(default=None, kw_only=True)
-    """Bits of an uploaded value; None for the scenario's."""
+    """Bits per uploaded value; None for the scenario's."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The segment as in a plan's JSON, with one entry per client."""
+        """Return the segment as it is in a plan's JSON, with one entry per client."""
         names = ("selected", "pruning_ratio", "power_w", "frequency_hz")
         clients = zip(*(getattr(self, name).tolist() for name in names), strict=True)
         bits = {} if self.upload_bits is None else {"upload_bits": self.upload_bits}
@@ -56,7 +57,10 @@ class Segment:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], where: str = "segment") -> "Segment":
-        """Read a segment of a plan's JSON; errors name the wrong or missing value."""
+        """Read a segment of a plan's JSON.
+
+        :param where: name of the segment in error messages.
+        """
 
         def column(key: str) -> Floats:
             values = []
@@ -81,7 +85,7 @@ class Segment:
             raise InputError(f"{where}.upload_bits: must be one of {', '.join(map(str, UPLOAD_BITS))}; got {bits!r}")
         clients = data.get("clients", [])
         if not isinstance(clients, list) or not clients:
-            raise InputError(f"{where}.clients: must be a list with one entry per client")
+            raise InputError(f"{where}.clients: must be a list with one entry per client; got {clients!r:.60}")
         for n, client in enumerate(clients):
             if not isinstance(client, Mapping) or not isinstance(client.get("selected"), bool):
                 raise InputError(f"{where}.clients[{n}].selected: must be true or false")
@@ -95,7 +99,7 @@ class Segment:
             ("frequency_hz", frequency, frequency > 0.0, "above 0 Hz"),
         ):
             for n in map(int, np.flatnonzero(selected & ~good)):
-                raise InputError(f"{where}.clients[{n}].{key}: must be {what} where selected; got {values[n]:g}")
+                raise InputError(f"{where}.clients[{n}].{key}: must be {what} for a selected client; got {values[n]:g}")
         return cls(rounds, selected, ratio, power, frequency, local_steps=steps, upload_bits=bits)
 
 
@@ -119,33 +123,42 @@ class Plan(Printable):
     theta: float
     """The bound θ for the requested rounds; infinite if they do not fit the budgets."""
     terms: Mapping[str, float]
+    """The terms of θ by name: alpha, clients, generalization and pruning."""
     energy_j: float
+    """Joules of all rounds together."""
     delay_s: float
+    """Seconds of all rounds together."""
     reason: str = ""
+    """Why the plan is infeasible, or a remark; empty for most plans."""
     lower_bound: float | None = None
+    """Proven lower bound on θ of all plans with these rounds; None if nothing is proven."""
     bound_scope: BoundScope = "all"
     solve_s: float = 0.0
+    """Seconds that planning took."""
     least_budget: Mapping[str, float | None] | None = None
+    """For an infeasible plan, the least ``energy_j`` and ``delay_s`` that suffice if the other budget stays; None for a
+    budget if no amount suffices."""
     prices: Mapping[str, float | None] | None = None
-    """∂θ/∂E₀ in 1/J and ∂θ/∂T₀ in 1/s."""
+    """How θ changes with the budgets: ``energy`` is ∂θ/∂E₀ in 1/J, ``delay`` is ∂θ/∂T₀ in 1/s."""
     scenario_hash: str = ""
+    """The hash of the scenario that the plan was made for."""
     objective: str = "theta"
-    """The name of the objective that the plan minimises; ``theta`` is given in any case."""
+    """The name of the objective that the plan minimises. The field ``theta`` has the value of θ in any case."""
     forecast: PlanForecast | None = None
-    """The forecast accuracy of the model, if there is one."""
+    """The forecast accuracy of the trained model; None if nothing was forecast."""
     trace: tuple[float, ...] = field(default=())
-    """The objective after each iteration, where the solver iterates (``alternating``)."""
+    """The objective after each iteration of the solver ``alternating``; empty for ``exact``."""
 
     @property
     def feasible(self) -> bool:
-        """Whether there is something to train."""
+        """Whether the plan has rounds that can be trained."""
         return bool(self.segments)
 
     @property
     def gap(self) -> float | None:
-        """(θ − lower_bound)/(θ − α), or None if no bound is known.
+        """How far the plan may be from the best, (θ − lower_bound)/(θ − α); None if no bound is known.
 
-        For a plan by the forecast: how far its error may be above the least, as a share of it.
+        For a plan that minimises the forecast error it is (error − least possible error)/error.
         """
         if self.objective == "forecast":
             return None if self.forecast is None else self.forecast.gap
@@ -156,28 +169,28 @@ class Plan(Printable):
 
     @property
     def local_steps(self) -> int:
-        """τ: the most local steps of any of its rounds (1 where it has none)."""
+        """τ, the local steps per round; 1 for a plan without rounds."""
         return max((segment.local_steps for segment in self.segments), default=1)
 
     @property
     def upload_bits(self) -> int | None:
-        """Bits of an uploaded value, the same in all rounds; None for the scenario's."""
+        """Bits per uploaded value, the same in all rounds; None for the scenario's."""
         return self.segments[0].upload_bits if self.segments else None
 
     @property
     def headline(self) -> str:
-        """Scheme, status, rounds and θ in a line."""
-        solved = f" ({self.solver}, {self.solve_s:.2f} s)" if self.solve_s else ""  # a plan by hand was not solved
+        """One line with scheme, status, number of rounds and θ."""
+        solved = f" ({self.solver}, {self.solve_s:.2f} s)" if self.solve_s else ""  # a plan written by hand has none
         return f"{self.scheme}: {self.status}, {rounds_text(self.rounds)}, θ = {text_of(self.theta, 6)}{solved}"
 
     @property
     def minimised(self) -> str:
-        """What it minimises, in words: ``θ``, or another objective."""
+        """What the plan minimises, in words: ``θ``, or another objective."""
         return self.objective.replace("theta", "θ").replace("_", " ")
 
     @property
     def certificate(self) -> str:
-        """One sentence on whether better plans may exist."""
+        """One sentence that says what is proven about better plans."""
         if self.objective == "forecast" and self.forecast is not None and self.forecast.least_error is not None:
             steps = f"{self.local_steps} local step{'' if self.local_steps == 1 else 's'}"
             return self.forecast.certificate(f"{rounds_text(self.rounds)} with {steps} and {self.upload_bits}-bit "
@@ -187,7 +200,7 @@ class Plan(Printable):
                     f"minimises ({self.minimised}). Others may have a lower θ.")
         if self.gap is None or self.lower_bound is None:
             return "There is no certificate: better plans may exist."
-        scope = "" if self.scheme == "proposed" else f" by {self.scheme}"  # others may decide what this one fixes
+        scope = "" if self.scheme == "proposed" else f" by {self.scheme}"  # others may decide what it fixes
         scope += "" if self.bound_scope == "all" else " with one selection in all rounds"
         gap = "0.0001" if self.gap < 1e-6 else f"{100.0 * self.gap:.2g}"
         return (f"Certified: no plan of {rounds_text(self.rounds)}{scope} has θ below {text_of(self.lower_bound, 6)}, "
@@ -195,13 +208,13 @@ class Plan(Printable):
 
     @property
     def forecast_lines(self) -> list[str]:
-        """The forecast in a sentence and, if needed, a warning; empty if there is no forecast."""
+        """A list with the forecast in a sentence and, if needed, a warning; it is empty without a forecast."""
         if self.forecast is None:
             return []
         return [self.forecast.sentence, *([self.forecast.warning] if self.forecast.outside else [])]
 
     def parts(self) -> "list[RenderableType]":
-        """The headline, the terms of θ, what the plan uses and the certificate; for an infeasible plan, the reason."""
+        """Return what ``print`` shows: headline, segments, terms of θ, certificate and, if there is one, the reason."""
         parts: list[RenderableType] = [*self.forecast_lines, self.headline]
         if self.reason:
             parts.append(self.reason)
@@ -217,7 +230,7 @@ class Plan(Printable):
         return [*parts, self.certificate] if self.feasible else parts
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object of ``fedgap plan --json``; infinite numbers become null, because JSON has none."""
+        """Return the JSON object of ``fedgap plan --json``. Infinite numbers become null, because JSON has none."""
 
         def number(value: float | None) -> float | None:
             return float(value) if value is not None and np.isfinite(value) else None
@@ -244,7 +257,7 @@ class Plan(Printable):
             raise InputError("plan: must be a JSON object with a list of segments")
         segments = tuple(Segment.from_dict(s, f"segments[{i}]") for i, s in enumerate(data["segments"]))
         if len({segment.selected.size for segment in segments}) > 1:
-            raise InputError("segments: all must have the same number of clients")
+            raise InputError("segments: must all have the same number of clients")
         total = sum(segment.rounds for segment in segments)
         if data.get("rounds", total) != total:
             raise InputError(f"rounds: must be the sum of the segments' rounds, {total}; got {data['rounds']!r}")
@@ -301,5 +314,5 @@ class Plan(Printable):
         except ValueError as error:
             raise InputError(f"{path}: is not JSON ({error})") from None
         except RecursionError:
-            raise InputError(f"{path}: is nested too deeply") from None
+            raise InputError(f"{path}: has too many nested lists and objects to be a plan") from None
         return cls.from_dict(data)

@@ -1,4 +1,4 @@
-"""The forecast accuracy of a plan, and what is certified about it."""
+"""The forecast accuracy of a plan, and what is proven about better plans."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,12 +14,12 @@ _WORDS = {"rounds": "the rounds", "local_steps": "the local steps", "few_clients
           "pruning": "the pruning ratio", "divergence": "the labels' divergence", "upload_bits": "the upload bits",
           "learner": "the server's optimiser and the rate's schedule (`mode: practical` has those it was fitted to)",
           "samples": "the clients' numbers of samples"}
-"""Features of plans and scenarios, in words for people."""
+"""Names of features, and of the entries of :attr:`FittedForecast.unlike`, as warnings write them."""
 
 
 @dataclass(frozen=True)
 class PlanForecast:
-    """The forecast of a plan; accuracies are shares of one."""
+    """The forecast accuracy of a plan, as a fraction, with its interval and certificate."""
 
     accuracy: float
     low: float | None
@@ -29,15 +29,19 @@ class PlanForecast:
     origin: str
     """Where the forecast's weights come from."""
     outside: tuple[str, ...] = ()
-    """Features of the plan (see :class:`~fedgap.theory.forecast.PlanFeatures`) that are outside the pilot's ranges;
-    ``learner`` and ``samples`` if the pilot's runs had another learner, or far more or fewer samples."""
+    """Features of the plan (fields of :class:`~fedgap.theory.forecast.PlanFeatures`) that are outside the range of the
+    runs to which the forecast was fitted; also ``learner`` if these runs trained in another way, and ``samples`` if
+    their clients had far more or fewer samples."""
     least_error: float | None = None
     """Proven lower bound on the forecast error of all plans with these rounds, local steps and bits; None if
     unproven."""
 
     @classmethod
     def of(cls, fitted: FittedForecast, features: PlanFeatures, least_error: float | None = None) -> "PlanForecast":
-        """The forecast of a plan with these features."""
+        """Return the forecast of a plan with these features.
+
+        :param least_error: a proven lower bound on the forecast error, if there is one.
+        """
         expected = fitted.predict(features)
         low, high = (None, None) if fitted.spread is None else (expected.low, expected.high)
         # Rounding must not raise the bound above the error.
@@ -46,17 +50,17 @@ class PlanForecast:
 
     @property
     def error(self) -> float:
-        """1 − accuracy."""
+        """The forecast error, 1 − accuracy."""
         return 1.0 - self.accuracy
 
     @property
     def gap(self) -> float | None:
-        """How far the error may be above the least, as a share of it; None if nothing is proven."""
+        """How far the error may be above the least possible one, as a share of the error; None if nothing is proven."""
         return None if self.least_error is None else (self.error - self.least_error) / self.error
 
     @property
     def sentence(self) -> str:
-        """The accuracy and its interval."""
+        """One sentence with the accuracy and its interval."""
         between = ""
         if self.low is not None and self.high is not None:
             between = (f" ({100.0 * self.low:.1f} to {100.0 * self.high:.1f} % with {100.0 * self.confidence:.0f} % "
@@ -65,13 +69,16 @@ class PlanForecast:
 
     @property
     def warning(self) -> str:
-        """The warning about features outside the pilot's ranges."""
+        """The warning about features outside the ranges to which the forecast was fitted."""
         words = [_WORDS.get(name, name) for name in self.outside]
         return (f"Warning: outside the range that the forecast was fitted to: {', '.join(words)}. It may be far off; "
                 "`fedgap calibrate` fits it anew.")
 
     def certificate(self, plans: str) -> str:
-        """The sentence on whether better plans of this kind may exist."""
+        """Return a sentence that says what is proven about better plans.
+
+        :param plans: the plans to which the proof applies, in words.
+        """
         assert self.least_error is not None
         assert self.gap is not None
         gap = "0.0001" if self.gap < 1e-6 else f"{100.0 * self.gap:.2g}"
@@ -80,7 +87,7 @@ class PlanForecast:
                 f"error is within {gap} % of the least.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the forecast as plain values for JSON."""
         return {**asdict(self), "outside": list(self.outside)}
 
     @classmethod

@@ -1,4 +1,7 @@
-"""What a policy reaches in a world, without training: its rounds, joules, seconds and forecast error."""
+"""Simulate a policy in a changing world without training: its rounds, joules, seconds and forecast error.
+
+The world is a trace with one *row* per round. A row in which nobody trains is *idle*.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,32 +27,33 @@ from fedgap.theory.label_matching import label_divergence
 Labels = tuple[Floats | None, Floats | None]
 """Label histograms of the clients, (N, classes), and of the target, (classes,)."""
 BUDGET_KEPT = 1e-6
-"""Relative excess of a budget that is rounding, as in a run's ledger."""
+"""Relative excess at which a budget still counts as kept, because of rounding; the same as in a run's ledger."""
 _UNKNOWN_LOSS = 1.0
-"""The loss of whoever took part or was asked: without training all are equal."""
+"""The loss of every client that took part or was asked. Without training, losses are not known and set equal."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChangingWorld:
-    """The rows of a world as a policy's problem sees them."""
+    """A problem in a changing world: its channels, available clients and labels in each row."""
 
     start: PolicyStart
     trace: Trace
     labels_at: Callable[[int], Labels] | None = None
-    """The labels in each row; without it they stay the problem's."""
+    """Function from a row to the labels in it; None if labels do not change."""
     clients_drift: bool = False
-    """Whether the clients' labels change, not the target's alone."""
+    """Whether the clients' labels change, and not only the target's."""
 
     @classmethod
     def of(cls, start: PolicyStart, trace: Trace) -> "ChangingWorld":
-        """The world of a start's scenario, with the drift of its labels."""
+        """Return the world of a scenario with this trace, and with its drift of labels if it has one."""
         scenario = start.problem.scenario
         drift = None if scenario is None or scenario.world is None else scenario.world.drift
         if drift is None:
             return cls(start, trace)
         counts, target = start.problem.label_counts, start.problem.target_counts
         if counts is None or target is None:
-            raise InputError("world.drift: needs label histograms; the clients have none")
+            raise InputError("world.drift: needs label histograms; give clients label_counts, and the scenario "
+                             "target_counts")
 
         rounds = start.plan.rounds
 
@@ -58,7 +62,7 @@ class ChangingWorld:
             if drift.who != "clients":
                 aimed = target.sum() * drift.labels(target, drift.amount(min(1.0, row / rounds)))
             if drift.who != "target":
-                # A client collects more of some labels and less of others, and none that it never had.
+                # A client collects more of some labels and fewer of others, but none of labels that it never had.
                 shares = np.where(counts > 0.0, drift.labels(counts, drift.collected(row, rounds)), 0.0)
                 own = counts.sum(axis=-1, keepdims=True) * shares / shares.sum(axis=-1, keepdims=True)
             return own, aimed
@@ -66,16 +70,16 @@ class ChangingWorld:
         return cls(start, trace, labels, drift.who != "target")
 
     def labels(self, number: int) -> Labels:
-        """The label histograms of the clients and of the target in row ``number`` of the world."""
+        """Return the label histograms of the clients and of the target in row ``number`` of the world."""
         if self.labels_at is not None:
             return self.labels_at(number)
         return self.start.problem.label_counts, self.start.problem.target_counts
 
     def available(self, number: int) -> Bools:
-        """Who can take part in a row, (N,): who is there, and could finish a round within the whole time.
+        """Return which clients can take part in a row, (N,).
 
-        A client in so deep a fade that it could not is not sent the model either, which would cost more than all
-        rounds together.
+        They must be available in the trace, and their channel must be good enough to finish a round within the whole
+        delay budget. The model is not sent to others either: that could cost more than all rounds together.
         """
         start = self.start
         fleet = self.trace.fleet(start.problem.fleet, number)
@@ -86,9 +90,13 @@ class ChangingWorld:
 
     def view(self, number: int, left: tuple[float, float], done: tuple[Segment, ...], *, losses: Floats | None = None,
              last_round: Floats | None = None, client_j: Floats | float = 0.0) -> RoundView:
-        """What is known before a round; ``left``: joules and seconds, ``client_j``: what each client has spent, (N,).
+        """Return what is known before the round in row ``number``.
 
-        A client whose battery cannot pay its cheapest round is not available.
+        A client whose battery does not suffice for its cheapest round is not available.
+
+        :param left: joules and seconds that are left of the budgets; :param done: the rounds trained so far;
+        :param losses: last known losses of the clients, (N,), NaN if unknown; :param last_round: the last round in
+            which each client took part, (N,), −1 if none; :param client_j: joules that each client has spent, (N,).
         """
         nominal = self.start.problem.fleet
         counts, target = self.labels(number)
@@ -102,7 +110,10 @@ class ChangingWorld:
         )
 
     def present(self, number: int, left: tuple[float, float], *, first: bool) -> PresentRound | None:
-        """The problem of a row; None where nobody who may be selected is there."""
+        """Return the problem of one round in row ``number``; None if no client that may be selected is available.
+
+        :param left: joules and seconds that are left; :param first: whether it is the first round that is trained.
+        """
         return PresentRound.row(self.start, self.trace.fleet(self.start.problem.fleet, number),
                                 self.available(number), self.labels(number), budgets=left, first=first)
 
@@ -121,44 +132,45 @@ class ChangingWorld:
 
     @property
     def most_rows(self) -> int:
-        """Rows that can be passed at most: every round trained, and all time spent idle."""
+        """Upper limit on the number of rows that a run can pass: all rounds, plus idle rows in all of the time."""
         problem = self.start.problem
         return problem.rounds + int(problem.delay_s / self.start.step_s)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SimulatedPolicy(Printable):
-    """What a policy reached."""
+    """The result of simulating a policy."""
 
     rows: tuple[int, ...]
     """The row of the world in which each round was trained."""
     segments: tuple[Segment, ...]
-    """The rounds, each as a segment of one."""
+    """The trained rounds; each is a segment with one round."""
     decisions: tuple[Decision, ...]
-    """One per row that was passed."""
+    """The policy's decision in each row that was passed."""
     energy_j: float
     delay_s: float
     client_j: Floats
     """Joules of each client, (N,)."""
     error: float
-    """The forecast error for the world's last target; 1 where no round was trained."""
+    """The forecast error for the world's last target; 1 if no round was trained."""
     ended: str
-    """Why it ended."""
+    """Why the simulation ended, in words."""
 
     @property
     def rounds(self) -> int:
-        """Rounds that were trained."""
+        """The number of rounds that were trained."""
         return len(self.segments)
 
     def parts(self) -> list[str]:
-        """A sentence."""
+        """Return one sentence with the result, for ``print``."""
         idle = len(self.decisions) - self.rounds - bool(self.decisions and self.decisions[-1].ends)
         return [f"{rounds_text(self.rounds)} and {idle} idle rows with {self.energy_j:.6g} J and {self.delay_s:.6g} s; "
                 f"forecast accuracy {100.0 * (1.0 - self.error):.2f} % ({self.ended})."]
 
 
 def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
-    """Let a policy decide round after round until it ends, or a round would exceed a budget."""
+    """Let a policy decide row after row until it ends the run, all rounds are done, or a round would exceed a
+    budget."""
     problem = world.start.problem
     energy = delay = 0.0
     client_j = np.zeros(problem.size)
@@ -211,7 +223,7 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
 
 
 def reached_error(world: ChangingWorld, rows: list[int], segments: list[Segment]) -> float:
-    """The forecast error of these rounds: the labels that were drawn in each row, judged by the last target."""
+    """Return the forecast error of these rounds: the labels drawn in each row, judged by the last target; 1 if none."""
     if not segments:
         return 1.0
     problem, done, last = world.start.problem, DoneRounds(), world.last_target

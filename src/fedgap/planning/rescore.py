@@ -1,4 +1,4 @@
-"""Score a plan again that a person may have written or edited."""
+"""Compute θ, energy and delay of a plan again, because a person may have written or edited it."""
 
 from dataclasses import asdict, replace
 
@@ -13,7 +13,7 @@ from fedgap.planning.tolerances import BUDGET_MARGIN
 from fedgap.registry import SCHEMES
 
 _SAME = 1e-9
-"""Relative difference up to which a plan's numbers agree with its segments: far above rounding errors of JSON."""
+"""Relative difference up to which a plan's numbers agree with its segments; far above the rounding errors of JSON."""
 
 
 def rescore(plan: Plan, scenario: Scenario) -> Plan:
@@ -28,7 +28,7 @@ def rescore(plan: Plan, scenario: Scenario) -> Plan:
     problem = Problem.of(scenario).with_rounds(plan.rounds)
     terms = problem.objective(plan.segments)
     energy_j, delay_s = problem.energy(plan.segments), problem.delay(plan.segments)
-    # A plan of fewer rounds than asked for has θ = ∞; its terms are those of its rounds.
+    # A plan with fewer rounds than the scenario has θ = ∞, but its terms are finite: those of its rounds.
     stated = plan.theta if np.isfinite(plan.theta) else sum(plan.terms.values())
     if all(_same(*pair) for pair in ((stated, terms.theta), (plan.energy_j, energy_j), (plan.delay_s, delay_s))):
         return plan
@@ -50,9 +50,10 @@ def rescore(plan: Plan, scenario: Scenario) -> Plan:
 
 
 def _same(stated: float, scored: float) -> bool:
+    """Return whether a number in the plan agrees with the computed one."""
     return bool(abs(stated - scored) <= _SAME * abs(scored))
 
 
 def _is_scheme(name: str) -> bool:
-    """Whether a scheme may have given a plan this name: see :func:`fedgap.planning.solve.scheme_of`."""
+    """Return whether this is the name of a scheme, as :func:`fedgap.planning.solve.scheme_of` makes it."""
     return name.split("+")[0] in SCHEMES.names() or ":" in name

@@ -1,14 +1,16 @@
-"""P1 for fixed selections: how much each client keeps, and at which frequency and power. Exact and vectorised.
+"""P1 for fixed selections and deadlines: how much each client keeps of the model, and at which frequency and power.
 
-With the selection and each round's deadline d fixed, what is left is
+What is left to solve is
 
     max Σ_i r_i·w(m_i)/k_i    s.t.   Σ_i r_i·m_i·ψ_i(t_i/m_i) ≤ E,   keep_min ≤ m_i ≤ 1,   t_i/m_i ≥ u_min,
 
-over *instances* i = (segment, client), with t_i = d − download, r_i the segment's rounds, k_i its number of clients,
-and w(m) = m unless there is a cost curve. It is convex with one coupling constraint, hence one multiplier: with ζ the
-worth of a unit of w in joules, an instance's π solves G(π) = w′·ζ/k clipped to its range, and ζ is where the energy is
-used up. ``allocate`` does this for a whole batch of problems at once; :mod:`fedgap.planning.fixed_composition` also
-chooses the deadlines.
+over *instances* i, which are pairs of a segment and a client. m_i is the share of the model that is kept, t_i the
+round's deadline minus the download, r_i the segment's rounds, k_i its number of clients, ψ_i the energy curve of
+:mod:`fedgap.planning.client_curves`, and w(m) = m unless there is a cost curve. The problem is convex with one
+constraint that couples the instances, and therefore has one multiplier. If ζ is the worth of a unit of w in joules, the
+price of time π of an instance solves G(π) = w′·ζ/k, clipped to its range, and ζ is such that the energy is used up.
+``allocate`` solves a whole batch of such problems exactly; :mod:`fedgap.planning.fixed_composition` also chooses the
+deadlines.
 """
 
 from dataclasses import dataclass, fields
@@ -25,32 +27,34 @@ from fedgap.planning.tolerances import KEPT
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """The optimum of a batch of B problems over I instances; arrays (B, I) but where said."""
+    """The optimum of a batch of B problems over I instances. Arrays have shape (B, I) unless another is given."""
 
     feasible: Bools
-    """(B,)"""
+    """Whether the deadlines and the energy can be kept, (B,)."""
     keep: Floats
-    """m = s(λ), 1 − λ without a cost curve; 0 where not selected."""
+    """m = s(λ), which is 1 − λ without a cost curve; 0 for unselected clients."""
     x: Floats
+    """Compute variable of the operating point; see :class:`~fedgap.planning.client_curves.OperatingPoint`."""
     s: Floats
+    """Upload variable of the operating point."""
     value: Floats
-    """(B,): Σ r·w(m)/k, what was maximised."""
+    """What was maximised, Σ r·w(m)/k, (B,)."""
     energy: Floats
-    """(B,): Σ r·m·ε, J."""
+    """Energy for computing and uploading, Σ r·m·ε, J, (B,)."""
     worth: Floats
     """ζ, (B,): the worth of a unit of Σ w(m)/k in joules; infinite if there is energy to spare."""
     time_value: Floats
-    """π/ζ: how much Σ w(m)/k one more second of the instance's deadline gives."""
+    """π/ζ: by how much one more second of the instance's deadline raises Σ w(m)/k."""
     _batch: "_Batch"
 
     @property
     def least_energy(self) -> Floats:
-        """(B,): Σ r·m·ε at the most pruning, J."""
+        """The energy Σ r·m·ε at the most pruning, J, (B,); infinite if a deadline cannot be kept."""
         return np.where(self._batch.in_time, self._batch.ends.least, np.inf)
 
     @property
     def least_price(self) -> Floats:
-        """π at the most pruning, W: how much energy a second more would save there."""
+        """π at the most pruning, W: how many joules one more second would save there."""
         batch = self._batch
         return np.where(batch.selected, np.where(batch.enough, batch.ends.low, np.inf), 0.0)
 
@@ -58,15 +62,17 @@ class Allocation:
 def allocate(
     curves: ClientCurves, time: Floats, share: Floats, rounds: Floats, selected: Bools, budget: Floats
 ) -> Allocation:
-    """Solve B fixed-selection, fixed-deadline problems.
+    """Solve B problems with fixed selections and deadlines.
 
-    Most are solved by a few Newton steps on all the optimality conditions at once; where those do not arrive (no energy
-    is left over, none suffices, a curve is all but flat), by a safeguarded search of the multiplier. With least clocks
-    and powers or a cost curve m(ζ) has corners and jumps, and only the search is used.
+    Most are solved by a few Newton steps on all optimality conditions at once. Those for which the steps do not
+    converge (there is energy to spare, or too little, or a curve is almost flat) are solved by a safeguarded search for
+    the multiplier ζ. With minimum clocks and powers or a cost curve, m(ζ) has corners and jumps, and only the search is
+    used.
 
     :param curves: curves of the instances, broadcastable to (B, I).
-    :param time: t_i, s, (B, I); :param share: 1/k_i, (B, I); :param rounds: r_i, (B, I); :param selected: (B, I).
-    :param budget: E, J, (B,): for computing and uploading, the broadcasts taken off.
+    :param time: t_i, s, (B, I); :param share: 1/k_i, (B, I); :param rounds: r_i, (B, I);
+    :param selected: whether the client takes part in the segment, (B, I).
+    :param budget: E, J, (B,), for computing and uploading; without the energy of the broadcasts.
     """
     batch = _Batch.of(curves, time, share, rounds, selected, budget)
     if not curves.plain:
@@ -79,7 +85,8 @@ def allocate(
         answer = answer.put(left, _search(batch.take(left)))
     keep = np.where(selected, np.clip(batch.time / answer.point.time, curves.keep_min, batch.keep_max), 0.0)
     inverse, energy = answer.inverse[:, None], answer.point.energy
-    # A client that cannot work faster still has a use for time: there π follows from G = ε + π·u_min = ζ/k.
+    # A client at full speed that keeps less than the whole model could still use more time. There π follows from
+    # G = ε + π·u_min = ζ/k.
     fastest = answer.price >= curves.full_price * (1.0 - KEPT)
     stretched = (batch.keep_max < 1.0) & fastest & (energy * inverse <= share)
     rate = answer.price * inverse
@@ -101,20 +108,23 @@ def allocate(
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """The problems of one call, with what follows at once from their deadlines."""
+    """The problems of one call, with the quantities that follow directly from their deadlines."""
 
     curves: ClientCurves
     time: Floats
-    """t, at least what the most pruning needs; u_min where there is no problem to solve."""
+    """t, raised to what the most pruning needs. It is u_min for instances that are not selected or cannot be in
+    time."""
     share: Floats
     weight: Floats
-    """r where selected, else 0."""
+    """r for selected instances, 0 for others."""
     selected: Bools
     budget: Floats
     enough: Bools
+    """Whether the instance can be in time, (B, I)."""
     in_time: Bools
-    """(B,): all deadlines can be kept."""
+    """Whether all instances of a problem can be in time, (B,)."""
     keep_max: Floats
+    """The largest m that is possible within t at full speed, (B, I)."""
 
     @classmethod
     def of(
@@ -128,14 +138,14 @@ class _Batch:
         return cls(curves, time, share, np.where(selected, rounds, 0.0), selected, budget, enough, in_time, keep_max)
 
     def take(self, rows: Ints) -> "_Batch":
-        """Some of the problems."""
+        """Return only the problems with these indices."""
         batch = len(self.budget)
         own = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "curves"}
         return _Batch(self.curves.pick(rows, batch), **own)
 
     @cached_property
     def ends(self) -> "_Ends":
-        """The price of time at the most and at the least pruning, where the client's range of m ends."""
+        """The operating points at the most and at the least pruning, which are the ends of an instance's range of m."""
         curves, time = self.curves, self.time
         prices = curves.price_of_time(np.stack([time / curves.keep_min, np.maximum(time, curves.u_min)]))
         low, high = prices[0], np.where(self.keep_max < 1.0, curves.full_price, prices[1])
@@ -159,7 +169,7 @@ class _Answer(NamedTuple):
     point: OperatingPoint
 
     def put(self, rows: Ints, other: "_Answer") -> "_Answer":
-        """With these rows from the other."""
+        """Return this answer with the problems ``rows`` replaced by those of ``other``."""
 
         def both(mine: Any, new: Any) -> Any:
             whole = np.array(np.broadcast_to(mine, (len(self.feasible), *new.shape[1:])))
@@ -171,16 +181,18 @@ class _Answer(NamedTuple):
 
 
 _CLOSE = 1e-13
-"""Relative distance of the energy to the budget at which ζ is exact."""
+"""The search for ζ ends when the energy differs from the budget by at most this share."""
 _JUMP = 1e-11
-"""Width of the bracket of ln ζ at which m jumps: the value between its sides is exact to about this share of itself."""
+"""If m jumps at some ζ, the search ends when ln ζ is known to this width. The value is then exact to about this
+share."""
 
 
 def _stepwise(batch: _Batch) -> Allocation:
-    """Where m(ζ) has corners and jumps: a safeguarded search of ζ.
+    """Solve problems in which m(ζ) has corners and jumps, by a safeguarded search for ζ.
 
-    Where the energy jumps past the budget at one ζ it is linear in m there, so m between the two sides uses it up. For
-    sides at ζ₁ < ζ₂ such an m is at most (E − E₁)·(1/ζ₁ − 1/ζ₂) below the optimum, by weak duality at ζ₁.
+    If the energy jumps past the budget E at some ζ, it is linear in m between the two sides of the jump, and an m
+    between them uses up the budget. For sides ζ₁ < ζ₂ with energy E₁ at ζ₁, weak duality at ζ₁ shows that the value of
+    this m is at most (E − E₁)·(1/ζ₁ − 1/ζ₂) below the optimum.
     """
     curves, time, share, ends = batch.curves, batch.time, batch.share, batch.ends
     floor, knots = 0.5 * ends.low, curves.knots(time)
@@ -195,7 +207,7 @@ def _stepwise(batch: _Batch) -> Allocation:
     over = _Spending(batch.keep_max, ends.most)
 
     def excess(log_worth: Floats) -> Floats:
-        """ln of the energy over the budget; what it came from becomes a side of the jump."""
+        """Return ln(energy/budget) at ζ, and remember the allocation as the side of a possible jump."""
         nonlocal under, over
         keep = curves.kept_between(knots, time, share, np.exp(-log_worth)[:, None], floor)
         keep = np.minimum(keep, batch.keep_max)
@@ -236,21 +248,21 @@ def _stepwise(batch: _Batch) -> Allocation:
 
 _STEPS = 12
 _ARRIVED = 1e-6
-"""Newton's steps square the distance (in ln π), so the next is below rounding."""
+"""Newton's method ends after a step in ln π below this. The next step would be its square, below rounding errors."""
 
 
 def _newton(batch: _Batch) -> tuple[Bools, _Answer]:
-    """Newton's steps in ln π and ln ζ at once, from a good guess; says which problems they solved.
+    """Solve by Newton's method in ln π and ln ζ at once; return which problems were solved, and the solutions.
 
-    An instance wants ln G(π) = ln(ζ/k), unless that takes its m beyond an end, where ln u(π) = ln(t/m) is wanted
-    instead: the step goes to the prediction of the first, clipped to those of the others. ln ζ is where the energy,
-    to first order in these steps, is the budget.
+    For an instance inside its range of m, ln G(π) = ln(ζ/k) must hold. At an end of the range, ln u(π) = ln(t/m) must
+    hold instead. A step goes to where the first equation would hold to first order, clipped to where the second would
+    hold at both ends. ln ζ is chosen such that, to first order in these steps, the energy equals the budget.
     """
     curves, time, share, weight = batch.curves, batch.time, batch.share, batch.weight
     log_full = np.log(curves.full_price)
     log_time, log_share = np.log(time), np.log(share)
     log_keep = np.log(curves.keep_min)
-    # The guess: in the middle of the range, all of the time but the least that the other needs goes to one.
+    # The first guess for π is a lower estimate at the middle of the range of m.
     middle = np.maximum(time / np.sqrt(curves.keep_min * batch.keep_max), curves.u_min)
     z = np.minimum(np.log(curves.price_below(middle)), log_full)
     log_worth = np.full(batch.budget.shape, np.nan)
@@ -261,7 +273,7 @@ def _newton(batch: _Batch) -> tuple[Bools, _Answer]:
             model = point.energy + price * point.time
             steep = curves.steepness(price, point)
             to_model = price * point.time / model
-            to_time = np.maximum(steep / point.time, 1e-200)  # 0 at all maxima: from there both ends are far
+            to_time = np.maximum(steep / point.time, 1e-200)  # it may be 0 at full speed, and is a divisor below
             each = weight * time * point.energy / point.time
             rise = weight * time * steep * model / (point.time * point.time)
             energy = each.sum(axis=-1)
@@ -288,15 +300,15 @@ def _newton(batch: _Batch) -> tuple[Bools, _Answer]:
         solved = batch.in_time & (far <= _ARRIVED) & (np.abs(energy - batch.budget) <= 1e-12 * batch.budget)
         keep = time / point.time
         inside = (keep >= curves.keep_min * (1.0 - KEPT)) & (keep <= batch.keep_max * (1.0 + KEPT)) | ~batch.selected
-        solved &= inside.all(axis=-1) & (moves > 0.0)  # where nobody can move, ζ is anything
+        solved &= inside.all(axis=-1) & (moves > 0.0)  # if all instances are at an end of their range, ζ is not defined
     return solved, _Answer(batch.in_time, np.exp(-log_worth), price, point)
 
 
 def _search(batch: _Batch) -> _Answer:
-    """By ends and a safeguarded search of ζ between them: whatever the problem."""
+    """Solve any problem without corners by a safeguarded search for ζ between the ends of its range."""
     ends = batch.ends
     feasible = batch.in_time & (ends.least <= batch.budget * (1.0 + KEPT))
-    search = feasible & (ends.most > batch.budget * (1.0 + KEPT))  # below, who costs next to nothing would be pruned
+    search = feasible & (ends.most > batch.budget * (1.0 + KEPT))  # otherwise the budget allows the least pruning
     if not search.any():
         return _Answer(feasible, np.zeros(batch.budget.shape), ends.high, ends.at_high)
     worth, price, point = _spend(batch, search)
@@ -305,7 +317,7 @@ def _search(batch: _Batch) -> _Answer:
 
 @dataclass(frozen=True, eq=False)
 class _Ends:
-    """Where each instance's range of m ends: price of time, point and ζ at the most and at the least pruning."""
+    """Price of time, operating point and ζ of each instance at the most (low) and at the least pruning (high)."""
 
     low: Floats
     high: Floats
@@ -314,14 +326,16 @@ class _Ends:
     worth_low: Floats
     worth_high: Floats
     least: Floats
-    """Energy at the most pruning, J, (B,)."""
+    """Energy of a problem at the most pruning, J, (B,)."""
     most: Floats
+    """Energy of a problem at the least pruning, J, (B,)."""
 
 
 def _spend(batch: _Batch, search: Bools) -> tuple[Floats, Floats, OperatingPoint]:
-    """ζ at which the energy is used up, by safeguarded Newton steps on ln E(ζ); dE_i/dg = r·t·(−u′)·G/u³.
+    """Find the ζ at which the energy is used up, by safeguarded Newton steps on ln E(ζ), with dE_i/dg = r·t·(−u′)·G/u³.
 
-    Problems outside ``search`` (all energy is used at the least pruning, or none can be) are held at the least pruning.
+    Problems outside ``search``, which are infeasible or have energy to spare, are kept at the least pruning. Returns
+    ζ (B,), and the prices of time and operating points of the instances (B, I).
     """
     curves, time, share, weight, budget, ends = (
         batch.curves, batch.time, batch.share, batch.weight, batch.budget, batch.ends)
@@ -335,7 +349,7 @@ def _spend(batch: _Batch, search: Bools) -> tuple[Floats, Floats, OperatingPoint
     for _ in range(100):
         worth = np.where(search, np.exp(log_worth), np.inf)[:, None]
         target = np.clip(worth, ends.worth_low, ends.worth_high) * share
-        # Beyond the ends of its range an instance stays there, however flat its G.
+        # An instance that ζ would take beyond an end of its range stays at that end, even if its G is flat.
         bottom = np.where(worth >= ends.worth_high, ends.high, ends.low)
         top = np.where(worth <= ends.worth_low, ends.low, ends.high)
         price, point = curves.price_of_model(target, bottom, top, price, point)
@@ -351,7 +365,7 @@ def _spend(batch: _Batch, search: Bools) -> tuple[Floats, Floats, OperatingPoint
         slope = (slope * target / point.time**3).sum(axis=-1) / now.energy
         with np.errstate(divide="ignore", invalid="ignore"):
             trial = log_worth - error / slope
-        stalled = (np.abs(trial - log_worth) <= 5e-14) & (np.abs(error) > 1e-12)  # as where G is all but flat
+        stalled = (np.abs(trial - log_worth) <= 5e-14) & (np.abs(error) > 1e-12)  # happens if G is almost flat
         trial = np.where((trial > low) & (trial < high) & ~stalled, trial, 0.5 * (low + high))
         moved = np.where(search, np.abs(trial - log_worth), 0.0)
         log_worth = trial
@@ -359,8 +373,9 @@ def _spend(batch: _Batch, search: Bools) -> tuple[Floats, Floats, OperatingPoint
             break
     off = np.abs(error) > 1e-12
     if off.any():
-        # Where a fixed frequency or power costs almost all, G is all but flat and m jumps with ζ's last digit: the
-        # optimum lies between the last two points, and the energy, convex in m, is at most the mean of theirs.
+        # If almost all energy is spent at a fixed frequency or power, G is almost flat, and m jumps with the last digit
+        # of ζ. The optimum is then between the last two points. As the energy is convex in m, it does not exceed the
+        # budget between them.
         part = np.where(off, (budget - under.energy) / np.where(off, over.energy - under.energy, 1.0), 0.0)
         keep = under.keep + part[:, None] * (over.keep - under.keep)
         price = np.where(off[:, None], curves.price_of_time(time / keep), price)
@@ -369,7 +384,7 @@ def _spend(batch: _Batch, search: Bools) -> tuple[Floats, Floats, OperatingPoint
 
 
 class _Spending(NamedTuple):
-    """What is kept, m (B, I), and what that takes, J (B,)."""
+    """An allocation: the kept share m (B, I), and the energy that it needs, J (B,)."""
 
     keep: Floats
     energy: Floats
@@ -380,5 +395,5 @@ class _Spending(NamedTuple):
         return cls(keep, (weight * keep * point.energy).sum(axis=-1))
 
     def where(self, rows: Bools, other: "_Spending") -> "_Spending":
-        """The other's where ``rows``, (B,)."""
+        """Return this allocation, with that of ``other`` for the problems in ``rows``, (B,)."""
         return _Spending(np.where(rows[:, None], other.keep, self.keep), np.where(rows, other.energy, self.energy))

@@ -1,4 +1,4 @@
-"""The root of a function of one variable.
+"""Find the root of a function of one variable.
 
 scipy's ``brentq`` is the same method, but importing ``scipy.optimize`` takes longer than most plans.
 """
@@ -10,13 +10,14 @@ import numpy as np
 from fedgap.arrays import Floats
 
 _STEPS = 100
-"""Bisection alone would need about 60 steps for any bracket of floats."""
+"""Maximum number of steps; bisection alone would need about 60 for any two floats."""
 
 
 def root(function: Callable[[float], float], low: float, high: float, *, xtol: float, rtol: float) -> float:
-    """A root between ``low`` and ``high``, where the signs differ, within xtol + rtol·|root|: Brent's method.
+    """Return a root between ``low`` and ``high``, where the function has different signs, by Brent's method.
 
-    Inverse quadratic or linear interpolation, replaced by bisection where it does not shrink the bracket fast enough.
+    The error is at most xtol + rtol·|root|. The method interpolates linearly or quadratically, and bisects if that does
+    not shrink the bracket fast enough.
     """
     before, at = low, high
     f_before, f_at = function(low), function(high)
@@ -60,13 +61,14 @@ def sign_change(
     function: Callable[[Floats], Floats], low: Floats, high: Floats, at_low: Floats, at_high: Floats, *,
     width: float, met: float = 0.0, steps: int = 100,
 ) -> tuple[Floats, Floats]:
-    """Narrow brackets [low, high], (B,), around where a rising function changes sign; it may jump there.
+    """Narrow B brackets [low, high] around the point where a rising function changes its sign; return both ends, (B,).
 
-    The secant through both ends (with the Illinois rule, which halves the value of an end that stays) and, every third
-    time, the middle. Ends when every bracket is no wider than ``width``, relative to its upper end; it has no width
-    where a value is within ``met`` of zero.
+    The function may jump at that point. The next point is that of the secant through both ends, with the Illinois rule,
+    which halves the value at an end that stays; every third time it is the middle. The search ends when every bracket
+    is at most ``width`` wide, relative to its upper end. If a value is within ``met`` of zero, both ends are that
+    point.
 
-    :param at_low: the function at ``low``, below 0; :param at_high: at ``high``, not below 0.
+    :param at_low: the function at ``low``, below 0, (B,); :param at_high: at ``high``, at least 0, (B,).
     """
     stayed = np.zeros(low.shape)  # -1: the lower end moved last, 1: the upper one
     for step in range(steps):

@@ -1,13 +1,16 @@
-"""The Lagrangian of a round: with a joule priced at μ and a second at ν, which selection and deadline cost least?
+"""The Lagrangian of a round: if a joule costs μ and a second ν, which selection and deadline cost least?
 
     L_A(μ, ν) = c_A + min_d { ν·d + μ·E_bc + Σ_{n∈A} v_n(d) },
     v_n(d) = min_m γ(1 − w(m))/k + μ·m·ψ_n((d − δ_n)/m) + μ·P_n·d
 
-with c_A the objective's cost of the selection (θ: R(β + γ₁Φ²)/k), γ its weight of pruning (θ: R·γ₂), δ_n the download,
-E_bc the broadcast's joules, P_n the idle power and w(m) = m unless there is a cost curve. v_n is convex in d and known
-piecewise: all of the model is kept, or as little as allowed, or what a knot of w has, or the client sits at its own
-price π* where G(π*) = w′·γ/(kμ), and v_n is linear. min_A L_A gives a lower bound on P1
-(:mod:`fedgap.planning.exact`), and its minimiser is the next column.
+d is the deadline and v_n(d) what client n contributes. c_A is the objective's cost of the selection (for θ:
+R(β + γ₁Φ²)/k), γ its weight of pruning (for θ: R·γ₂), δ_n the time of the download, E_bc the energy of the broadcast,
+P_n the idle power, and w(m) = m unless there is a cost curve. ψ, G and π are those of
+:mod:`fedgap.planning.client_curves`.
+
+v_n is convex in d and known on intervals of d: the client keeps the whole model, or as little as it may, or m is at a
+knot of w, or the client works at the price π* with G(π*) = w′·γ/(kμ), where v_n is linear in d. min_A L_A gives a lower
+bound on P1 (:mod:`fedgap.planning.exact`), and the A and d that attain it are the next column.
 """
 
 from collections.abc import Sequence
@@ -31,29 +34,32 @@ class Columns:
     cost: Floats
     """The objective's cost of the round: c_A + γ·mean λ."""
     energy: Floats
-    """J of the round, broadcast included."""
+    """Energy of the round, including the broadcast, J."""
     deadline: Floats
-    """s."""
+    """Duration of the round, s."""
 
     @classmethod
     def join(cls, parts: Sequence["Columns"]) -> "Columns":
-        """Several lists of columns as one."""
+        """Combine several sets of columns into one."""
         return cls(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(cls)))
 
     def take(self, index: Sequence[int]) -> "Columns":
-        """Some of the columns."""
+        """Return the columns with these indices."""
         return Columns(self.selected[index], self.cost[index], self.energy[index], self.deadline[index])
 
 
 class Priced(NamedTuple):
-    """An oracle's answer: a valid lower bound on min_A L_A(μ, ν), and the best rounds it found."""
+    """An oracle's answer: a valid lower bound on min_A L_A(μ, ν), and the best columns it found."""
 
     lower_bound: float
     columns: Columns
 
 
 class Worths:
-    """v_n(d) and v_n′(d) of every client on a grid of deadlines; what does not depend on prices is computed once."""
+    """v_n(d) and v_n′(d) of every client on a grid of D deadlines.
+
+    What does not depend on the prices is computed once, when the object is made.
+    """
 
     def __init__(self, curves: ClientCurves, grid: Floats) -> None:
         self.curves, self.grid = curves, grid
@@ -65,7 +71,7 @@ class Worths:
         knots = [np.maximum(self._time / piece.low, curves.u_min) for piece in curves.pieces[1:]]
         prices = curves.price_of_time(np.stack([everything, self._time / curves.pieces[0].low, *knots]))
         self._price_all, self._price_low = prices[0], prices[1:]
-        """The price of time at the whole model, and at the low end of each piece."""
+        """The price of time if the whole model is kept, and at the low end of each piece of w."""
         self._energy_all = curves.at(self._price_all).energy
         self._energy_low = [piece.low * curves.at(price).energy
                             for piece, price in zip(curves.pieces, self._price_low, strict=True)]
@@ -74,9 +80,10 @@ class Worths:
         self._balances: dict[tuple[float, float], tuple[Balance, ...]] = {}
 
     def at(self, gamma_share: float, mu: float, rows: Ints | slice) -> tuple[Floats, Floats]:
-        """(v, v′) at some grid points, (rows, N), for selections whose γ/k is ``gamma_share``.
+        """Return v and v′ at the grid points ``rows``, (rows, N), for selections with γ/k = ``gamma_share``.
 
-        Clients that cannot meet a deadline have the value of the least one that they can: mask them with ``in_time``.
+        A client that cannot meet a deadline has the value at its shortest deadline, so that the caller must mask it
+        with ``in_time``.
         """
         curves, time = self.curves, self._time[rows]
         value, rate = mu * self._energy_all[rows], mu * self._price_all[rows]
@@ -85,11 +92,11 @@ class Worths:
             piece, balance = curves.pieces[i], balances[i]
             below, at_low = time < piece.high * balance.time, time <= piece.low * balance.time
             pruned = gamma_share * (1.0 - curves.unpruned(piece.low)) + mu * self._energy_low[i][rows]
-            # A client that only just meets the deadline at full speed values the next second as a stretched one does.
+            # With one more second, a client that barely meets its deadline at full speed could keep more of the model.
             squeezed = np.maximum(mu * self._price_low[i][rows], balance.rate)
             inside = gamma_share * piece.intercept - balance.rate * time
             value = np.where(below, np.where(at_low, pruned, inside), value)
-            # Where ψ has a corner the price of its time may be above what the second before was worth.
+            # Where ψ has a corner, the price of time may be above the worth of the last second.
             beyond = np.minimum(rate, balance.rate) if curves.limited else rate
             rate = np.where(below, np.where(at_low, squeezed, balance.rate), beyond)
         if curves.idles:
@@ -97,12 +104,12 @@ class Worths:
         return value, -rate
 
     def expect(self, gamma_shares: Floats, mu: float) -> None:
-        """Solve for the clients' own prices at several γ/k in one go."""
+        """Compute the clients' balances at several γ/k in one call, so that :meth:`at` finds them."""
         missing = [share for share in gamma_shares.tolist() if (share, mu) not in self._balances]
         if not missing:
             return
         if any(known[1] != mu for known in self._balances):
-            self._balances.clear()  # prices change for good from one pricing to the next
+            self._balances.clear()  # balances at earlier prices are not needed again
         shape = (len(missing), *self.curves.noise.shape)
         solved = self.curves.balances(np.broadcast_to(np.array(missing)[:, None], shape), mu, self.floor)
         for row, share in enumerate(missing):
@@ -114,7 +121,7 @@ class Worths:
 
 
 class Refined(NamedTuple):
-    """The least L of some selections: a lower bound, the value and the rounds that reach it."""
+    """The least L of S selections: lower bounds (S,), values (S,), and the columns that attain them."""
 
     bound: Floats
     value: Floats
@@ -122,13 +129,15 @@ class Refined(NamedTuple):
 
 
 class RoundCurve:
-    """L of some selections as a function of the deadline, exactly."""
+    """The exact L of S selections as a function of the deadline."""
 
     def __init__(
         self, task: Task, curves: ClientCurves, selected: Bools, base: Floats, mu: float | Floats, nu: float,
         floor: Floats,
     ) -> None:
-        """:param mu: the price of a joule, or one of each selection, (S,)."""
+        """:param selected: the selections, (S, N); :param base: c_A of each, (S,);
+        :param mu: the price of a joule, one number or one per selection, (S,); :param nu: the price of a second;
+        :param floor: a lower bound on the prices of time that occur, (N,)."""
         self.curves, self.selected, self.base, self.mu, self.nu = curves, selected, base, mu, nu
         self._client_mu = mu if np.ndim(mu) == 0 else np.asarray(mu)[:, None]
         self.broadcast = task.problem.broadcast_j
@@ -146,7 +155,7 @@ class RoundCurve:
         return other
 
     def at(self, deadline: Floats) -> tuple[Floats, Floats, Columns]:
-        """L, L′ and the rounds themselves at deadlines (S,)."""
+        """Return L (S,), L′ (S,) and the columns at these deadlines (S,)."""
         curves, selected = self.curves, self.selected
         time = np.maximum(deadline[:, None] - curves.overhead, curves.keep_min * curves.u_min)
         keep = curves.kept(time, self.balances)
@@ -162,9 +171,11 @@ class RoundCurve:
         return (cost + self.mu * energy + self.nu * deadline, self.nu - rate, Columns(selected, cost, energy, deadline))
 
     def minimise(self, low: Floats, high: Floats, met: float = TANGENTS_MET) -> Refined:
-        """The least L in [low, high], where it lies as the caller knows, with a lower bound by tangents.
+        """Return the least L for deadlines in [low, high], with a lower bound from tangents.
 
-        :param met: how close value and bound must be, relatively.
+        The minimum must be in this interval. L is convex, so that two of its tangents meet below it.
+
+        :param met: the search ends when value and bound differ by at most this share.
         """
         at_low, at_high = self.at(low), self.at(high)
         best = _better(at_low, at_high)
@@ -190,9 +201,11 @@ class RoundCurve:
 
 
 _State = tuple[Floats, Floats, Columns]
+"""The result of :meth:`RoundCurve.at`."""
 
 
 def _choose(mask: Bools, a: _State, b: _State) -> _State:
+    """Return ``a`` for the selections in ``mask``, (S,), and ``b`` for the others."""
     columns = Columns(
         a[2].selected,
         *(np.where(mask, getattr(a[2], key), getattr(b[2], key)) for key in ("cost", "energy", "deadline")),
@@ -201,4 +214,5 @@ def _choose(mask: Bools, a: _State, b: _State) -> _State:
 
 
 def _better(a: _State, b: _State) -> _State:
+    """Return for each selection the one of ``a`` and ``b`` with the smaller L."""
     return _choose(a[0] <= b[0], a, b)

@@ -1,4 +1,4 @@
-"""The order of a plan's rounds, which matters for learning but not for P1."""
+"""The order in which a plan's rounds are trained. It matters for learning, but not for problem P1."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 ORDERS = ("even", "blocks")
-"""``even`` interleaves the segments; ``blocks`` trains one after the other, as the plan lists them."""
+"""``even`` mixes the segments evenly; ``blocks`` trains one segment after the other, as the plan lists them."""
 
 
 def interleave(rounds: Sequence[int], *, first: int | None = None, order: str = "even") -> NDArray[np.int64]:
-    """Which segment each round belongs to, shape (R,), R = Σ ``rounds``.
+    """Return the index of the segment that each round belongs to, shape (R,), with R = Σ ``rounds``.
 
-    ``even``: round t goes to the segment whose share r_i·(t + 1)/R is furthest ahead of the rounds it has had (the
-    largest remainder), ties to the lower number, in whole numbers, so that every machine gets the same order. Segment
-    i thus has exactly r_i rounds, spread evenly. ``first`` names a segment that gives one of its rounds as round 0 (the
-    unpruned first round); what is left is interleaved.
+    With ``even``, round t goes to the segment whose fair share r_i·(t + 1)/R exceeds the rounds that it has had by
+    most; of equal ones to the first. Segment i then has exactly r_i rounds, spread evenly. Only whole numbers are used,
+    so that the order is the same on every machine.
+
+    :param rounds: r_i, the number of rounds of each segment;
+    :param first: a segment of which one round must be round 0, such as the unpruned first round; the others are mixed.
 
     >>> interleave([4, 2]).tolist()
     [0, 1, 0, 0, 1, 0]
@@ -25,7 +27,7 @@ def interleave(rounds: Sequence[int], *, first: int | None = None, order: str = 
     [0, 1, 2, 1, 2]
     """
     if order not in ORDERS:
-        raise ValueError(f"order {order!r} is not known; it is one of {', '.join(ORDERS)}")
+        raise ValueError(f"order: must be one of {', '.join(ORDERS)}; got {order!r}")
     left = np.array(rounds, dtype=np.int64)
     head = []
     if first is not None:
@@ -38,7 +40,7 @@ def interleave(rounds: Sequence[int], *, first: int | None = None, order: str = 
     if order == "blocks":
         return np.array([*head, *np.repeat(np.arange(len(left)), left)], dtype=np.int64)
     result = np.empty(total, dtype=np.int64)
-    behind = np.zeros_like(left)  # (share − rounds had) · total, exact
+    behind = np.zeros_like(left)  # (fair share − rounds had)·total, in whole numbers
     for t in range(total):
         behind += left
         result[t] = segment = int(behind.argmax())

@@ -1,12 +1,13 @@
-"""The plan for a published rule: the number of clients, local steps and rounds, and the clients of each round.
+"""Plans whose clients are selected by a published rule (:mod:`fedgap.rules`).
 
-A rule says only who takes part. Clients in a round, local steps and rounds are those of the least forecast error for
-the sets that the rule would choose, so that no rule suffers from constants that were made for another task; ``luo``
-decides the first two by its own formula. Pruning, powers and clocks are such that these rounds use up both budgets
-(:mod:`fedgap.planning.operating_points`).
+A rule decides only which clients take part. How many clients a round has, the local steps and the number of rounds are
+chosen such that the forecast error for the rule's selections is least, so that no rule is handicapped by constants that
+were tuned for another task. The rule ``luo`` decides the number of clients and the local steps by its own formula.
+Pruning, powers and clocks are such that the rounds use up both budgets (:mod:`fedgap.planning.operating_points`).
 
-The settings are searched with a sample of the rule's rounds; the plan then has its very rounds. Where a rule needs
-losses, they are what it would choose if all losses were equal, and a run may be a few rounds longer or shorter.
+These settings are searched with a sample of the rule's rounds; the plan itself has all rounds that the rule selects. If
+a rule needs the clients' losses, the plan assumes that all losses are equal, so that a run may end up a few rounds
+longer or shorter.
 """
 
 import time
@@ -31,31 +32,37 @@ from fedgap.registry import RULES
 from fedgap.rules.luo import best_count_and_steps, constants_ratio
 
 SHARES = (0.125, 0.25, 0.5, 0.75)
-"""Shares of the fleet that are tried as the clients of a round."""
+"""Numbers of clients per round that are tried, as shares of the fleet."""
 _ROUNDS = 10
-"""Numbers of rounds that are tried at once."""
+"""How many numbers of rounds are tried at once."""
 _SAMPLE = 16
-"""Rounds of a rule that stand for all of them while its settings are searched."""
+"""Number of a rule's rounds that represent all of them while its settings are searched."""
 _PILOT_ERROR = 0.01
-"""What training longer takes away of the error at the end of a pilot, where the forecast has no floor."""
+"""A pilot of ``luo`` ends when training longer would reduce the error by no more than this, if the forecast has no
+floor."""
 _NEARBY = 0.15
-"""Rounds, as a share of the best number by a sample, that are tried fewer and more with the very rounds of the rule."""
+"""With all rounds of the rule, numbers of rounds are tried that differ from the best of the sample by up to this
+share."""
 
 
 @dataclass(frozen=True, eq=False)
 class RuleSettings:
-    """Clients in a round, local steps and rounds of a rule, what its points are made with, and its forecast error."""
+    """Settings with which a rule can be planned, and the forecast error that they reach."""
 
     problem: Problem
-    """With its rounds and local steps."""
+    """The problem with the chosen number of rounds and local steps."""
     sets: RuledSets
-    """The rounds, or a sample of them."""
+    """The rule's selections in all rounds, or in a sample of them."""
     prices: Prices
+    """The prices of energy and time, from which pruning, powers and clocks of each round follow."""
     error: float
 
 
 def plan_by_rule(scenario: Scenario, rule: str, *, scheme: str | Scheme = "forecast", seed: int = 0) -> Plan:
-    """The plan of the rounds that a rule chooses; ``seed``: of the rule's draws."""
+    """Return the plan in which a rule selects the clients of each round.
+
+    :param rule: a name in :data:`fedgap.registry.RULES`; :param seed: of the rule's random draws.
+    """
     started = time.perf_counter()
     chosen = scheme_of(scheme)
     task = Task.of(Problem.of(scenario), chosen)
@@ -68,7 +75,7 @@ def plan_by_rule(scenario: Scenario, rule: str, *, scheme: str | Scheme = "forec
 
 
 def _plan_of(best: RuleSettings, scheme: Scheme) -> Plan:
-    """The rounds that the rule chooses, at their points."""
+    """Return the plan with the rule's selections, and pruning, powers and clocks by the prices of ``best``."""
     problem = best.problem
     segments = [best.prices.round_points(problem.fleet, scheme, selected, dense=problem.dense_first and not number)
                 .segment(selected, problem.local_steps, problem.upload_bits)
@@ -78,7 +85,7 @@ def _plan_of(best: RuleSettings, scheme: Scheme) -> Plan:
 
 
 def best_candidate(problem: Problem, scheme: Scheme, rule: str, seed: int) -> RuleSettings | None:
-    """The clients in a round, local steps and rounds of the least forecast error; None where not one round fits."""
+    """Return the settings with the least forecast error; None if not even one round fits the budgets."""
     assert problem.scenario is not None
     size = problem.size
     counts = sorted({max(1, int(np.ceil(share * size))) for share in SHARES})
@@ -95,7 +102,7 @@ def best_candidate(problem: Problem, scheme: Scheme, rule: str, seed: int) -> Ru
         return np.inf if candidate is None else candidate.error
 
     place = len(steps) // 2
-    for count in counts:  # local steps: to the better neighbour, from the best ones of fewer clients
+    for count in counts:  # for each count, start at the best local steps of the count before, and move while that helps
         while True:
             nearby = [near for near in (place, place - 1, place + 1) if 0 <= near < len(steps)]
             best = min(nearby, key=lambda near: error(count, near))
@@ -107,7 +114,7 @@ def best_candidate(problem: Problem, scheme: Scheme, rule: str, seed: int) -> Ru
 
 
 def _best_rounds(problem: Problem, scheme: Scheme, rule: str, count: int, seed: int) -> RuleSettings | None:
-    """The best number of rounds for given clients in a round and local steps: on a grid, then on a finer one."""
+    """Find the best number of rounds for ``count`` clients per round, on a coarse grid and then on a finer one."""
     sets = _sets(problem, scheme, rule, count, seed, _SAMPLE)
     found: list[RuleSettings] = []
     low, high = 1.0, float(problem.rounds)
@@ -122,7 +129,7 @@ def _best_rounds(problem: Problem, scheme: Scheme, rule: str, count: int, seed: 
 
 
 def _with_all_rounds(sampled: RuleSettings, scheme: Scheme, rule: str, seed: int) -> RuleSettings | None:
-    """The settings for the very rounds that the rule chooses: a few fewer or more, or as many as fit."""
+    """Return the settings for all rounds that the rule selects, with nearly as many rounds as the sample suggests."""
     problem, count = sampled.problem, int(sampled.sets.selected[0].sum())
     assert problem.scenario is not None
     most = min(problem.scenario.rounds, int(np.ceil(problem.rounds * (1.0 + _NEARBY))))
@@ -136,7 +143,7 @@ def _with_all_rounds(sampled: RuleSettings, scheme: Scheme, rule: str, seed: int
 
 
 def _sets(problem: Problem, scheme: Scheme, rule: str, count: int, seed: int, rounds: int) -> RuledSets:
-    """The first rounds of a rule."""
+    """Return the selections of the first ``rounds`` rounds of a rule with ``count`` clients per round."""
     return typical_sets(RULES.load(rule)(rule_facts(problem, scheme, count, seed)), rounds)
 
 
@@ -145,7 +152,7 @@ def _error(settings: RuleSettings) -> float:
 
 
 def _settings(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Floats) -> list[RuleSettings]:
-    """What numbers of rounds reach that use up both budgets, as far as they fit; the numbers are rounded."""
+    """Return the settings for each of these numbers of rounds (rounded) that fits the budgets; both are used up."""
     rounds = np.unique(numbers.round().astype(np.int64))
     found = []
     for number, priced in zip(rounds.tolist(), prices_for(problem, scheme, sets, rounds), strict=True):
@@ -159,13 +166,16 @@ def _settings(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Floats
 
 
 def _by_luo(problem: Problem, scheme: Scheme, counts: Iterable[int], steps: Iterable[int]) -> tuple[int, int]:
-    """K and E by Luo et al.: two pilots, read off the forecast, and the cost of a mean round at full speed."""
+    """Return the clients per round K and the local steps E by the formula of Luo et al.
+
+    Their two pilots are read off the forecast. The cost of a round is that of an average one at full speed.
+    """
     counts, steps = list(counts), list(steps)
     fitted = forecast(problem).fitted.forecast
     grid = np.geomspace(1.0, 1e5, 400)
 
     def rounds_needed(step: int) -> float:
-        """Rounds until what training longer takes away of the error has fallen to twice the floor, or a hundredth."""
+        """Return after how many rounds training longer reduces the error by at most twice the floor, or 0.01."""
         left = np.array([fitted.at(rounds, step).scale for rounds in grid])
         return float(grid[int((left <= max(2.0 * fitted.floor, _PILOT_ERROR)).argmax())])
 
@@ -173,7 +183,7 @@ def _by_luo(problem: Problem, scheme: Scheme, counts: Iterable[int], steps: Iter
     ratio = constants_ratio(problem.size, ((*first, rounds_needed(first[1])), (*second, rounds_needed(second[1]))))
 
     def cost(count: int, step: int) -> float:
-        """Energy and time of a mean round as shares of the budgets, in equal parts."""
+        """Return the sum of an average round's energy and time, each as a share of its budget."""
         facts = rule_facts(problem.with_learner(step, None), scheme, count, 0)
         seconds = float(np.sort(facts.seconds)[-(-count * problem.size // (count + 1)) - 1])
         return count * float(facts.joules.mean()) / problem.energy_j + seconds / problem.delay_s

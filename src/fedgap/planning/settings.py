@@ -1,16 +1,16 @@
-"""The settings of a solver."""
+"""The settings with which a solver runs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 Progress = Callable[[str, int, float, float], None]
-"""Called with (what, iteration, best cost so far, lower bound so far)."""
+"""Called with (what is done, iteration, best cost so far, lower bound so far)."""
 SOLVERS = ("exact", "alternating")
 
 
 @dataclass(frozen=True)
 class SolverSettings:
-    """The solver, and how it is to run."""
+    """Which solver is used, and how it runs."""
 
     solver: str = "exact"
     """``exact`` (certified) or ``alternating`` (the paper's Algorithm 1)."""
@@ -22,6 +22,6 @@ class SolverSettings:
     """An ``AlternatingOptions``, for ``alternating`` only."""
     progress: Progress | None = None
     enough: float = 0.0
-    """A gap, in units of the objective, that is not worth closing."""
+    """The search ends when the gap between plan and bound, in units of the objective, is at most this."""
     bounded: bool = True
-    """Whether to prove a bound if selections are searched, which takes most of the time."""
+    """Whether to prove a lower bound for fleets that are too large to enumerate, which takes most of the time."""

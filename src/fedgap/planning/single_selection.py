@@ -1,6 +1,7 @@
-"""A plan within milliseconds: the best one with a single selection in all rounds.
+"""A plan within milliseconds: the best one that has the same selection in all rounds.
 
-It is feasible and scored like any other plan, but has no certificate, and plans with several selections may be better.
+It keeps the budgets and is scored like any other plan, but it has no certificate: plans with several selections may be
+better.
 """
 
 from dataclasses import replace
@@ -17,20 +18,20 @@ from fedgap.planning.task import Task
 from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 _CHUNK = 8
-"""Selections that are solved at once."""
+"""Number of selections that are solved at once."""
 _TRIES = 3
-"""Of the best selections, how many are tried with the dense first round."""
+"""How many of the best selections are tried with the unpruned first round."""
 _SIZES = 48
-"""Numbers of clients that are tried in a large fleet, in geometric steps."""
+"""How many numbers of clients are tried in a large fleet, in geometric steps."""
 _LEAST_KEPT = 1e-3
-"""Least kept share of the most pruned client that is used to estimate the dense round's share of the budgets."""
+"""Lower limit of ``kept`` in the estimate of the unpruned round's share of the budgets, see :func:`_segments`."""
 
 
 def best_single_selection(task: Task) -> Plan | None:
-    """The best plan with one selection, or None where no selection tried fits the budgets.
+    """Return the best plan with one selection, or None if no selection that was tried fits the budgets.
 
-    Up to 12 clients it is the best of all selections: pruning only adds to a selection's cost, so in order of that cost
-    the search may stop as soon as the next one alone exceeds the best total.
+    For up to 12 clients all selections are considered. They are tried in the order of their cost without pruning. As
+    pruning only adds to the cost, the search ends when this cost alone exceeds the best total.
     """
     selections = _candidates(task)
     base = task.objective.selection_cost(selections)
@@ -53,12 +54,13 @@ def best_single_selection(task: Task) -> Plan | None:
 
 
 def _candidates(task: Task) -> Bools:
+    """Return the selections that are tried, (S, N)."""
     size, objective, curves = task.problem.size, task.objective, task.kinds[-1].curves
     if task.selected is not None:
         return task.selected[None]
     if size <= ENUMERATED_CLIENTS:
         return all_selections(size)
-    # The first k clients in order of φ (or of what each costs alone), of the least time, and of both together.
+    # The first k clients in the order of φ (or of what each costs alone), of their least time, and of the product.
     additive = objective.additive or (objective.pooled and objective.pooled.start and objective.pooled.start.additive)
     alone = additive.phi if additive else objective.selection_cost(np.eye(size, dtype=np.bool_))
     time = curves.least_s
@@ -67,11 +69,11 @@ def _candidates(task: Task) -> Bools:
 
 
 def _segments(task: Task, selected: Bools, kept: float) -> tuple[Segment, ...]:
-    """All rounds with one selection, the first of them dense where it must be; empty where they do not fit.
+    """Return the segments of a plan with this selection in all rounds; empty if it does not fit the budgets.
 
-    The dense round gets 1/kept times its share of both budgets, kept being what the most pruned client keeps, because
-    costs grow with the model that is kept. How much is best is a root that the exact solver finds; in one round of
-    hundreds it hardly shows.
+    If the first round must be unpruned, it gets 1/``kept`` times an equal share of both budgets, because costs grow
+    with the part of the model that is kept; ``kept`` is what the most pruned client keeps in the other rounds. The
+    exact solver would find the best share, but for one round of hundreds this estimate is good enough.
     """
     problem, rounds = task.problem, task.problem.rounds
     if len(task.kinds) == 2:
@@ -90,7 +92,7 @@ def _segments(task: Task, selected: Bools, kept: float) -> tuple[Segment, ...]:
 def _alone(
     task: Task, selected: Bools, rounds: int, energy_j: float, delay_s: float, *, dense: bool
 ) -> tuple[Segment, ...]:
-    """Rounds of one kind within budgets of their own; empty where they do not fit."""
+    """Return the best segment for these rounds alone within these budgets; empty if they do not fit."""
     some = task.with_rounds(rounds)
     problem = replace(some.problem, energy_j=energy_j, delay_s=delay_s, dense_first=dense)
     composed = compose(replace(some, problem=problem), Composition((Part(0, selected, rounds),)))

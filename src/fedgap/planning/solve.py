@@ -1,4 +1,4 @@
-"""``plan(scenario) -> Plan``: one entry for every solver, scheme, objective and selection rule."""
+"""``plan(scenario)`` returns a :class:`Plan`, for every solver, scheme, objective and selection rule."""
 
 import time
 from collections.abc import Sequence
@@ -39,10 +39,10 @@ def plan(
     options: object | None = None,
     progress: Progress | None = None,
 ) -> Plan:
-    """Solve P1 for a scenario.
+    """Return the best plan for a scenario: who trains in which rounds, with how much pruning, power and clock.
 
-    A baseline that cannot finish R rounds within the budgets is planned again with as many rounds as fit. Its plan then
-    has fewer rounds, the status ``infeasible`` and θ = ∞.
+    If a scheme other than ``proposed`` cannot finish R rounds within the budgets, it is planned again with as many
+    rounds as fit. Its plan then has fewer rounds, the status ``infeasible`` and θ = ∞.
 
     >>> plan = fedgap.plan(fedgap.Scenario.load("paper-mnist", ["budget.delay_s=120"]))
     >>> plan.status, plan.scheme, round(plan.delay_s, 3)
@@ -52,14 +52,16 @@ def plan(
         scenario that leaves local steps or upload bits to the plan (``auto``), and ``proposed`` for others.
     :param objective: what is minimised in place of the scheme's: a registered name, ``package.module:NAME``, or a
         function from a :class:`~fedgap.planning.problem.Problem` to an :class:`~fedgap.planning.objective.Objective`.
-    :param selection: a rule that fixes who takes part in every round: a registered name, ``package.module:NAME``, or a
-        function from a scenario to the selected clients. Pruning, powers and clocks are then the best for them.
+    :param selection: a rule that fixes which clients take part in every round: a registered name,
+        ``package.module:NAME``, or a function from a scenario to the selected clients. The planner then decides only
+        their pruning, powers and clocks.
     :param solver: ``exact`` (certified) or ``alternating`` (the paper's Algorithm 1).
     :param horizon: also choose the number of rounds, up to that of the scenario.
     :param shorten: if not all rounds fit the budgets, plan again with as many as fit; by default, for every scheme
         except ``proposed``.
     :param options: an ``AlternatingOptions``, for ``alternating`` only.
-    :param progress: called with (what, iteration, best cost so far, lower bound so far); Ctrl-C keeps the best so far.
+    :param progress: called with (what is done, iteration, best cost so far, lower bound so far). After Ctrl-C the best
+        plan so far is returned.
     """
     chosen = scheme_of(usual_scheme(scenario) if scheme is None else scheme, objective, selection)
     shorten = chosen is not PAPER_SCHEMES["proposed"] if shorten is None else shorten
@@ -67,16 +69,16 @@ def plan(
 
 
 def usual_scheme(scenario: Scenario) -> str:
-    """The default scheme of a scenario."""
+    """Return the default scheme of a scenario; for anything else ``proposed``, so that a later check can report it."""
     return scenario.usual_scheme if isinstance(scenario, Scenario) else "proposed"  # the error is raised later
 
 
 def scheme_of(
     scheme: str | Scheme, objective: str | ObjectiveFactory | None = None, selection: str | SelectionRule | None = None
 ) -> Scheme:
-    """Return the scheme of a name or an object, with another objective or selection rule if given.
+    """Return a scheme, given by name or as an object, with another objective or selection rule if one is given.
 
-    Its name then shows them, as in ``proposed+measured`` or ``no_pruning+fastest_half``.
+    These are then part of its name, as in ``proposed+measured`` or ``no_pruning+fastest_half``.
     """
     chosen = SCHEMES.load(scheme) if isinstance(scheme, str) else scheme
     if not isinstance(chosen, Scheme):
@@ -89,18 +91,20 @@ def scheme_of(
 
 
 def _name_of(value: Any) -> str:
-    """The short name of something that was given by name, by reference or as an object."""
+    """Return a short name for an objective or rule that was given by name, as ``package.module:NAME``, or as an
+    object."""
     return str(value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)).split(":")[-1]
 
 
 def planned(scenario: Scenario, scheme: Scheme, settings: SolverSettings) -> Plan:
-    """The plan of a scenario by a scheme; see :func:`plan`."""
+    """Return the plan of a scenario by a scheme; see :func:`plan`."""
     started = time.perf_counter()
     if settings.solver not in SOLVERS:
         raise InputError(f"solver: must be one of {', '.join(SOLVERS)}; got {settings.solver!r}")
     task = Task.of(Problem.of(scenario), scheme)
     if settings.solver == "alternating" and scheme.selection is not None:
-        raise InputError("solver: alternating chooses the clients; with a selection rule it must be exact")
+        raise InputError("solver: must be exact if a selection rule is given, because alternating selects the clients "
+                         "itself")
     if isinstance(task.objective, ForecastTangent):
         answer = _by_forecast(task, settings)
     elif settings.horizon or task.objective.chooses_rounds:
@@ -113,7 +117,7 @@ def planned(scenario: Scenario, scheme: Scheme, settings: SolverSettings) -> Pla
 
 
 def solve(task: Task, settings: SolverSettings) -> Plan:
-    """The plan of a task for its number of rounds."""
+    """Return the plan of a task for the task's number of rounds."""
     if settings.solver == "alternating":
         return _alternating(task, settings)
     solution = exact.solve(task, settings)
@@ -133,9 +137,9 @@ def solve(task: Task, settings: SolverSettings) -> Plan:
 
 
 def _by_forecast(task: Task, settings: SolverSettings) -> Plan:
-    """The plan of least forecast error, which also chooses rounds, local steps and bits."""
+    """Return the plan with the least forecast error; rounds, local steps and upload bits are chosen as well."""
     if settings.solver != "exact":
-        raise InputError(f"solver: alternating minimises θ, and {task.scheme.name} does not; must be exact")
+        raise InputError(f"solver: must be exact for the scheme {task.scheme.name}; alternating can only minimise θ")
     solution = best_forecast(task, settings)
     if solution is None:
         return infeasible(cheapest_task(task), settings)
@@ -149,7 +153,10 @@ def _by_forecast(task: Task, settings: SolverSettings) -> Plan:
 
 
 def forecast_of(problem: Problem, segments: Sequence[Segment], least_error: float | None = None) -> PlanForecast:
-    """The forecast of these segments."""
+    """Return the forecast of a plan with these segments.
+
+    :param least_error: a proven lower bound on the forecast error, if there is one.
+    """
     assert problem.scenario is not None
     return PlanForecast.of(problem.scenario.fitted_forecast(), plan_features(problem, segments), least_error)
 
@@ -162,13 +169,14 @@ def _alternating(task: Task, settings: SolverSettings) -> Plan:
     if not isinstance(task.objective, Theta):
         raise InputError(f"solver: must be exact for the scheme {scheme.name}; alternating can only minimise θ")
     if options is not None and not isinstance(options, AlternatingOptions):
-        raise InputError("options: must be an AlternatingOptions")
+        raise InputError("options: must be a fedgap.planning.alternating.AlternatingOptions; "
+                         f"got {type(options).__name__}")
     result = alternate(task.objective.problem, scheme, options, settings.progress)
     if not result.feasible:
-        # The printed start selects everybody, so the least budgets are those of everybody.
+        # The paper's starting point selects all clients, so the least budgets are those of all clients.
         printed = options is None or options.start == "printed"
         everybody = replace(task, selected=np.ones(task.problem.size, dtype=np.bool_)) if printed else task
-        advice = "; the start of fewer clients (--start feasible) may fit" if printed and scheme.select else ""
+        advice = "; a start with fewer clients (--start feasible) may fit" if printed and scheme.select else ""
         return replace(infeasible(everybody, settings),
                        reason=f"Algorithm 1 has no feasible start: {result.message}{advice}")
     reason = INTERRUPTED if result.message == "interrupted" else ""
@@ -180,7 +188,7 @@ def answer_of(
     task: Task, solver: str, segments: Sequence[Segment], *, status: Literal["optimal", "feasible"],
     reason: str = "", prices: dict[str, float | None] | None = None,
 ) -> Plan:
-    """Return a plan with these segments and their θ, whatever was minimised."""
+    """Return a plan with these segments, and with their θ even if something else was minimised."""
     problem = task.problem
     terms = problem.objective(segments)
     return Plan(
@@ -191,7 +199,7 @@ def answer_of(
 
 
 def infeasible(task: Task, settings: SolverSettings) -> Plan:
-    """The result if no plan fits: the reason, and the least budgets that suffice."""
+    """Return a plan without segments that says why no plan fits the budgets, and which budgets suffice."""
     least = diagnosis.least_budget(task)
     terms = Terms(task.problem.constants.alpha, np.inf, np.inf, np.inf)
     return Plan(
@@ -202,7 +210,7 @@ def infeasible(task: Task, settings: SolverSettings) -> Plan:
 
 
 def _shortened(task: Task, settings: SolverSettings, failed: Plan) -> Plan:
-    """The plan for the most rounds that the budgets carry."""
+    """Return the plan with the most rounds that fit the budgets, or ``failed`` if none do."""
     rounds, answer = diagnosis.most_rounds(task), failed
     if settings.solver == "exact" and rounds:
         answer = solve(task.with_rounds(rounds), settings)
@@ -216,6 +224,6 @@ def _shortened(task: Task, settings: SolverSettings, failed: Plan) -> Plan:
     if not answer.feasible:
         return failed
     asked = task.problem.rounds
-    reason = f"{failed.reason}; re-planned at {rounds} of {asked} rounds, the most that the budgets carry"
+    reason = f"{failed.reason}; planned again with {rounds} of {asked} rounds, the most that fit the budgets"
     return replace(answer, status="infeasible", theta=np.inf, lower_bound=None, least_budget=failed.least_budget,
                    reason=reason)

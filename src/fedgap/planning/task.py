@@ -1,4 +1,4 @@
-"""A planning task: the constraints of P1, the objective, and what the scheme leaves to decide."""
+"""A planning task: problem P1, the scheme that restricts it, and the objective to minimise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,11 +18,12 @@ from fedgap.planning.schemes import Scheme
 from fedgap.registry import OBJECTIVES, SELECTION, call_extension
 
 _MEMBERS = [name for name in vars(Objective) if not name.startswith("_")]
+"""Names of the attributes and methods that an objective must have."""
 
 
 @dataclass(frozen=True, eq=False)
 class RoundKind:
-    """Rounds of one kind: how many there are, and the clients' curves in them."""
+    """A kind of round: how many there are, and the clients' curves of energy against time in such a round."""
 
     rounds: int
     curves: ClientCurves
@@ -30,17 +31,17 @@ class RoundKind:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What to solve. The scheme's objective and selection rule are applied in :meth:`of`, and nowhere else."""
+    """What a solver has to solve. :meth:`of` applies the scheme's objective and selection rule; nothing else does."""
 
     problem: Problem
     scheme: Scheme
     objective: Objective
     selected: Bools | None
-    """Who takes part in every round, (N,), where that is fixed."""
+    """The clients that take part in every round, (N,); None if the solver selects them."""
 
     @classmethod
     def of(cls, problem: Problem, scheme: Scheme) -> "Task":
-        """A problem under a scheme."""
+        """Make the task of solving a problem under a scheme."""
         factory: ObjectiveFactory | str = scheme.objective
         if isinstance(factory, str):
             factory = OBJECTIVES.load(factory)
@@ -61,16 +62,16 @@ class Task:
         return cls(problem, scheme, objective, selected)
 
     def with_rounds(self, rounds: int) -> "Task":
-        """The same task over another number of rounds."""
+        """Return the same task with another number of rounds."""
         return replace(self, problem=self.problem.with_rounds(rounds), objective=self.objective.with_rounds(rounds))
 
     def with_learner(self, local_steps: int, upload_bits: int) -> "Task":
-        """The same task with other local steps and upload bits."""
+        """Return the same task with other local steps and upload bits."""
         return Task.of(self.problem.with_learner(local_steps, upload_bits), self.scheme)
 
     @cached_property
     def kinds(self) -> tuple[RoundKind, ...]:
-        """The kinds of rounds of a plan; the dense first round, where there is one, comes first."""
+        """The kinds of rounds of a plan: the unpruned first round, if there must be one, and then all others."""
         problem, scheme = self.problem, self.scheme
         curves = ClientCurves.of(
             problem.fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency
@@ -81,7 +82,7 @@ class Task:
         return kinds if problem.rounds > 1 else kinds[:1]
 
     def value(self, segments: Sequence[Segment]) -> float:
-        """The objective's value of a plan."""
+        """Return the objective's value of a plan with these segments."""
         total = 0.0
         for segment in segments:
             pruned = float(segment.pruning_ratio[segment.selected].mean())
@@ -96,25 +97,25 @@ def chosen_clients(answer: Any, scenario: Scenario) -> Bools:
     clients = np.asarray(list(answer) if isinstance(answer, (set, frozenset, tuple)) else answer)
     if clients.dtype.kind == "b":
         if clients.shape != (size,):
-            raise InputError(f"selection: the rule must give {size} truth values, one per client; "
-                             f"its answer has shape {clients.shape}")
+            raise InputError(f"selection: the rule must return {size} truth values, one per client; "
+                             f"got an array of shape {clients.shape}")
         selected = clients.astype(np.bool_)
     elif clients.dtype.kind in "iu" and clients.ndim == 1:
         wrong = clients[(clients < 0) | (clients >= size)]
         if wrong.size:
-            raise InputError(f"selection: the rule selects client {wrong[0]}; must be from 0 to {size - 1}")
+            raise InputError(f"selection: the rule must return clients from 0 to {size - 1}; got {wrong[0]}")
         selected = np.isin(np.arange(size), clients)
     elif clients.dtype.kind in "UO" and clients.ndim == 1 and all(isinstance(name, str) for name in clients.tolist()):
         for name in clients.tolist():
             if name not in names:
-                raise InputError(f"selection: the rule selects {name!r}, which is not a client"
+                raise InputError(f"selection: the rule must return names of clients; {name!r} is not one"
                                  f"{did_you_mean(name, names)}")
         selected = np.isin(names, clients)
     elif clients.size == 0:
         selected = np.zeros(size, dtype=np.bool_)
     else:
-        raise InputError("selection: the rule must give truth values, indices or names of clients; "
+        raise InputError("selection: the rule must return truth values, indices or names of clients; "
                          f"got {type(answer).__name__} {answer!r:.60}")
     if not selected.any():
-        raise InputError("selection: the rule selects nobody; must select at least one client")
+        raise InputError("selection: the rule must select at least one client; it selects none")
     return selected

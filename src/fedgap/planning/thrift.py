@@ -1,10 +1,10 @@
-"""Among plans of equal value, the one of least energy.
+"""Choose, among plans of equal value, the one with the least energy.
 
-If there is energy to spare (its price is zero), many deadlines give the same value. A dense first round might then run
-at full power while all others have time to spare. This module keeps every client's kept fraction m and chooses the
-deadlines of least energy, which have a common price of time: a scalar root
-(:meth:`fedgap.planning.client_curves.ClientCurves.share`). The value depends only on the selections and m, so it does
-not change.
+If there is energy to spare (its price is zero), many deadlines give the same value. An unpruned first round might then
+run at full power although the other rounds have time to spare. This module keeps the share m of the model that every
+client keeps, and chooses the deadlines with the least energy, at which all rounds have the same price of time
+(:meth:`fedgap.planning.client_curves.ClientCurves.share`). The plan's value does not change, because it depends only on
+the selections and m.
 """
 
 from dataclasses import replace
@@ -21,8 +21,8 @@ from fedgap.planning.tolerances import BUDGET_MARGIN
 def thriftier(task: Task, solved: Composed) -> tuple[Segment, ...]:
     """Return the segments with powers and clocks of least energy, or unchanged if energy is scarce or nothing is saved.
 
-    A single segment has least energy already, because its clients use all of the time, unless idle power makes shorter
-    rounds cheaper.
+    The clients of a plan with a single segment already use all of the time, which needs least energy, unless idle power
+    makes shorter rounds cheaper.
     """
     problem, segments = task.problem, solved.segments
     spent = problem.energy(segments)
@@ -36,7 +36,7 @@ def thriftier(task: Task, solved: Composed) -> tuple[Segment, ...]:
     curves = replace(curves, keep_min=keep)
     rounds = np.array([segment.rounds for segment in segments], dtype=np.float64)
     shared = curves.share(selected, rounds, problem.delay_s, of_energy=False)
-    if shared is None:  # no time to spare, but for rounding
+    if shared is None:  # the plan uses up the time; only rounding makes it look infeasible
         return segments
     point = curves.until(shared[1])[1]
     power, frequency = curves.power(point.s), curves.frequency(point.x)

@@ -1,7 +1,7 @@
-"""From fractions of rounds to whole rounds.
+"""From the fractions of rounds in the linear program's solution to a plan with whole rounds.
 
-All selections that the linear program uses cost the same at its prices, so rounding its numbers of rounds to nearby
-whole numbers loses only to second order. If there are so few rounds that this is too coarse,
+All selections that the program uses cost the same at its prices, so that rounding its numbers of rounds to nearby
+whole numbers loses little (only to second order). If there are so few rounds that this is too coarse,
 :mod:`fedgap.planning.composition_search` continues.
 """
 
@@ -32,15 +32,16 @@ from fedgap.planning.tolerances import (
 _WIDTH, _NARROW = 24, 6
 """Number of compositions that are tried at a time, in general and if selections come from a local search."""
 _FIRST = 64
-"""Number of selections that are tried for all rounds before selections that cannot be better are dropped."""
+"""Number of selections that are first tried for all rounds; of the others only those that may be better are tried."""
 _SHIFTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Rounds moved away from the program's weights until a composition keeps the budgets."""
+"""Numbers of rounds that are moved between selections, one after another, until a composition keeps the budgets."""
 _MOVED = (1, 2, 4, 8)
-"""Rounds moved between two segments to improve a composition."""
+"""Numbers of rounds that are moved between two parts to improve a composition."""
 _POLISHES = 10
 """Maximum number of such improvements."""
 _WHOLE = 1e-6
-"""A weight this close below a whole number of rounds counts as that number: the program's rounding."""
+"""A weight that is below a whole number of rounds by less than this counts as that number, because the program
+rounds."""
 
 
 class WholeRounds:
@@ -51,11 +52,14 @@ class WholeRounds:
         self.task, self.master, self.kinds = incumbent.task, incumbent.master, incumbent.task.kinds
 
     def start(self, known: Iterable[Composition]) -> None:
-        """A first plan: a known one, or the best single selection of those listed. It starts the program."""
+        """Find a first plan: a known one, or the best one with a single selection that the oracle lists.
+
+        Its rounds become the first columns of the program.
+        """
         self.incumbent.try_all(known)
         selections = self.oracles[-1].selections
         if len(selections):
-            # Unpruned a selection costs least, so one that costs more than a plan there is already need not be tried.
+            # A selection costs least if nothing is pruned. If it then costs more than a known plan, it is not tried.
             base = self.task.objective.selection_cost(selections)
             order = np.argsort(base, kind="stable")
             tried = selections[order[:_FIRST]]
@@ -70,11 +74,11 @@ class WholeRounds:
         self.incumbent.hand_over()
 
     def same_everywhere(self, selected: Bools) -> Composition:
-        """One selection in all rounds."""
+        """Return the composition with one selection in all rounds."""
         return Composition(tuple(Part(k, selected, kind.rounds) for k, kind in enumerate(self.kinds)))
 
     def run(self) -> None:
-        """Round, then search around, or enumerate where rounds are few."""
+        """Round the program's solution and improve it; then search further, by enumeration if there are few rounds."""
         incumbent = self.incumbent
         incumbent.report("rounding")
         for shift in _SHIFTS:
@@ -99,15 +103,16 @@ class WholeRounds:
                 incumbent.proven = max(incumbent.proven, self._unmixed(complete))
 
     def rescue(self) -> None:
-        """After an interruption, round the program's present solution."""
+        """Round the program's present solution after an interruption, so that there is a plan."""
         if not self.master.infeasible:
             self.incumbent.try_all(self._near_program(0))
 
     def _unmixed(self, complete: Sequence[Enumeration]) -> float:
-        """Where the best plan has one selection per kind of round: a lower bound on all plans.
+        """Return a lower bound on all plans if the best plan has one selection per kind of round, otherwise −∞.
 
-        Any other plan has a whole round of another selection, where the program may have a part of one that the budgets
-        do not carry as a whole. With that round as a kind of its own, the program's bound holds for all other plans.
+        Any other plan has at least one whole round with another selection. The program, however, may use a fraction of
+        such a round, although the budgets do not allow a whole one. If that round is made a kind of its own, with one
+        round, the program's bound is higher, and it holds for all other plans.
         """
         problem, best = self.task.problem, self.incumbent.best
         if best is None or len(best.composition) > len(self.kinds):
@@ -127,7 +132,10 @@ class WholeRounds:
         return bound
 
     def _listed(self) -> list[Enumeration]:
-        """If selections are searched, list those found so far for the enumeration, which then proves nothing."""
+        """Return the selections found so far as enumerations, for fleets whose selections cannot all be listed.
+
+        A search among them proves no bound.
+        """
         lists = []
         for k, (kind, oracle) in enumerate(zip(self.kinds, self.oracles, strict=True)):
             rows = [self.master.column(k).selected]
@@ -142,7 +150,7 @@ class WholeRounds:
     # --- candidates ------------------------------------------------------------------------------------------------
 
     def _support(self, kind: int) -> tuple[list[Bools], Floats]:
-        """Selections in the program's support, most used first, with their rounds."""
+        """Return the selections that the program uses for a kind, most used first, and their (fractional) rounds."""
         columns = self.master.column(kind)
         weights = self.master.weights[kind] * self.task.problem.rounds
         support: dict[bytes, float] = {}
@@ -153,7 +161,10 @@ class WholeRounds:
         return [np.frombuffer(key, dtype=np.bool_) for key, _ in ranked], np.array([weight for _, weight in ranked])
 
     def _near_program(self, shift: int) -> list[Composition]:
-        """Whole rounds near the program's weights, with ``shift`` rounds moved between each pair of selections."""
+        """Return compositions with whole rounds near the program's weights.
+
+        :param shift: if not 0, also return compositions with this many rounds moved from one selection to another.
+        """
         choices = []
         for k, kind in enumerate(self.kinds):
             selections, weights = self._support(k)
@@ -176,7 +187,7 @@ class WholeRounds:
         return [Composition(tuple(part for parts in combined for part in parts)) for combined in product(*choices)]
 
     def _polish(self) -> None:
-        """Move rounds between the best composition's segments while that helps."""
+        """Move rounds between the parts of the best composition as long as that helps."""
         for _ in range(_POLISHES):
             best = self.incumbent.best
             closed = self.incumbent.gap <= POLISHED_GAP or self.incumbent.near_program
@@ -204,15 +215,17 @@ class WholeRounds:
 
 
 def pricing_of(oracles: Sequence[Oracle]) -> Pricing:
-    """The function by which a program asks these oracles for columns."""
+    """Return the function by which a :class:`Master` asks these oracles for columns."""
     return lambda mu, nu, allowed: [oracle.price(mu, nu, allowed) for oracle in oracles]
 
 
 def _moved(vector: tuple[int, ...], i: int, j: int, amount: int) -> tuple[int, ...]:
+    """Return the numbers of rounds after ``amount`` rounds are moved from selection i to selection j."""
     return tuple(r - amount * (n == i) + amount * (n == j) for n, r in enumerate(vector))
 
 
 def _largest_remainder(weights: Floats, total: int) -> Ints:
+    """Return whole numbers that add up to ``total`` and are nearly proportional to the weights."""
     scaled = weights * total / weights.sum()
     floors = np.floor(scaled).astype(np.intp)
     order = np.argsort(-(scaled - floors), kind="stable")

@@ -1,4 +1,4 @@
-"""Pictures: an empty figure, its plain axes, points side by side, and where it may be saved."""
+"""Helpers for figures: create one, style its axes, keep overlapping markers apart, and save it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".pdf", ".svg")
 PAGE_WIDTH = 9.0
-"""The widest figure, in inches. The documentation shows figures about 750 pixels wide, and there ten points of a figure
-of this width are eleven pixels high."""
+"""The widest figure, in inches. The documentation shows figures about 750 pixels wide, so that text of 10 points in a
+figure of this width is 11 pixels high."""
 
 
 def check_picture(path: str | Path | None, key: str = "path") -> None:
@@ -26,7 +26,7 @@ def check_picture(path: str | Path | None, key: str = "path") -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches. It opens no window."""
+    """Return an empty figure of this size in inches. It opens no window."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -36,14 +36,14 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def plain_axes(ax: Axes, grid: Literal["x", "y", "both"] = "x") -> None:
-    """A light grid behind the data, and a frame on two sides only."""
+    """Give the axes a light grid behind the data, and a frame at the left and the bottom only."""
     ax.grid(axis=grid, color="#dddddd", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def log_ticks(axis: Axis, marks: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
-    """Ticks of a logarithmic axis at these multiples of the powers of ten, written as plain numbers."""
+    """Put the ticks of a logarithmic axis at ``marks`` times the powers of ten, and write them as plain numbers."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=marks))
@@ -52,9 +52,11 @@ def log_ticks(axis: Axis, marks: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
 
 
 def side_by_side(intervals: Sequence[tuple[float, float]]) -> list[float]:
-    """How far each interval must be shifted, in steps, so that none covers another: 0 for all that stand alone.
+    """Return how far to shift each marker, in marker widths, so that no two markers overlap.
 
-    Intervals that overlap, directly or through others between them, form a group, which is centred.
+    ``intervals`` has the low and the high end of each marker. Markers that overlap, directly or through others between
+    them, form a group: they are placed side by side around the group's centre. A marker that overlaps no other has
+    the shift 0.
 
     >>> side_by_side([(0.0, 2.0), (1.0, 3.0), (8.0, 9.0)])
     [-0.5, 0.5, 0.0]
@@ -69,7 +71,7 @@ def side_by_side(intervals: Sequence[tuple[float, float]]) -> list[float]:
         reach = max(reach, intervals[n][1])
     for group in groups:
         lanes: list[list[int]] = []
-        for n in sorted(group):  # in the given order, so that equal groups look equal
+        for n in sorted(group):  # in the order of ``intervals``, so that the same series has the same place everywhere
             low, high = intervals[n]
             free = (lane for lane in lanes if all(intervals[m][1] < low or high < intervals[m][0] for m in lane))
             lane = next(free, None)
@@ -84,7 +86,7 @@ def side_by_side(intervals: Sequence[tuple[float, float]]) -> list[float]:
 
 
 def save_figure(figure: Figure, path: str | Path | None) -> Figure:
-    """Save a figure where a path is given; the file's ending decides its format."""
+    """Save a figure unless ``path`` is None, and return it. The file's ending decides its format."""
     if path is not None:
         check_picture(path)
         try:

@@ -9,7 +9,7 @@ _PREFIXES = {-5: "f", -4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M"
 
 
 def si(value: float, unit: str) -> str:
-    """Three digits with an SI prefix: ``si(0.2073, "W")`` is ``207 mW``."""
+    """Format a value with three digits and an SI prefix: ``si(0.2073, "W")`` is ``207 mW``."""
     if value == 0.0 or not math.isfinite(value):
         return f"{value:.3g} {unit}"
     value = float(f"{value:.2e}")  # rounded first, so that 999.6 is 1.00 k and not 1000
@@ -18,7 +18,7 @@ def si(value: float, unit: str) -> str:
 
 
 def three(value: float) -> str:
-    """Three significant digits, trailing zeros kept, without an exponent between 0.001 and 100,000."""
+    """Format a value with three significant digits and trailing zeros. From 0.001 to 100,000 it has no exponent."""
     if value == 0.0:
         return "0"
     if not 1e-3 <= abs(value) < 1e5:
@@ -29,7 +29,7 @@ def three(value: float) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Format a value with some significant digits; ∞ if it is infinite, – if it is unknown."""
+    """Format a value with this many significant digits, ∞ if it is infinite, and – if it is None."""
     if value is None:
         return "–"
     if math.isinf(value):
@@ -41,7 +41,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def four_digits(value: float) -> float:
-    """Round a measured number to four digits for a file; it is not more accurate than that."""
+    """Round a measured number to four significant digits, because it is not more accurate than that."""
     return float(f"{value:.4g}")
 
 
@@ -79,7 +79,7 @@ def remainder(whole: float, spent: float) -> float:
 
 
 def rounds(count: int) -> str:
-    """``1 round``, ``2 rounds``."""
+    """Format a number of rounds: ``1 round``, ``2 rounds``."""
     return f"{count:,} round" + ("" if count == 1 else "s")
 
 

@@ -18,7 +18,7 @@ class Printable:
     """A result made of tables and sentences, which ``print``, rich and Jupyter show."""
 
     def parts(self) -> Sequence[RenderableType]:
-        """The tables and sentences, from top to bottom."""
+        """Return the tables and sentences of the result, from top to bottom."""
         raise NotImplementedError
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -41,7 +41,7 @@ class Printable:
 
 
 def text_of(part: RenderableType, width: int | None = None) -> str:
-    """A table or a result as plain text, by default as wide as the terminal."""
+    """Return a table or a result as plain text, by default as wide as the terminal."""
     console = _recorder(width or shutil.get_terminal_size((WIDTH, 24)).columns)
     console.print(part)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A table in the house style that never cuts a number."""
+"""The tables of all reports. They never cut off a number, however narrow the terminal is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NARROWEST = 20
-"""Least width of a column of words; if the table is still too wide, it is broken into parts."""
+"""Width in characters to which a column of words may be folded. If the table is still too wide, it is split into
+parts."""
 
 
 class Sheet:
@@ -31,11 +32,11 @@ class Sheet:
         self._rows.append((cells, style))
 
     def add_section(self) -> None:
-        """Leave a gap before the next row."""
+        """Separate the rows so far from the next ones."""
         self._ends.add(len(self._rows) - 1)
 
     def parts(self, width: int) -> list[list[int]]:
-        """The columns (by position) of each part that fits into ``width``."""
+        """Split the table into parts that are at most ``width`` characters wide; return the columns of each part."""
         from rich.cells import cell_len
 
         natural = [max(max(map(cell_len, text.split("\n"))) for text in (head, *(cells[k] for cells, _ in self._rows)))

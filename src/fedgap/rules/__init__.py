@@ -1,4 +1,5 @@
-"""Published rules for who takes part in each round, one per file; ``fedgap.registry.RULES`` lists them.
+"""Published rules that select the clients of each round, one per file; ``fedgap.registry.RULES`` lists them.
 
-A rule says only who takes part. It needs numpy and scipy alone, so that it can decide wherever a run is trained.
+A rule decides only which clients take part. It needs nothing but numpy and scipy, so that it works wherever a run is
+trained.
 """

@@ -1,22 +1,23 @@
-"""``fed_cbs``: sets whose pooled labels are balanced.
+"""``fed_cbs``: selects clients whose labels together are balanced.
 
 J. Zhang, A. Li, M. Tang, J. Sun, X. Chen, F. Zhang, C. Chen, Y. Chen and H. Li, *Fed-CBS: A Heterogeneity-Aware Client
 Sampling Mechanism for Federated Learning via Class-Imbalance Reduction*, ICML 2023, arXiv:2209.15245.
 
-The quadratic class-imbalance degree of a set M, with D̂_n samples and label shares α_n of B classes, is
+The quadratic class-imbalance degree of a set M of clients, with D̂_n samples and label shares α_n over B classes, is
 
     QCID(M) = Σ_{i,j∈M} D̂_i·D̂_j·⟨α_i, α_j⟩ / (Σ_{n∈M} D̂_n)² − 1/B,
 
-the squared distance of the pooled label shares from the uniform ones. Clients are drawn one after the other, the first
-with a probability proportional to
+which is the squared distance of the summed labels' shares from uniform shares. Clients are drawn one after the other.
+The first client c has a probability proportional to
 
     1/QCID({c})^β₁ + λ·√(3·ln t / (2·T_c)),
 
-T_c how often c took part before round t, and the m-th proportional to QCID(M)^β₍m₋₁₎/QCID(M ∪ {c})^βₘ, with βₘ = m and
-λ = 10 as in the paper's experiments. The paper computes the products D̂_i·D̂_j·⟨α_i, α_j⟩ under homomorphic encryption;
-here the label histograms are known.
+where T_c is how often c took part before round t. The m-th has one proportional to QCID(M)^β₍m₋₁₎/QCID(M ∪ {c})^βₘ,
+where M are those drawn before. βₘ = m and λ = 10 as in the paper's experiments. The paper computes the products
+D̂_i·D̂_j·⟨α_i, α_j⟩ under homomorphic encryption; here the label histograms are known.
 
-Deviations: T_c begins at 1, and a perfectly balanced set counts as having the QCID 1e-9.
+Deviations from the paper: T_c begins at 1, and the QCID is at least 1e-9, so that a perfectly balanced set can be
+divided by.
 """
 
 import numpy as np
@@ -27,30 +28,31 @@ from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts, members
 EXPLORATION = 10.0
 """λ: the weight of exploration."""
 _LEAST = 1e-9
+"""The least QCID."""
 
 
 def qcid(pooled: Floats) -> Floats:
-    """QCID of sets with these pooled label counts, (..., B) → (...): Σ_b share_b² − 1/B."""
+    """Return the QCID of sets with these summed label counts (..., B): Σ_b share_b² − 1/B, shape (...)."""
     share = pooled / pooled.sum(axis=-1, keepdims=True)
     return np.asarray((share**2).sum(axis=-1) - 1.0 / pooled.shape[-1])
 
 
 class FedCBS(RoundRule):
-    """Draws the clients of a round one after the other."""
+    """Draws the clients of a round one after the other, such that their labels together are balanced."""
 
     def __init__(self, facts: RuleFacts) -> None:
         super().__init__(facts)
         self.state = {"times": [1] * facts.size}
 
     def choose(self, now: RoundFacts) -> Bools:
-        """A set drawn in sequence."""
+        """Return the clients of the next round, (N,)."""
         counts, random = self.facts.label_counts, self.random(now.number)
         chosen = np.zeros(self.facts.size, dtype=np.bool_)
         for turn in range(1, self.wanted(now) + 1):
             left = np.flatnonzero(now.available & ~chosen)
             pooled = counts[chosen].sum(axis=0) + counts[left]
             log_weight = -turn * np.log(np.maximum(qcid(pooled), _LEAST))
-            weight = np.exp(log_weight - log_weight.max())  # what all share cancels, QCID(M) too
+            weight = np.exp(log_weight - log_weight.max())  # common factors, such as that of QCID(M), cancel
             if turn == 1:
                 times = np.array(self.state["times"], dtype=np.float64)[left]
                 bonus = EXPLORATION * np.sqrt(1.5 * np.log(now.number + 1.0) / times)

@@ -1,14 +1,15 @@
-"""``fed_ent_opt``: greedily the largest entropy of the pooled labels (FedEntOpt).
+"""``fed_ent_opt``: adds the client that gives the summed labels the largest entropy, one by one (FedEntOpt).
 
 A. Lutz, G. Steidl, K. Müller and W. Samek, *Optimizing Federated Learning by Entropy-Based Client Selection*,
 arXiv:2411.01240.
 
-The first client of a round is drawn at random. Then the client m that maximises H((L + l_m)/‖L + l_m‖₁) joins, with L
-the label counts of those who are in and l_m its own, until there are k. Every client that joins enters a first-in,
-first-out buffer of Q places, 0 < Q ≤ N − k, whose oldest one leaves where there are more; who is in it cannot join.
+The first client of a round is drawn at random. Then the client m that maximises the entropy H((L + l_m)/‖L + l_m‖₁)
+joins, where L are the summed label counts of the clients that have joined and l_m its own, until there are k. Every
+client that joins also enters a first-in, first-out buffer of Q places, 0 < Q ≤ N − k. Clients in the buffer cannot
+join. If the buffer is full, the oldest one leaves it.
 
-Deviations: the paper sets Q by hand; here it is half of the fleet, or N − k where that is less. Where everybody who is
-available is in the buffer, the one that is longest there joins.
+Deviations from the paper: it sets Q by hand; here Q is half of the fleet, or N − k if that is less. If all available
+clients are in the buffer, the one that has been there longest joins.
 """
 
 import numpy as np
@@ -18,20 +19,20 @@ from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts, members
 
 
 def entropy(counts: Floats) -> Floats:
-    """H of label counts (..., B) in nats, (...)."""
+    """Return the entropy H of label counts (..., B), in nats, shape (...)."""
     share = counts / counts.sum(axis=-1, keepdims=True)
     return np.asarray(-np.where(share > 0.0, share * np.log(np.where(share > 0.0, share, 1.0)), 0.0).sum(axis=-1))
 
 
 class FedEntOpt(RoundRule):
-    """Adds client after client."""
+    """Adds one client after another, such that the entropy of their summed labels is largest."""
 
     def __init__(self, facts: RuleFacts) -> None:
         super().__init__(facts)
         self.state = {"buffer": []}
 
     def choose(self, now: RoundFacts) -> Bools:
-        """A random client and those that balance it best."""
+        """Return the clients of the next round, (N,): a random one, and those that balance its labels best."""
         counts, random = self.facts.label_counts, self.random(now.number)
         room = min(self.facts.size - self.facts.count, self.facts.size // 2)
         buffer: list[int] = self.state["buffer"]

@@ -1,23 +1,24 @@
-"""``fedzero``: an integer program for most utility within the energy of a round.
+"""``fedzero``: selects the clients with the most utility within an energy limit, by an integer program.
 
 P. Wiesner, R. Khalili, D. Grinwald, P. Agrawal, L. Thamsen and O. Kao, *FedZero: Leveraging Renewable Excess Energy in
 Federated Learning*, e-Energy 2024, arXiv:2305.15092.
 
-FedZero chooses n clients and their batches in each time step such that the batches, weighted by statistical utility,
-are the most that the forecast excess energy of every power domain and the spare capacity of every client allow, each
-client doing between its least and its most batches. After a round its clients are excluded and come back with a
-probability that falls with how often they took part.
+FedZero selects n clients, and how many batches each computes in every time step. It maximises the number of batches,
+weighted by statistical utility, within the forecast excess energy of every power domain and the spare capacity of every
+client; each client computes between a least and a largest number of batches. The clients of a round are then excluded,
+and come back with a probability that falls with how often they took part.
 
-It applies to a fleet with one budget of joules as a single power domain whose energy is constant, and every client does
-its τ batches or none:
+A fleet with one energy budget is treated as a single power domain with constant energy, in which every client computes
+either its τ batches or none:
 
     max Σ_n σ_n·x_n   subject to   Σ_n x_n = k,   Σ_n E_n·x_n ≤ k·mean(E),   x binary,
 
-with σ_n = D̂_n·loss_n (Oort's statistical utility) divided by its mean, 1 before the first participation, and E_n the
-client's joules. Where k of the clients that are not excluded do not fit, exclusions are lifted for the round. A client
-is released with probability (p_n − ω)^(−1) where p_n > ω, else 1; p_n counts its rounds and ω is the fleet's mean.
+σ_n is D̂_n·loss_n (Oort's statistical utility) divided by its mean, and 1 for a client that has not taken part yet. E_n
+are the client's joules. If no k clients that are not excluded fit the limit, exclusions are ignored for the round. An
+excluded client comes back with probability 1/(p_n − ω) if p_n − ω > 1, otherwise with probability 1; p_n is the number
+of its rounds and ω the fleet's mean.
 
-Deviation: the authors' search for the shortest duration of a round is left out, because the plan gives the deadline.
+Deviation from the paper: its search for the shortest duration of a round is left out, because the plan has a deadline.
 """
 
 import numpy as np
@@ -27,7 +28,10 @@ from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts, members
 
 
 def most_utility(value: Floats, joules: Floats, count: int, limit_j: float) -> Bools:
-    """The ``count`` clients of most value within a limit of joules, by integer programming; nobody where none fit."""
+    """Return the ``count`` clients with the largest sum of values within a limit of joules, (n,); nobody if none fit.
+
+    :param value: σ, (n,); :param joules: E, (n,).
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     if count == 0 or len(value) < count or np.sort(joules)[:count].sum() > limit_j:
@@ -44,7 +48,7 @@ def most_utility(value: Floats, joules: Floats, count: int, limit_j: float) -> B
 
 
 class FedZero(RoundRule):
-    """Solves the integer program in each round."""
+    """Selects the clients of each round by the integer program of the module docstring."""
 
     uses_losses = True
 
@@ -53,7 +57,7 @@ class FedZero(RoundRule):
         self.state = {"times": [0] * facts.size, "excluded": []}
 
     def choose(self, now: RoundFacts) -> Bools:
-        """The set of most utility."""
+        """Return the clients of the next round, (N,)."""
         facts, random = self.facts, self.random(now.number)
         times = np.array(self.state["times"], dtype=np.float64)
         over = times - times.mean()
@@ -70,7 +74,7 @@ class FedZero(RoundRule):
             chosen[here] = most_utility(value[here], facts.joules[here], min(wanted, len(here)), limit)
             if chosen.sum() == wanted:
                 break
-        if not chosen.any() and now.available.any():  # even the cheapest are above the mean: as few joules as possible
+        if not chosen.any() and now.available.any():  # not even the cheapest clients fit the limit: take these
             here = np.flatnonzero(now.available)
             chosen[here[np.argsort(facts.joules[here], kind="stable")[:wanted]]] = True
         self.state["times"] = (np.array(self.state["times"]) + chosen).tolist()

@@ -1,4 +1,4 @@
-"""``power_of_choice``: of d candidates, the k with the highest loss.
+"""``power_of_choice``: selects, of d random candidates, the k with the highest loss.
 
 Y. J. Cho, J. Wang and G. Joshi, *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022
 (first as arXiv:2010.01243).
@@ -7,8 +7,9 @@ Y. J. Cho, J. Wang and G. Joshi, *Towards Understanding Biased Client Selection 
 2. Ask them for the loss of the present model on their data.
 3. The k candidates with the highest loss take part; ties are broken at random.
 
-This is the paper's π_cpow-d: the loss is estimated on one mini-batch. Who takes part is averaged with equal weights.
-The question and the answer are charged. The paper tries d from k to the whole fleet; here d = min(N, 2k).
+This is the paper's π_cpow-d, in which the loss is estimated on one mini-batch. The updates are averaged with equal
+weights. What asking the candidates costs is charged to the budgets. The paper tries d from k to the whole fleet; here
+d = min(N, 2k).
 """
 
 import numpy as np
@@ -17,16 +18,16 @@ from fedgap.arrays import Bools
 from fedgap.rules.rule import RoundFacts, RoundRule, members
 
 CANDIDATES = 2
-"""d/k."""
+"""d/k, the number of candidates per selected client."""
 
 
 class PowerOfChoice(RoundRule):
-    """Asks the candidates, and takes those with the highest loss."""
+    """Asks random candidates for their loss, and selects those with the highest."""
 
     uses_losses = True
 
     def asks(self, now: RoundFacts) -> Bools | None:
-        """The candidates."""
+        """Return the candidates, (N,); None if no client is available."""
         here = np.flatnonzero(now.available)
         if not len(here):
             return None
@@ -35,7 +36,7 @@ class PowerOfChoice(RoundRule):
         return members(self.facts.size, self.random(now.number).choice(here, wanted, replace=False, p=share))
 
     def choose(self, now: RoundFacts) -> Bools:
-        """The candidates with the highest loss; one without a loss comes first."""
+        """Return the candidates with the highest loss, (N,). A loss that is not known counts as the highest."""
         candidates = self.asks(now)
         if candidates is None:
             return np.zeros(self.facts.size, dtype=np.bool_)

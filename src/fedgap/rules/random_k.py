@@ -1,4 +1,4 @@
-"""``random_k``: k clients at random, each set equally likely (McMahan et al., AISTATS 2017, FedAvg's choice)."""
+"""``random_k``: selects k clients at random, each set equally likely, as FedAvg does (McMahan et al., AISTATS 2017)."""
 
 import numpy as np
 
@@ -10,6 +10,6 @@ class RandomK(RoundRule):
     """Draws k of the available clients without replacement."""
 
     def choose(self, now: RoundFacts) -> Bools:
-        """A set drawn uniformly."""
+        """Return the clients of the next round, (N,)."""
         here = np.flatnonzero(now.available)
         return members(self.facts.size, self.random(now.number).permutation(here)[: self.wanted(now)])

@@ -1,4 +1,4 @@
-"""What a rule knows, and what it answers."""
+"""The base class of the rules, and what a rule knows before the first round and before each round."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,24 +11,25 @@ from fedgap.streams import stream
 
 @dataclass(frozen=True, eq=False)
 class RuleFacts:
-    """What a rule knows before the first round; arrays have one entry per client, (N,)."""
+    """What a rule knows before the first round. Arrays have one entry per client, (N,)."""
 
     count: int
-    """k: clients in a round."""
+    """k: the number of clients in a round."""
     samples: Floats
-    """D̂_n: training samples."""
+    """D̂_n: the number of training samples."""
     seconds: Floats
-    """Of an unpruned round at full power and clock."""
+    """Time that each client needs for an unpruned round at full power and clock."""
     joules: Floats
-    """Of an unpruned round within the time that the slowest client needs at full power and clock."""
+    """Energy of each client for an unpruned round that takes as long as the slowest client needs at full power and
+    clock."""
     label_counts: Floats
-    """Training labels, (N, classes)."""
+    """Training samples of each class, (N, classes)."""
     seed: int
     """Seed of the run."""
 
     @property
     def size(self) -> int:
-        """N."""
+        """N, the number of clients."""
         return len(self.seconds)
 
 
@@ -37,44 +38,47 @@ class RoundFacts:
     """What a rule knows before a round."""
 
     number: int
-    """Rounds done so far."""
+    """The number of the round, counted from 0."""
     available: Bools
-    """Who can take part, (N,)."""
+    """The clients that can take part, (N,)."""
     losses: Floats
-    """Each client's training loss when it last took part or was asked; NaN before, (N,)."""
+    """Each client's training loss when it last took part or was asked, (N,); NaN if it never did."""
     last_round: Floats
-    """When each client last took part; −1 before, (N,)."""
+    """The number of the round in which each client last took part, (N,); −1 if it never did."""
 
 
 class RoundRule:
-    """Chooses the clients of each round. All that changes from round to round is in ``state``, as plain values."""
+    """Selects the clients of each round.
+
+    Whatever changes from round to round must be in ``state``, as plain values, so that a run can be resumed.
+    """
 
     uses_losses = False
-    """Whether the choice depends on what was learned; if not, all rounds can be chosen before the training."""
+    """Whether the selection depends on the clients' losses. If not, all rounds can be selected before training."""
 
     def __init__(self, facts: RuleFacts) -> None:
         self.facts = facts
         self.state: dict[str, Any] = {}
 
     def asks(self, now: RoundFacts) -> Bools | None:
-        """The clients that must tell their loss before the choice, (N,); None for nobody."""
+        """Return the clients that are asked for their loss before :meth:`choose` is called, (N,); None for nobody."""
         return None
 
     def choose(self, now: RoundFacts) -> Bools:
-        """Who takes part in the next round, (N,); nobody where nobody is available."""
+        """Return the clients that take part in the next round, (N,); nobody if none is available."""
         raise NotImplementedError
 
     def random(self, number: int) -> np.random.Generator:
-        """The random numbers of a round."""
+        """Return the random generator for a round. It is the same for the same seed and round."""
         return stream(self.facts.seed, "policy", number)
 
     def wanted(self, now: RoundFacts) -> int:
-        """k, or the number of available clients if it is smaller."""
+        """Return k, or the number of available clients if that is smaller."""
         return min(self.facts.count, int(now.available.sum()))
 
 
 def members(size: int, clients: Any) -> Bools:
-    """Indices of clients as truth values, (N,)."""
+    """Return truth values, (size,), that are True for the clients with these indices."""
     chosen = np.zeros(size, dtype=np.bool_)
     chosen[np.asarray(clients, dtype=np.int64)] = True
     return chosen

@@ -1,4 +1,4 @@
-"""The runs' mini-batches: which samples each client of a round computes on, drawn many rounds ahead on the device."""
+"""The mini-batches of the runs: which samples each client computes on, drawn many rounds ahead on the device."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fedgap.learning.data.label_sampling import cumulative_probabilities
 from fedgap.learning.structure import Structure
 from fedgap.running.run_accounts import RoundOutline, RunAccounts
 
-_BLOCK, _BLOCK_CPU = 2**21, 2**18  # samples drawn ahead at a time; a CPU's caches are small
-_AHEAD = 256  # rounds, at most
+_BLOCK, _BLOCK_CPU = 2**21, 2**18  # samples that are drawn in advance at once; fewer on a CPU, whose caches are small
+_AHEAD = 256  # maximum number of rounds that are drawn in advance
 
 
 @dataclass(frozen=True, eq=False)
 class ClientTasks:
-    """The K updates that the clients of a round compute: those clients of each run whose updates arrive, run by run.
+    """The K updates that clients compute in a round: for each run, those of the clients whose updates arrive.
 
-    ``heard`` are the runs with at least one such client, and ``slices`` the beginning and end of their tasks. ``table``
-    (8, K) has for each task the key of the batches, the number of samples D̂_n and their offset, the batch size Z_n,
-    the key of the upload, the run, the kept weights, and the offset of the samples' cumulative probabilities. ``sizes``
-    are the Z_n, ``width`` is the largest, and ``even`` says whether all are equal.
-    """
+    ``run`` and ``ratios`` are each task's run and pruning ratio. ``heard`` are the runs with at least one task, and
+    ``slices`` the ranges of their tasks. ``table`` (8, K) has for each task the key of the batches, the number of
+    samples D̂_n and their offset, the batch size Z_n, the key of the upload, the run, the number of kept weights, and
+    the offset of the samples' cumulative probabilities. ``sizes`` are the Z_n, ``width`` is the largest of them, and
+    ``even`` says whether all are equal."""
 
     run: tuple[int, ...]
     ratios: tuple[float, ...]
@@ -42,10 +42,9 @@ class ClientTasks:
 
 @dataclass(frozen=True, eq=False)
 class RoundBatches:
-    """A round's tasks with their mini-batches: one tensor each, or lists where batch sizes differ.
+    """The tasks of a round with their mini-batches: one tensor each, or lists if batch sizes differ.
 
-    ``table`` (9, K) is that of the tasks and the round's number, on the device.
-    """
+    ``table`` (9, K), on the device, is the tasks' table with the number of the round as an additional row."""
 
     tasks: ClientTasks
     inputs: Tensor | list[Tensor]
@@ -54,13 +53,13 @@ class RoundBatches:
 
 
 class Batches:
-    """The runs' mini-batches, in blocks of rounds: a block is drawn and sent to the device at once."""
+    """Provides the mini-batches of the runs. A block of several rounds is drawn and sent to the device at once."""
 
     def __init__(self, accounts: Sequence[RunAccounts], inputs: Tensor, labels: Tensor, structure: Structure) -> None:
         job = accounts[0].job
         self._accounts, self._inputs, self._labels, self._structure = accounts, inputs, labels, structure
         self._steps = None if job.learner.local.is_gradient else job.local_steps
-        parts: dict[int, int] = {}  # where each distinct partition begins
+        parts: dict[int, int] = {}  # offset of each distinct partition
         self._starts, arrays, total = list[int](), [np.empty(0, dtype=np.int64)], 0
         for account in accounts:
             indices = account.job.indices
@@ -82,7 +81,7 @@ class Batches:
         self._table = self._index = self._batch_labels = torch.empty(0)
 
     def _cumulative_probabilities(self) -> Tensor:
-        """The cumulative probabilities of all clients' samples, concatenated; equal ones are stored once."""
+        """The cumulative probabilities of all clients' samples in one vector; equal ones are stored once."""
         labels, tables, total = self._labels.cpu().numpy(), list[NDArray[np.float64]](), 0
         known: dict[tuple[int, int, bytes], int] = {}
         for account, starts in zip(self._accounts, self._cumulative_starts, strict=True):
@@ -117,7 +116,7 @@ class Batches:
                            whole, sizes, max(sizes, default=0), len(set(sizes)) <= 1)
 
     def tasks(self, outlines: tuple[RoundOutline, ...]) -> ClientTasks:
-        """The clients' tasks in a round; they are cached, because rounds repeat unless clients may be missing."""
+        """The clients' tasks in a round. They are cached, because rounds repeat unless clients may drop out."""
         if self._faulty:
             return self._make_tasks(outlines)
         if outlines not in self._met:
@@ -127,7 +126,7 @@ class Batches:
         return self._met[outlines]
 
     def take(self, number: int) -> RoundBatches:
-        """The tasks and mini-batches of round ``number``; with local steps each task has τ mini-batches, (τ, Z)."""
+        """The tasks and mini-batches of round ``number``. With local steps each task has τ mini-batches, (τ, Z)."""
         if not self._first <= number < self._first + len(self._block):
             self._draw(number)
         place = number - self._first
@@ -142,7 +141,7 @@ class Batches:
             [row[..., :size] for row, size in zip(labels, tasks.sizes, strict=True)], table)
 
     def _draw(self, number: int) -> None:
-        """Draw the block of rounds from ``number`` on, as far as all runs' plans go."""
+        """Draw a block of rounds, starting with ``number``, as far as the plans of all runs reach."""
         end = min(number + self._ahead, *(account.job.rounds for account in self._accounts))
         self._first = number
         self._block = [self.tasks(tuple(account.outline(s) for account in self._accounts)) for s in range(number, end)]
@@ -151,7 +150,7 @@ class Batches:
         table = np.concatenate([tasks.table for tasks in self._block], axis=1)
         given = torch.from_numpy(np.concatenate([table, np.repeat(np.arange(number, end), counts)[None]]))
         device = self._inputs.device
-        if device.type == "cuda":  # from pageable memory the copy would wait until the GPU's queue is empty
+        if device.type == "cuda":  # a copy from pageable memory would wait until the GPU is idle
             given = given.pin_memory()
         self._table = given.to(device, non_blocking=True)
         keys, sizes, starts, batch, *_, cumulative_starts, rounds = self._table

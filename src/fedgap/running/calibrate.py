@@ -1,5 +1,5 @@
-"""Measure the bound's constants and fit the forecast on an experiment's model, data and partition, and write a
-scenario."""
+"""Measure the bound's constants and fit the forecast on an experiment's model, data and partition, and write them into
+a scenario."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 RATIOS = (0.1, 0.3, 0.5)
 """Pruning ratios at which the sensitivity is shown, because it is not constant."""
 MOST_CLIENTS = 10
-"""A pilot's batch is that of at most this many clients; the constants depend on data and model, not on the fleet."""
+"""A pilot's batch is as large as that of at most this many clients; the constants depend on data and model, not on the
+number of clients."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measured constant: its values at all points of all pilots, and the value taken."""
+    """A measured constant: its values at all points of all pilots, and the value that the scenario gets (``taken``)."""
 
     key: str
     """The scenario's key, without ``bound.``."""
@@ -54,28 +55,28 @@ class Quantity:
     values: tuple[float, ...]
 
     def quantile(self, q: float) -> float:
-        """The q-quantile over the visited points."""
+        """The q-quantile of the values."""
         return float(np.quantile(self.values, q))
 
     def spread(self) -> list[str]:
-        """The least, the median and the largest value, to be read."""
+        """The smallest, the median and the largest value, as texts."""
         return [number(value) for value in (min(self.values), self.quantile(0.5), max(self.values))]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration(Printable):
-    """The measured constants, and the scenario with them."""
+    """The result of :func:`calibrate`: the measured constants, and the scenario that contains them."""
 
     scenario: Scenario
     quantities: tuple[Quantity, ...]
     sensitivities: dict[float, Quantity]
-    """‖∇L(ω) − ∇L(ω̃)‖²/λ by pruning ratio λ."""
+    """‖∇L(ω) − ∇L(ω̃)‖²/λ, by pruning ratio λ."""
     moment_ratio: Quantity
-    """E‖G‖²·Z·k/A²: the proof assumes at most 1, which holds only for gradients of zero mean."""
+    """E‖G‖²·Z·k/A². The proof assumes that it is at most 1, which holds only for gradients with zero mean."""
     phi: npt.NDArray[np.float64]
     """φ_n of the actual partition, shape (N,)."""
     sizes: dict[str, float]
-    """The model's own ``gradient_bits`` and ``flops_per_sample``."""
+    """``gradient_bits`` and ``flops_per_sample`` of the model itself, whatever the scenario says."""
     pilots: int
     steps: int
     rate: RateSearch | None = None
@@ -84,7 +85,7 @@ class Calibration(Printable):
     """The pilot of the forecast, if there was one."""
 
     def parts(self) -> list[RenderableType]:
-        """Tables of the constants with their spreads, and remarks."""
+        """The parts of the printed report: tables of the constants with their spreads, and remarks."""
         table = Sheet(
             f"Measured along {self.pilots} pilots of {self.steps} steps", "key", "taken", "as the", "least", "median",
             "most", "what it is", left=("as the", "what it is"),
@@ -116,7 +117,7 @@ class Calibration(Printable):
         return [table, said]
 
     def _rate_table(self, search: RateSearch) -> Sheet:
-        """The validation loss at each rate, and the choice."""
+        """A table with the validation loss at each rate, and which rate is taken."""
         table = Sheet(
             f"Range test of the learning rate: {search.rounds} rounds each", "learning.rate", "validation loss", "",
             left=("",), caption=f"on {search.samples:,} samples held out of the training data",
@@ -142,7 +143,7 @@ class Calibration(Printable):
         return text
 
     def comments(self) -> list[str]:
-        """The spread of every constant, one line per constant, for the file."""
+        """The spread of every constant, one line each, as comments for the scenario file."""
         head = f"Measured by fedgap calibrate: {self.pilots} pilots of {self.steps} steps each."
         lines = [
             f"{q.key}: {q.taken:.4g} is the {q.rule} of {min(q.values):.4g} to {max(q.values):.4g} ({q.meaning})"
@@ -159,7 +160,8 @@ class Calibration(Printable):
         ]
 
     def save(self, path: Path) -> None:
-        """Write the scenario; YAML keeps the comments of the file it came from and has the spreads above ``bound``."""
+        """Write the scenario. A YAML file keeps the comments of its source and gets the spreads as comments above
+        ``bound``."""
         if path.suffix.lower() == ".json":
             write_document({"format": 1} | self.scenario.document(), path)
         else:
@@ -259,12 +261,12 @@ def calibrate(
 
 
 def pilot_runs(pilots: int, *, forecast: bool) -> int:
-    """How many trainings :func:`calibrate` does, and so how often it calls ``done``."""
+    """How many trainings :func:`calibrate` does, which is how often it calls ``done``."""
     return pilots + (RUNS if forecast else 0)
 
 
 def _quantities(measured: list[Pilot], ratio: float) -> tuple[Quantity, ...]:
-    """The bound's constants: maxima, because they must bound; the median of the secant, which is an estimate."""
+    """The bound's constants: maxima, because they must be upper bounds; for the secant, an estimate, the median."""
 
     def maximum(key: str, meaning: str, values: list[float]) -> Quantity:
         return Quantity(key, meaning, max(values), "maximum", tuple(values))

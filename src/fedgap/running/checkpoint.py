@@ -1,4 +1,4 @@
-"""The state that a run can be resumed from: safetensors and JSON, never pickle."""
+"""Checkpoints from which a run can be resumed: safetensors and JSON, never pickle."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fedgap.files import write_bytes, write_json
 
 
 class Checkpoints:
-    """A run's ``checkpoint/`` folder: ``round-N.safetensors`` and ``latest.json``, which names it with its SHA-256.
+    """A run's ``checkpoint/`` folder: ``round-N.safetensors``, and ``latest.json`` with the name and SHA-256 of that
+    file.
 
-    A checkpoint becomes valid when ``latest.json`` is renamed; until then the one before is valid.
-    """
+    A new checkpoint becomes valid when ``latest.json`` is replaced; until then the previous one is valid."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def save(self, rounds: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Save the state after ``rounds`` rounds and remove the checkpoint before."""
+        """Save the state after ``rounds`` rounds, and remove the previous checkpoint."""
         self.folder.mkdir(exist_ok=True)
         data = save_tensors({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
         name = f"round-{rounds:06d}.safetensors"
@@ -37,7 +37,7 @@ class Checkpoints:
                 other.unlink()
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Tensors and state of the latest checkpoint, or None where there is none yet."""
+        """Tensors and state of the latest checkpoint, or None if there is none yet."""
         path = self.folder / "latest.json"
         if not path.is_file():
             return None

@@ -1,4 +1,4 @@
-"""The interface of what computes a round's updates: simulated clients or deployed nodes."""
+"""The interface of whatever computes a round's updates: simulated clients or deployed nodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedgap.running.run_accounts import RunAccounts
 
 
 class Update(NamedTuple):
-    """A round's aggregated update of R runs: the arguments of :meth:`GlobalModel.advance`."""
+    """The aggregated update of a round for R runs: the arguments of :meth:`GlobalModel.advance`."""
 
     direction: Tensor
     known: Tensor
@@ -30,23 +30,23 @@ class Delivery:
     events: list[Event]
     """One event per run, already charged to the ledger; losses and evaluations are still missing."""
     senders: Sequence[ArrayLike]
-    """The clients of each run that delivered, in the order of ``losses``."""
+    """For each run the numbers of the clients that delivered, in the order of ``losses``."""
     losses: Tensor
-    """Their training losses, (K,)."""
+    """The training losses of these clients, (K,)."""
     accepted: Tensor
-    """Whether each loss and gradient is finite, (K,) bool; the others are rejected."""
+    """Whether each client's loss and gradient are finite, (K,) bool; otherwise its update is rejected."""
     update: Update | None
-    """None where nobody delivered, so that the model stays as it is."""
+    """None if no client delivered; the model then stays as it is."""
 
 
 class Clients(Protocol):
-    """All clients of the runs that train together."""
+    """The clients of all runs that train together."""
 
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery | None:
-        """Compute the update of round ``model.round``, whose ranking is in ``model.ranks``, and charge it to every run.
+        """Compute the update of round ``model.round``, whose ranking is in ``model.ranks``, and charge the round to
+        every run.
 
-        None if too few clients delivered, so that the round must be tried again.
-        """
+        Returns None if too few clients delivered, so that the round must be tried again."""
 
     def keep(self, accounts: Sequence[RunAccounts]) -> None:
-        """Continue with these runs only."""
+        """Drop all other runs, and use the jobs that these accounts now have."""

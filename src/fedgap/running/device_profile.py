@@ -1,4 +1,5 @@
-"""What an experiment's model costs on this device: seconds, memory and joules of a step, and the speed of an upload."""
+"""Measure what an experiment's model costs on this device: seconds, memory and joules of a step, and the speed of an
+upload."""
 
 from __future__ import annotations
 
@@ -40,43 +41,44 @@ if TYPE_CHECKING:
 RATIOS = (0.0, 0.1, 0.3, 0.5, 0.7)
 """Pruning ratios at which a step is timed, up to the largest that the scenario allows."""
 LEAST_S = 0.2
-"""A measurement repeats a step until it has taken this long, because short times are noisy."""
+"""A measurement repeats a step for at least this many seconds, because short times are noisy."""
 MOST_STEPS = 8
-"""Local steps of a timed round, at most: what a round takes beside its steps is a small part of so many."""
+"""Maximum number of local steps in a timed round. With this many, the rest of a round is a small part of its time."""
 RATE = 1e-3
 """Learning rate of the timed steps; their results are not used."""
 IDLE_S = 1.0
-"""How long the idle power is measured."""
+"""For how many seconds the idle power is measured."""
 NOMINAL_CLOCK_HZ = 1e9
-"""Used if the system does not report its clock; only clock × flops_per_cycle matters for the seconds."""
+"""The clock that is assumed if the system does not report it; only clock × flops_per_cycle matters for seconds."""
 MOST_BITS_PER_HZ = 8.0
-"""No radio is much better than this, whatever the signal; a faster link is given more bandwidth."""
+"""The best spectral efficiency that a radio link is given. A faster link is described by more bandwidth."""
 PATIENCE_S = 60.0
-"""How long an upload may take."""
+"""Maximum duration of an upload in seconds."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A quantity and its spread: the median of several measurements, the least and the largest."""
+    """A quantity that was measured several times."""
 
     values: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The middle one."""
+        """The median of the measurements."""
         return float(np.median(self.values))
 
     def text(self, unit: str) -> str:
-        """For people."""
+        """The median with the smallest and largest value, as text with this unit."""
         return f"{si(self.median, unit)} ({si(min(self.values), unit)} to {si(max(self.values), unit)})"
 
     def to_dict(self) -> dict[str, float]:
-        """Plain values."""
+        """The median, the smallest and the largest value, for JSON."""
         return {"median": self.median, "least": min(self.values), "most": max(self.values)}
 
 
 def link_figures(rate: float, noise_psd_w_hz: float, power_w: float, bandwidth_hz: float) -> dict[str, float]:
-    """The radio with which Shannon's formula gives ``rate`` bit/s at ``power_w``; a fast link has more bandwidth."""
+    """The uplink gain, bandwidth and power with which Shannon's formula gives ``rate`` bit/s. A fast link gets more
+    bandwidth."""
     bandwidth = max(bandwidth_hz, rate / MOST_BITS_PER_HZ)
     gain = float(np.expm1(rate / bandwidth * np.log(2.0))) * bandwidth * noise_psd_w_hz / power_w
     return {"uplink_gain": four_digits(gain), "bandwidth_hz": four_digits(bandwidth), "max_power_w": power_w}
@@ -84,18 +86,18 @@ def link_figures(rate: float, noise_psd_w_hz: float, power_w: float, bandwidth_h
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DeviceProfile(Printable):
-    """The measurements on a device; None for what it cannot report."""
+    """All measurements on a device; a quantity that the device cannot report is None."""
 
     name: str
     device: str
     batch_size: int
-    """The scenario's."""
+    """The batch size in the scenario."""
     flops: float
     """e: operations of one sample's gradient."""
     steps_s: dict[tuple[int, float], Measured]
     """Seconds of a client's step, by batch size and λ."""
     peak_bytes: int
-    """Of the whole process on a processor, of the tensors on a GPU."""
+    """Peak memory: of the whole process on a CPU, of the tensors on a GPU."""
     clock_hz: float | None
     idle_w: Measured | None
     busy_w: Measured | None
@@ -104,9 +106,8 @@ class DeviceProfile(Printable):
     def client(self, noise_psd_w_hz: float, power_w: float, bandwidth_hz: float) -> dict[str, Any]:
         """The measured columns of a fleet file.
 
-        The clock times ``flops_per_cycle`` is the measured speed; the capacitance is (P_busy − P_idle)/f³; the gain is
-        the one with which Shannon's formula gives the measured rate at ``power_w``.
-        """
+        The clock times ``flops_per_cycle`` is the measured speed; the capacitance is (P_busy − P_idle)/f³; the uplink
+        gain is the one with which Shannon's formula gives the measured rate at ``power_w``."""
         clock = self.clock_hz or NOMINAL_CLOCK_HZ
         step = self.steps_s[self.batch_size, 0.0].median
         row: dict[str, Any] = {"name": self.name, "max_frequency_hz": clock,
@@ -121,10 +122,10 @@ class DeviceProfile(Printable):
 
     @property
     def left_out(self) -> list[str]:
-        """What could not be measured, and why."""
+        """Sentences that say what could not be measured, and why."""
         lines = []
         if self.clock_hz is None:
-            lines.append(f"clock: the system does not tell it; {si(NOMINAL_CLOCK_HZ, 'Hz')} stands for it")
+            lines.append(f"clock: the system does not report it; {si(NOMINAL_CLOCK_HZ, 'Hz')} is assumed")
         if self.busy_w is None:
             where = "nvidia-smi" if self.device == "cuda" else "/sys/class/powercap"
             lines.append(f"idle_power_w and capacitance: {where} reports no energy to this user")
@@ -133,13 +134,14 @@ class DeviceProfile(Printable):
         return lines
 
     def time_share(self) -> tuple[list[float], list[float]]:
-        """λ and the seconds of a step there as a share of those at λ = 0, at the scenario's batch size."""
+        """The measured pruning ratios λ, and for each the time of a step as a share of that at λ = 0, at the scenario's
+        batch size."""
         pairs = sorted((ratio, step.median) for (batch, ratio), step in self.steps_s.items()
                        if batch == self.batch_size)
         return [ratio for ratio, _ in pairs], [min(seconds / pairs[0][1], 1.0) for _, seconds in pairs]
 
     def parts(self) -> list[RenderableType]:
-        """A table of the steps, and remarks."""
+        """The parts of the printed report: a table of the steps, and remarks."""
         ratios = sorted({ratio for _, ratio in self.steps_s})
         table = Sheet(f"A step of {self.name} on {self.device}", "batch", *(f"λ = {ratio:g}" for ratio in ratios))
         for batch in sorted({batch for batch, _ in self.steps_s}):
@@ -151,11 +153,11 @@ class DeviceProfile(Printable):
                 lines.append(f"{what}: {value.text(unit)}.")
         ratio, share = self.time_share()
         lines.append(f"At λ = {ratio[-1]:g} a step takes {share[-1]:.2f} of what it takes unpruned; without a "
-                     f"model.cost_curve a plan counts on {1.0 - ratio[-1]:.2f}.")
+                     f"model.cost_curve a plan assumes {1.0 - ratio[-1]:.2f}.")
         return [table, *lines, *(f"Left out: {line}." for line in self.left_out)]
 
     def comments(self) -> list[str]:
-        """The spreads, one line each, for the file."""
+        """The spreads of the measurements, one line each, as comments for the fleet file."""
         lines = [f"{self.name}: a step of {batch} samples at pruning ratio {ratio:g} takes {step.text('s')}"
                  for (batch, ratio), step in sorted(self.steps_s.items())]
         lines.append(f"{self.name}: peak memory {self.peak_bytes} bytes")
@@ -165,7 +167,7 @@ class DeviceProfile(Printable):
         return [*lines, *(f"{self.name}: left out {line}" for line in self.left_out)]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """All measurements, for JSON."""
         measured = {"idle_power_w": self.idle_w, "busy_power_w": self.busy_w, "upload_bit_s": self.upload_bit_s}
         return {
             "name": self.name, "device": self.device, "clock_hz": self.clock_hz, "peak_bytes": self.peak_bytes,
@@ -180,9 +182,9 @@ def profile(experiment: Experiment, *, name: str | None = None, repeats: int = 5
             server: tuple[str, int] | None = None) -> DeviceProfile:
     """Measure this device with an experiment's model, pruned as the experiment prunes it.
 
-    :param name: what to call the device; by default its host name; :param repeats: measurements of each quantity;
-    :param server: host and port where ``fedgap profile --listen PORT`` waits, to measure the upload.
-    """
+    :param name: what to call the device; by default its host name; :param repeats: number of measurements of each
+    quantity;
+    :param server: host and port where ``fedgap profile --listen PORT`` waits; without it no upload is measured."""
     dataset = load(**data_arguments(experiment))
     engine = experiment.engine
     if engine.threads is not None:
@@ -207,10 +209,10 @@ def profile(experiment: Experiment, *, name: str | None = None, repeats: int = 5
 
 
 class MeasuredSteps(NamedTuple):
-    """What steps cost on this device; what it cannot report is None."""
+    """What steps cost on this device; a quantity that it cannot report is None."""
 
     steps_s: dict[tuple[int, float], Measured]
-    """Seconds of a step, by batch size and λ."""
+    """Seconds of a step, by batch size and pruning ratio λ."""
     peak_bytes: int
     clock_hz: float | None
     idle_w: Measured | None
@@ -219,11 +221,10 @@ class MeasuredSteps(NamedTuple):
 
 def measure_steps(module: nn.Module, structure: Structure, samples: tuple[Tensor, Tensor], *, ratios: Sequence[float],
                   batches: Sequence[int], local_steps: int, repeats: int) -> MeasuredSteps:
-    """Time a client's local steps on the module's device, as on a deployed node: with channels on the smaller model,
-    including the time to build it.
+    """Time a client's local steps on the module's device as a deployed node does them: with channels on the smaller
+    model, including the time to build it.
 
-    Ratios and batch sizes are measured in turn, so that other work on the device disturbs all of them equally.
-    """
+    Ratios and batch sizes are measured in turn, so that other work on the device disturbs all of them equally."""
     device = next(module.parameters()).device
     meter = energy_meter(device)
     idle = _power(meter, lambda: time.sleep(IDLE_S), repeats=1)
@@ -239,13 +240,13 @@ def measure_steps(module: nn.Module, structure: Structure, samples: tuple[Tensor
 
 
 def repeated_seconds(function: Callable[[], None], repeats: int) -> Measured:
-    """How long a function takes, measured several times."""
+    """The duration of a function in seconds, measured ``repeats`` times."""
     return Measured(tuple(_seconds(function) for _ in range(repeats)))
 
 
 def client_round(module: nn.Module, structure: Structure, samples: tuple[Tensor, Tensor], ratio: float, batch: int,
                  local_steps: int) -> Callable[[], None]:
-    """The local steps of a client with this pruning ratio on the first samples of ``samples``."""
+    """A function that computes the local steps of a client with this pruning ratio on the first of ``samples``."""
     inputs, labels = samples
     layout, device = Layout.of(module), next(module.parameters()).device
     index = torch.arange(local_steps * batch).reshape(1, local_steps, batch) % len(labels)
@@ -263,7 +264,7 @@ def client_round(module: nn.Module, structure: Structure, samples: tuple[Tensor,
 
 
 def _seconds(step: Callable[[], None]) -> float:
-    """Seconds of one step, of as many as take LEAST_S together."""
+    """The mean duration of ``step`` in seconds, over as many calls as take LEAST_S."""
     step()
     count, began = 0, time.perf_counter()
     while time.perf_counter() - began < LEAST_S:
@@ -292,13 +293,15 @@ def _power(meter: Callable[[], float] | None, work: Callable[[], object], repeat
 
 
 def energy_meter(device: torch.device, root: Path = Path("/sys/class/powercap")) -> Callable[[], float] | None:
-    """A counter of the device's joules, where this user may read one: RAPL's packages, or the GPU's power over time."""
+    """A function that returns the joules counted so far, or None if this user may not read any: RAPL on a CPU, power
+    over time on a GPU."""
     if device.type == "cuda":
         query = ["nvidia-smi", f"--id={device.index or 0}", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
         joules, last = 0.0, time.perf_counter()
 
         def gpu() -> float:
-            """The power since the last call is taken to be that of now, which the driver averages over a second."""
+            """Add up power × time; the present power, which the driver averages over a second, stands for the time
+            since the last call."""
             nonlocal joules, last
             watts = float(subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout)
             now = time.perf_counter()
@@ -323,7 +326,7 @@ def _works(meter: Callable[[], float]) -> bool:
 
 
 def clock_hz(root: Path = Path("/")) -> float | None:
-    """The processor's highest clock, as Linux tells it."""
+    """The processor's highest clock in Hz as Linux reports it, or None."""
     limit, listed = root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq", root / "proc/cpuinfo"
     try:
         return 1e3 * int(limit.read_text())
@@ -338,11 +341,11 @@ def clock_hz(root: Path = Path("/")) -> float | None:
 # --- the upload -------------------------------------------------------------------------------------------------------
 
 _LENGTH = 8
-"""Bytes of a number that says how long an upload is, and that it has arrived."""
+"""Bytes of the number that announces the length of an upload, and of the one that confirms its arrival."""
 
 
 def send_to(server: tuple[str, int], size: int) -> float:
-    """Send ``size`` bytes to a listening :func:`receive_one`; returns bit/s until the last has arrived."""
+    """Send ``size`` bytes to a listening :func:`receive_one`; returns the speed in bit/s until all have arrived."""
     try:
         with socket.create_connection(server, timeout=PATIENCE_S) as connection:
             began = time.perf_counter()
@@ -358,7 +361,7 @@ def send_to(server: tuple[str, int], size: int) -> float:
 
 
 def receive_one(listener: socket.socket) -> int:
-    """Accept one upload and acknowledge it; returns its bytes."""
+    """Accept one upload and confirm it; returns its number of bytes."""
     connection, _ = listener.accept()
     with connection:
         connection.settimeout(PATIENCE_S)

@@ -1,4 +1,4 @@
-"""A round's event: the line of ``rounds.jsonl`` with its clients, its cost and its losses."""
+"""The event of a round: the line of ``rounds.jsonl`` with its clients, its cost and its losses."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from fedgap.running.job import Job
 from fedgap.running.ledger import Charge
 
 Event = dict[str, Any]
-"""A round: ``round, clients, pruning_ratio, energy_j, delay_s, energy_total_j, delay_total_s, train_loss`` and, where
-evaluated, ``test_loss, test_accuracy, generalization_gap`` and, with a validation split, ``validation_loss,
-validation_accuracy`` and, where the scenario has one, the corrected ``forecast``; see docs/reference/run-folder.md for
-the rest."""
+"""A round as a dictionary. It always has ``round, clients, pruning_ratio, energy_j, delay_s, energy_total_j,
+delay_total_s, train_loss``; if it was evaluated, also ``test_loss, test_accuracy, generalization_gap``; with a
+validation split ``validation_loss, validation_accuracy``, and with a forecast in the scenario the corrected
+``forecast``. The other keys are in docs/reference/run-folder.md."""
 OnEvents = Callable[[int, Job, list[Event]], None]
-"""Called with the run's position in the list, its job and its new rounds."""
+"""A function that is called with the run's position in the list, its job and its new rounds."""
 
 
 def round_event(job: Job, segment: int, charge: Charge) -> Event:
-    """The event of a round of the plan's ``segment`` that cost ``charge``. Its number, totals and loss are filled in
-    later; equal rounds may share its lists."""
+    """The event of a round of the plan's ``segment`` with this cost. Its number, totals and loss are filled in later.
+
+    Equal rounds may share the lists in it."""
     selected = np.flatnonzero(job.selected[segment])
     attendance = charge.went
     event: Event = {
@@ -43,12 +44,12 @@ def round_event(job: Job, segment: int, charge: Charge) -> Event:
 
 
 def finite_or_none(value: float) -> float | None:
-    """A float for JSON, which has no infinity and no NaN."""
+    """The value as a float, or None if it is infinite or NaN, which JSON does not have."""
     return float(value) if math.isfinite(value) else None
 
 
 def read_rounds(path: str | Path) -> list[Event]:
-    """Read the rounds in the file; an incomplete last line, as a killed writer may leave it, is ignored."""
+    """Read the rounds in a ``rounds.jsonl``. An incomplete last line, which a killed process may leave, is ignored."""
     return read_json_lines(path)
 
 
@@ -56,14 +57,14 @@ class RoundLog:
     """Appends rounds to ``rounds.jsonl``."""
 
     def __init__(self, path: Path, position: int = 0) -> None:
-        """Continue at byte ``position``; what was written after it (rounds after the last checkpoint) is cut off."""
+        """Continue at byte ``position``. Anything after it (rounds after the last checkpoint) is cut off."""
         self._path = path
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115  (open as long as the run)
         self._file.truncate(position)
         self._file.seek(position)
 
     def write(self, events: Iterable[Event]) -> None:
-        """Append one line per event; the lines reach the operating system before this returns."""
+        """Append one line per event. The lines have reached the operating system when this returns."""
         left = memoryview(b"".join(json.dumps(event, allow_nan=False, separators=(",", ":")).encode() + b"\n"
                                    for event in events))
         try:
@@ -74,12 +75,12 @@ class RoundLog:
             raise
 
     def sync(self) -> int:
-        """Make the lines durable and return the byte at which the log stands."""
+        """Make sure that the lines are on the disk; returns the length of the log in bytes."""
         os.fsync(self._file.fileno())
         return self._file.tell()
 
     def cut(self, rounds: int) -> int:
-        """Keep the first ``rounds`` lines only; returns the byte at which the log then stands."""
+        """Keep only the first ``rounds`` lines; returns the new length of the log in bytes."""
         lines = self._path.read_bytes().splitlines(keepends=True)[:rounds]
         position = sum(map(len, lines))
         self._file.truncate(position)
@@ -87,5 +88,5 @@ class RoundLog:
         return position
 
     def close(self) -> None:
-        """Close the file; no more rounds follow."""
+        """Close the file."""
         self._file.close()

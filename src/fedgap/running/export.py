@@ -1,4 +1,5 @@
-"""A run's model as one file for programs without fedgap: TorchScript or ONNX, standardisation included."""
+"""Export a run's model, including the standardisation of inputs, as one TorchScript or ONNX file for programs without
+fedgap."""
 
 from __future__ import annotations
 
@@ -20,14 +21,14 @@ from fedgap.running.predict import TrainedModel
 
 Format = Literal["torchscript", "onnx"]
 _ONNX_PACKAGES = ("onnx", "onnxscript")
-"""What torch needs beside itself to write ONNX."""
+"""Packages that torch needs to write ONNX."""
 
 
 class RawModel(nn.Module):
-    """A module from raw samples, (n, c, h, w) or (n, features) of any number format, to probabilities.
+    """A module that maps raw samples, (n, c, h, w) or (n, features) of any number format, to probabilities (n, classes)
+    float32.
 
-    Images of one channel may also come as (n, h, w). The result is (n, classes) float32.
-    """
+    Images with one channel may also have shape (n, h, w)."""
 
     mean: Tensor
     deviation: Tensor
@@ -41,7 +42,7 @@ class RawModel(nn.Module):
             self.register_buffer(name, torch.tensor(values, dtype=torch.float32).reshape(broadcast))
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Probabilities (n, classes)."""
+        """Probabilities (n, classes) of raw samples."""
         if len(self._shape) == 3 and self._shape[0] == 1:
             samples = samples.reshape(-1, *self._shape)
         logits: Tensor = self.module((samples.to(torch.float32) - self.mean) / self.deviation)
@@ -49,15 +50,15 @@ class RawModel(nn.Module):
 
 
 def export(model: TrainedModel, out: str | Path, file_format: Format = "torchscript") -> Path:
-    """Write the model to ``out``. A TorchScript file contains the class names as the extra file ``class_names.json``.
+    """Write the model to ``out`` and return the path. A TorchScript file contains the class names as the extra file
+    ``class_names.json``.
 
-    Before TorchScript is written, it is compared with the model on another number of samples.
-    """
+    Before a TorchScript file is written, its outputs are compared with the model's on a different number of samples."""
     out, raw = Path(out), RawModel(copy.deepcopy(model.module), model.inputs).eval().requires_grad_(False)
     if file_format not in get_args(Format):
         raise InputError(f"--format: {file_format!r} is not known; it is one of {', '.join(get_args(Format))}")
     if not out.parent.is_dir():
-        raise InputError(f"--out: the folder {out.parent} does not exist")
+        raise InputError(f"--out: the folder {out.parent} must exist; create it first")
     draw = torch.Generator().manual_seed(0)
     two, three = (torch.randn(n, *model.inputs.shape, generator=draw) for n in (2, 3))
     name = model.job.model["name"]
@@ -77,10 +78,10 @@ def export(model: TrainedModel, out: str | Path, file_format: Format = "torchscr
 def _write_torchscript(raw: RawModel, example: Tensor, other: Tensor, out: Path, names: tuple[str, ...]) -> None:
     file = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that torch.jit is deprecated; the comparison below is what counts
+        warnings.simplefilter("ignore")  # torch.jit is deprecated; the comparison below checks the result
         traced = torch.jit.trace(raw, example)  # type: ignore[no-untyped-call]
         if not torch.allclose(traced(other), raw(other), rtol=1e-4, atol=1e-6):
-            raise ValueError("its computation depends on the number of samples")
+            raise ValueError("its result must not depend on the number of samples in a batch")
         torch.jit.save(traced, file, _extra_files={"class_names.json": json.dumps(names)})
     write_bytes(out, file.getvalue())
 

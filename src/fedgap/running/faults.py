@@ -1,4 +1,4 @@
-"""Simulated faults: clients that drop out of a round or are too late."""
+"""Simulated faults: clients that drop out of a round or deliver too late."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from fedgap.streams import stream
 
 @dataclass(frozen=True)
 class Faults:
-    """How unreliable the fleet is. The default is a fleet without faults."""
+    """How unreliable the fleet is. By default nothing fails."""
 
     dropout_probability: float = 0.0
     """Probability that a selected client drops out in a round, at a uniformly random moment of its work."""
     straggler_probability: float = 0.0
     """Probability that a selected client's processor is slower in a round."""
     straggler_slowdown: float = 1.0
-    """How many times longer its computing then takes; the joules of its own work stay the same."""
+    """How many times longer the computation of a slowed client takes; its joules stay the same."""
 
     @property
     def any(self) -> bool:
-        """Whether anything can go wrong at all."""
+        """Whether any fault can occur."""
         return self.dropout_probability > 0.0 or self.straggler_probability > 0.0
 
     def to_dict(self) -> dict[str, float]:
-        """The fields by name."""
+        """The fields by name, for JSON."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """A round as planned, arrays (N,), 0 where not selected: seconds and joules of computing and of uploading, seconds
-    of receiving the global gradient."""
+    """The planned work of a round, arrays (N,) that are 0 for clients that are not selected: seconds and joules of
+    computing and uploading, and seconds of downloading the global gradient."""
 
     selected: Bools
     compute_s: Floats
@@ -43,16 +43,16 @@ class Work:
     compute_j: Floats
     upload_j: Floats
     idle_w: Floats | float = 0.0
-    """What each selected client draws throughout the round, W."""
+    """Idle power in W that each selected client draws during the whole round."""
 
     @property
     def client_s(self) -> Floats:
-        """Each selected client's τ_n + τ̂_n."""
+        """The time τ_n + τ̂_n of each selected client in seconds."""
         return self.compute_s + self.upload_s + self.download_s
 
     @property
     def delay_s(self) -> float:
-        """Seconds until the slowest selected client has ended."""
+        """Seconds until the slowest selected client has finished."""
         return float(self.client_s.max())
 
     @property
@@ -63,7 +63,8 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Attendance:
-    """What happened in a round, arrays (N,): who delivered in time, who dropped out, who was late, what each spent."""
+    """What happened in a round, arrays (N,): who delivered in time, who dropped out, who was late, and what each client
+    spent."""
 
     arrived: Bools
     dropped: Bools
@@ -88,7 +89,8 @@ def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendan
     if not faults.any:
         return Attendance(work.selected, nobody, nobody, work.compute_j, work.upload_j, work.client_s, deadline,
                           work.idle_w * deadline)
-    draw = stream(seed, "faults", round_number).random((3, len(work.selected)))  # for all clients, whoever is selected
+    # Numbers are drawn for all clients, so that a client's faults do not depend on who else is selected.
+    draw = stream(seed, "faults", round_number).random((3, len(work.selected)))
     slowed = work.selected & (draw[0] < faults.straggler_probability)
     dropped = work.selected & (draw[1] < faults.dropout_probability)
     compute_s = np.where(slowed, faults.straggler_slowdown, 1.0) * work.compute_s
@@ -106,5 +108,5 @@ def attend(work: Work, faults: Faults, seed: int, round_number: int) -> Attendan
 
 
 def _share(spent: Floats, whole: Floats) -> Floats:
-    """spent/whole within 0..1; 1 where there was nothing to do."""
+    """spent/whole, limited to 0..1; 1 if ``whole`` is 0."""
     return np.asarray(np.clip(np.divide(spent, whole, out=np.ones_like(spent), where=whole > 0.0), 0.0, 1.0))

@@ -1,4 +1,4 @@
-"""The final accuracy on the test set for each class and each client, as in the summary."""
+"""The final accuracy on the test set for each class and each client, for the summary."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from fedgap.running.job import Job
 
 
 def accuracy_figures(job: Job, predicted: NDArray[np.int64], labels: NDArray[np.int64]) -> dict[str, Any]:
-    """Keys of ``summary.json``: ``test_accuracy_interval``, ``class_accuracy`` and ``client_accuracy``.
+    """The keys ``test_samples``, ``test_accuracy_interval``, ``class_accuracy`` and ``client_accuracy`` of
+    ``summary.json``.
 
-    :param predicted: the finished model's classes for the test samples, shape (n,); :param labels: the true ones.
-    """
+    :param predicted: the classes that the finished model predicts for the test samples, (n,);
+    :param labels: the true classes, (n,)."""
     names = job.extra["summary"]["preprocessing"]["class_names"]
     by_class = class_accuracies(predicted, labels, job.extra["classes"])
     total = Accuracy(int((predicted == labels).sum()), len(labels))

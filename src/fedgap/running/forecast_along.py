@@ -12,16 +12,16 @@ from fedgap.theory.forecast_correction import SeenAccuracy, corrected
 
 
 def with_forecast(job: Job, plan: PlanFeatures, fitted: FittedForecast) -> Job:
-    """Return the job with its plan's forecast, which :func:`expected` corrects during the run."""
+    """The job with its plan's forecast, which :func:`expected` corrects during the run."""
     known = {"plan": asdict(plan), "fitted": fitted.to_dict()}
     return replace(job, extra={**job.extra, "forecast": known})
 
 
 def expected(job: Job, rounds: int, validation_accuracy: float, validation_samples: int) -> dict[str, Any] | None:
-    """The accuracy that the run will end with, as in a plan's ``forecast``; None for a job without a forecast.
+    """The accuracy with which the run will probably end, in the form of a plan's ``forecast``; None for a job without a
+    forecast.
 
-    :param rounds: number of rounds after which the validation accuracy was measured.
-    """
+    :param rounds: number of rounds after which the validation accuracy was measured."""
     known = job.extra.get("forecast")
     if known is None:
         return None

@@ -1,4 +1,4 @@
-"""The pilot of a forecast: short trainings that differ in all features of the forecast, evaluated on validation
+"""The pilot of a forecast: short trainings that vary everything that the forecast depends on, evaluated on validation
 samples."""
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from fedgap.theory.forecast_fit import FEWEST_RUNS, fit
 RUNS = 32
 """Number of runs of a pilot."""
 SHARE = 1.0
-"""Training samples of a pilot, as a multiple of those of one run with everybody for all rounds."""
+"""Training samples of a pilot, as a multiple of those of one run in which all clients take part in all rounds."""
 AT_ONCE = 32
-"""Runs that are trained in one computation at most."""
+"""Maximum number of runs that are trained in one computation."""
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)
 LARGEST_TO_LEAST = 30.0
-"""Ratio of the samples of the largest and the smallest run, so that the effect of rounds can be estimated."""
+"""Samples of the largest run divided by those of the smallest, so that the effect of rounds can be estimated."""
 FEWEST_ROUNDS = 6
 SHARE_OF_FEWEST = 0.12
-"""The fewest clients of a pilot run, as a share of the fleet (but at least three)."""
+"""Minimum number of clients of a pilot run, as a share of the fleet (but at least three)."""
 UNPRUNED_SHARE, WIDE_SHARE = 0.4, 0.8
-"""The shares of runs without pruning, and with 32-bit uploads."""
+"""The share of runs without pruning, and the share of runs with 32-bit uploads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +53,17 @@ class PilotRun:
     selected: Bools
 
     def overrides(self) -> list[str]:
-        """What an experiment changes for this run."""
+        """The overrides that turn the experiment into this run."""
         return [f"rounds={self.rounds}", f"learning.local_steps={self.local_steps}",
                 f"learning.upload_bits={self.upload_bits}"]
 
 
 def design(scenario: Scenario, samples: float, *, runs: int, seed: int) -> list[PilotRun]:
-    """Pilot runs that process at most ``samples`` training samples together.
+    """Design pilot runs that together process at most ``samples`` training samples.
 
-    The runs' sizes grow geometrically, so that a few are long and most are cheap. The values of local steps alternate;
-    numbers of clients are log-uniform, clients uniform, and pruning ratios uniform if a run prunes at all.
-    """
+    The sizes of the runs grow geometrically, so that a few are long and most are cheap. The numbers of local steps
+    alternate; the numbers of clients are log-uniform, the clients are drawn uniformly, and so are the pruning ratios of
+    runs that prune."""
     random = stream(seed, "pilot", 1)
     sizes = np.geomspace(1.0, LARGEST_TO_LEAST, runs)
     sizes = random.permutation(sizes * samples / sizes.sum())
@@ -87,7 +87,7 @@ def design(scenario: Scenario, samples: float, *, runs: int, seed: int) -> list[
 
 
 def least_samples(scenario: Scenario, runs: int) -> float:
-    """The samples with which the smallest run of a design has two rounds."""
+    """The number of samples with which the smallest run of a design has two rounds."""
     sizes = np.geomspace(1.0, LARGEST_TO_LEAST, runs)
     return 2.0 * _fewest_clients(scenario) * scenario.learning.batch_size * float(sizes.sum())
 
@@ -97,14 +97,15 @@ def _fewest_clients(scenario: Scenario) -> int:
 
 
 def pilot_experiment(experiment: Experiment) -> Experiment:
-    """The experiment with unlimited budgets, and with samples held out of the training data."""
+    """The experiment with unlimited budgets, and with validation samples held out of the training data."""
     held_out = experiment.data.validation or VALIDATION
     return experiment.with_overrides([f"data.validation={held_out}", f"budget.energy_j={AMPLE}",
                                       f"budget.delay_s={AMPLE}", "stop="])
 
 
 def pilot_plan(run: PilotRun, scenario: Scenario) -> Plan:
-    """The run as a plan at full powers and clocks; its first round is unpruned where the scenario says so."""
+    """The run as a plan with full powers and clocks. The first round is unpruned if the scenario has
+    ``dense_first``."""
     fleet = scenario.fleet()
     dense = 1 if scenario.pruning.dense_first else 0
     ratio = np.where(run.selected, run.pruning, 0.0)
@@ -116,7 +117,7 @@ def pilot_plan(run: PilotRun, scenario: Scenario) -> Plan:
 
 
 def samples_processed(job: Job) -> int:
-    """Training samples of all gradients of a run: Σ over its rounds and selected clients of τ·Z_n."""
+    """The number of training samples that a run processes: Σ over its rounds and selected clients of τ·Z_n."""
     return int((job.selected[job.schedule] * job.batch_size).sum()) * job.local_steps
 
 
@@ -127,11 +128,11 @@ class ForecastPilot:
     fitted: FittedForecast
     features: tuple[PlanFeatures, ...]
     accuracies: tuple[float, ...]
-    """On the validation samples, after the last round of each run."""
+    """Accuracy of each run on the validation samples after its last round."""
     samples: int
-    """Training samples that the pilot processed."""
+    """Number of training samples that the pilot processed."""
     full_run_samples: int
-    """Those of one run in which everybody takes part for all rounds of the scenario."""
+    """Number of training samples of one run in which all clients take part in all rounds of the scenario."""
     seconds: float
     validation_samples: int
     data: str
@@ -142,7 +143,8 @@ class ForecastPilot:
     def cost(self) -> str:
         """The cost of the pilot, in words."""
         return (f"{len(self.features)} runs, {self.samples:,} training samples "
-                f"({self.samples / self.full_run_samples:.0%} of a full run of everybody), {self.seconds:.0f} s")
+                f"({self.samples / self.full_run_samples:.0%} of a run with all clients and rounds), "
+                f"{self.seconds:.0f} s")
 
 
 def run_pilot(experiment: Experiment, *, share: float = SHARE, runs: int = RUNS, stand_in: str | None = None,
@@ -151,10 +153,10 @@ def run_pilot(experiment: Experiment, *, share: float = SHARE, runs: int = RUNS,
 
     Ctrl-C ends the pilot; the finished runs are used if they are enough for a fit.
 
-    :param share: training samples of the pilot, as a multiple of those of one run of everybody for all rounds; more are
-        taken where this would be less than two rounds for some runs;
-    :param runs: how many short trainings they are divided into;
-    :param stand_in: the name of another data set to train on, where the clients' data cannot be used;
+    :param share: training samples of the pilot, as a multiple of those of one run in which all clients take part in all
+        rounds; more are used if some runs would otherwise have less than two rounds;
+    :param runs: number of short trainings into which they are divided;
+    :param stand_in: the name of another data set to train on, if the clients' data cannot be used;
     :param done: called after each run.
     """
     began = time.monotonic()
@@ -186,14 +188,14 @@ def run_pilot(experiment: Experiment, *, share: float = SHARE, runs: int = RUNS,
 
 
 def full_run_samples(scenario: Scenario) -> int:
-    """Training samples of a run in which everybody takes part for all rounds."""
+    """The number of training samples of a run in which all clients take part in all rounds."""
     fleet = scenario.fleet()
     return int(scenario.rounds * (fleet.local_steps * fleet.batch_size).sum())
 
 
 def standing_in(experiment: Experiment, name: str) -> Experiment:
-    """The experiment on another data set, its clients' labels drawn anew; a partition from a file becomes Dirichlet's.
-    """
+    """The experiment on another data set, with new random labels for its clients; a partition from a file is replaced
+    by a Dirichlet one."""
     overrides = [f"data.name={name}", "data.folder=", "data.train_samples=", "data.test_samples="]
     if experiment.partition.kind == "file":
         overrides += ["partition.kind=dirichlet", "partition.file="]
@@ -201,7 +203,7 @@ def standing_in(experiment: Experiment, name: str) -> Experiment:
 
 
 def _judged_on_validation(dataset: Dataset) -> Dataset:
-    """The data with the validation samples in place of the test set, so that the test set cannot be used."""
+    """The data set with the validation samples in place of the test set, so that the test set cannot be used."""
     assert dataset.validation_x is not None
     assert dataset.validation_y is not None
     return replace(dataset, test_x=dataset.validation_x, test_y=dataset.validation_y, validation_x=None,
@@ -209,7 +211,8 @@ def _judged_on_validation(dataset: Dataset) -> Dataset:
 
 
 def _train(jobs: Sequence[Job], dataset: Dataset, done: Callable[[], None]) -> tuple[list[float | None], bool]:
-    """Each job's last accuracy, None where it was not trained, and whether Ctrl-C ended the training."""
+    """Train the jobs; returns each one's last accuracy (None if it was not trained), and whether Ctrl-C ended the
+    training."""
     groups: dict[str, list[int]] = {}
     for position in sorted(range(len(jobs)), key=lambda position: jobs[position].rounds):
         groups.setdefault(jobs[position].kind, []).append(position)

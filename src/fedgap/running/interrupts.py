@@ -1,4 +1,4 @@
-"""Ctrl-C takes effect between rounds, never inside one."""
+"""Delay Ctrl-C until the end of the current round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Turn the first SIGINT or SIGTERM into a flag that the loop reads between rounds; a second one acts at once."""
+    """Turn the first SIGINT or SIGTERM into a flag that the loop reads between rounds; a second one acts at once.
+
+    Yields the function that reads the flag."""
     flag = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield flag.is_set

@@ -1,8 +1,7 @@
-"""A job: everything a run needs, as plain numbers and arrays, so that it can be saved and executed elsewhere.
+"""A job: everything that a run needs, as plain numbers and arrays, so that it can be saved and executed elsewhere.
 
 A machine with torch, numpy, safetensors, PyYAML and rich can execute a saved job; it needs no solver and no
-configuration.
-"""
+configuration."""
 
 from __future__ import annotations
 
@@ -27,13 +26,14 @@ BY_CLIENT = ("selected", "ratio", "compute_s", "upload_s", "compute_j", "upload_
              "cost_share")
 """A job's arrays with a row for each segment and a column for each client."""
 RATE_STEPS = 1000
-"""Steps of the rate schedule of a run whose number of rounds is not known in advance, so that it follows the
-budgets."""
+"""Number of steps of the rate schedule if the number of rounds is not known in advance; the schedule then follows the
+spent share of the budgets."""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One run. N clients, R rounds, G segments of equal rounds; per-segment arrays are (G, N), 0 where not selected."""
+    """One run. It has N clients, R rounds and G segments (groups of equal rounds); arrays per segment are (G, N), 0 for
+    clients that are not selected."""
 
     # --- what is learned, on what -----------------------------------------------------------------------------------
     seed: int
@@ -42,9 +42,9 @@ class Job:
     data_sha256: str
     """The data set's digest; a run on other data is refused."""
     model: dict[str, Any]
-    """Arguments of :func:`fedgap.learning.models.build` beside the data's shape and the seed."""
+    """Arguments of :func:`fedgap.learning.models.build` except the data's shape and the seed."""
     learning_rate: float
-    """η."""
+    """η, the clients' learning rate."""
     evaluate_every: int
     evaluate_pruned: bool
     """Whether the pruned model ω̃ is evaluated and saved, rather than ω."""
@@ -54,7 +54,7 @@ class Job:
     energy_budget_j: float
     delay_budget_s: float
     accounting: str
-    """What an upload is charged: (1 − λ)H bits as the paper counts (``as_printed``), or the codec's (``measured``)."""
+    """Bits charged for an upload: (1 − λ)H as in the paper (``as_printed``), or those of the codec (``measured``)."""
     faults: Faults
     # --- where it runs ----------------------------------------------------------------------------------------------
     engine: str
@@ -71,37 +71,37 @@ class Job:
     """The segment of each round, (R,)."""
     selected: Bools
     ratio: Floats
-    """λ, (G, N)."""
+    """The pruning ratio λ, (G, N)."""
     compute_s: Floats
     upload_s: Floats
-    """Of (1 − λ)H bits."""
+    """Seconds to upload (1 − λ)H bits, (G, N)."""
     compute_j: Floats
     upload_j: Floats
     upload_s_bit: Floats
     """Seconds per bit at the planned power, (G, N)."""
     upload_j_bit: Floats
     download_s: Floats
-    """Of H bits, (N,)."""
+    """Seconds to download H bits, (N,)."""
     download_s_bit: Floats
     gradient_bits: Floats
-    """H_n, (N,)."""
+    """H_n, the bits of an unpruned gradient, (N,)."""
     server_power_w: float
     statement: Floats
-    """Φ of each segment's selection, (G,)."""
+    """The generalization statement Φ of each segment's selected clients, (G,)."""
     # --- who has what -----------------------------------------------------------------------------------------------
     batch_size: NDArray[np.int64]
-    """Z_n, (N,)."""
+    """The batch size Z_n, (N,)."""
     indices: NDArray[np.int64]
-    """All clients' training samples, one after the other."""
+    """Indices of all clients' training samples, client after client."""
     sizes: NDArray[np.int64]
-    """D̂_n, (N,)."""
+    """The number of training samples D̂_n, (N,)."""
     label_counts: NDArray[np.int64]
     target_counts: NDArray[np.int64]
     aggregator: str = "mean"
-    """How the clients' updates become one direction."""
+    """Name of the function that combines the clients' updates into one direction."""
     # --- how it is learned; the defaults are FedSGD, as in runs of fedgap 0.1, which do not have these keys ---------
     local_steps: int = 1
-    """τ."""
+    """τ, the number of local steps per round."""
     client: dict[str, Any] = field(default_factory=dict)
     """``momentum``, ``proximal`` and ``clip_norm`` of :class:`fedgap.learning.contract.LocalTraining`."""
     server: dict[str, Any] = field(default_factory=dict)
@@ -111,44 +111,45 @@ class Job:
     warm_up: float = WARM_UP_SHARE
     """The share of the rounds in which the rate rises, if the schedule has a warm-up."""
     batches: str = "as_is"
-    """``as_is``, ``balanced`` or ``target``."""
+    """How mini-batches are drawn: ``as_is``, ``balanced`` or ``target``."""
     label_probabilities: Floats = field(default_factory=lambda: np.empty((0, 0, 0)))
-    """With which probability a client draws each label, (G, N, C); empty unless batches are balanced or target."""
+    """The probability with which a client draws each label, (G, N, C); empty if ``batches`` is ``as_is``."""
     weighting: str = "equal"
-    """``equal``, or ``samples``: clients count in the mean by D̂_n."""
+    """Weights of the clients in the mean: ``equal``, or by their numbers of ``samples`` D̂_n."""
     upload_bits: int = 32
-    """Bits of an uploaded value: 32, 8 or 4."""
+    """Bits per uploaded value: 32, 8 or 4."""
     structure: str = "weights"
     """What is pruned: single ``weights``, or whole ``channels``."""
     weights: str | None = None
-    """The safetensors file with the initial weights; without one they are drawn."""
+    """The safetensors file with the initial weights; None to draw them at random."""
     stop: dict[str, Any] = field(default_factory=dict)
     """When to end early: ``accuracy`` and ``patience`` on the validation split, and ``diverged`` (bool)."""
     idle_power_w: Floats = field(default_factory=lambda: np.zeros(0))
     """Idle power of each client, drawn during the whole of a round for which it is selected, W, (N,); empty if none."""
     latency_s: Floats = field(default_factory=lambda: np.zeros(0))
-    """Seconds of every round beside each client's download, computing and upload, (N,); empty for none."""
+    """Seconds that each client needs in every round in addition to download, computing and upload, (N,); empty if
+    none."""
     cost_share: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    """Share of H that is sent at each λ, (G, N), where the scenario has a cost curve; empty for 1 − λ."""
+    """The share of H that is sent at each λ, (G, N), if the scenario has a cost curve; empty if it is 1 − λ."""
     policy: dict[str, Any] = field(default_factory=dict)
     """The policy: its ``name``, and the ``scheme``, ``objective``, ``selection`` and ``interleave`` of its plan. Empty
     if the plan's rounds are trained as they are."""
     targets: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """The target's label distribution in each segment, (G, C), by which accuracy is then counted; empty where it is
-    the test set's."""
+    """The target's label distribution in each segment, (G, C), by which accuracy is weighted; empty if it is the test
+    set's."""
     trackers: list[str] = field(default_factory=list)
     """Names of the trackers that follow the run."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Anything the summary should repeat, such as the plan's θ."""
+    """Further values, such as those that the summary repeats (the plan's θ and others)."""
 
     @property
     def rounds(self) -> int:
-        """R."""
+        """R, the number of rounds."""
         return len(self.schedule)
 
     @property
     def kept_share(self) -> Floats:
-        """What is left of the full model's cost at each λ, (G, N): by the scenario's cost curve, or 1 − λ."""
+        """The share of the full model's cost that is left at each λ, (G, N): by the scenario's cost curve, or 1 − λ."""
         return self.cost_share if self.cost_share.size else 1.0 - self.ratio
 
     @property
@@ -158,7 +159,7 @@ class Job:
 
     @property
     def learner(self) -> Learner:
-        """How this run learns."""
+        """The learning settings of this run."""
         names = {"momentum": "client_momentum", "proximal": "proximal", "clip_norm": "clip_norm"}
         of_server = {"optimiser": "optimiser", "rate": "server_rate", "momentum": "server_momentum"}
         rounds = RATE_STEPS if self.policy else self.rounds
@@ -167,7 +168,8 @@ class Job:
                        **{of_server[key]: value for key, value in self.server.items()})
 
     def work(self, segment: int, upload_bits: Floats | None = None, download_bits: float | None = None) -> Work:
-        """A round of ``segment`` as planned, or with uploads (N,) and a broadcast of the given numbers of bits."""
+        """The planned work of a round of ``segment``. ``upload_bits`` (N,) and ``download_bits``, if given, replace the
+        planned numbers of bits."""
         chosen = self.selected[segment]
 
         def of_chosen(values: Floats) -> Floats:
@@ -184,23 +186,23 @@ class Job:
                     of_chosen(self.idle_power_w) if self.idle_power_w.size else 0.0)
 
     def broadcast_j(self, download_bits: float | None = None) -> float:
-        """p̂·max over ALL clients of the download's seconds, in J."""
+        """The broadcast's energy in J: p̂·max over ALL clients of the seconds of the download."""
         seconds = self.download_s if download_bits is None else download_bits * self.download_s_bit
         return self.server_power_w * float(seconds.max())
 
     @property
     def kind(self) -> str:
-        """Jobs of the same kind can be trained together: they have the same model, data set, device, number format,
-        accounting, aggregator, pruned structure and learner. Rates and their schedules, label probabilities, initial
-        weights and stopping rules may differ.
-        """
+        """A text that is equal for jobs that can be trained together.
+
+        Such jobs have the same model, data set, device, number format, accounting, aggregator, pruned structure and
+        learner. Rates and their schedules, label probabilities, initial weights and stopping rules may differ."""
         learner = replace(self.learner, rate=0.0, server_rate=0.0, rounds=1, schedule="constant", warm_up=0.0)
         return json.dumps([self.model, self.data_sha256, self.engine, self.device, self.precision, self.threads,
                            self.accounting, self.checkpoint_every, self.aggregator, self.structure, asdict(learner),
                            self.batches == "as_is", self.weighting, self.upload_bits], sort_keys=True)
 
     def save(self, folder: Path) -> None:
-        """Write ``arrays.npz``, then ``job.json``: a folder without the latter holds no job."""
+        """Write ``arrays.npz``, then ``job.json``; a folder without the latter has no complete job."""
         folder.mkdir(parents=True, exist_ok=True)
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         buffer = io.BytesIO()
@@ -221,7 +223,8 @@ class Job:
         except (OSError, ValueError, EOFError, BadZipFile) as error:
             raise InputError(f"{folder}: holds no job ({error}); start one with `fedgap train`") from None
         if not isinstance(plain, dict) or plain.pop("format", None) != 1:
-            raise InputError(f"{folder / 'job.json'}: was written by another version of fedgap")
+            raise InputError(f"{folder / 'job.json'}: was written by another version of fedgap; use that version, or "
+                             "train again into another folder")
         try:
             plain["faults"], plain["names"] = Faults(**plain["faults"]), tuple(plain["names"])
             return Job(**plain, **values)

@@ -30,11 +30,12 @@ def target_changes(targets: Sequence[Array]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class LabelSampling:
-    """``probabilities`` (G, N, C), 0 for clients that are not selected; empty for batches that are drawn as they are.
+    """The label probabilities of a plan: ``probabilities`` (G, N, C), 0 for clients that are not selected. Empty for
+    ``as_is``.
 
-    ``summary`` has the mean over the plan's rounds of KL(m‖t) in nats, where m is the selected clients' mean label
-    distribution and t the target: of their data (``label_divergence``) and as they draw (``drawn_label_divergence``).
-    """
+    ``summary`` has the mean over the plan's rounds of KL(m‖t) in nats, where t is the target distribution and m the
+    mean label distribution of the selected clients: in their data (``label_divergence``) and as they draw it
+    (``drawn_label_divergence``)."""
 
     probabilities: Array = field(default_factory=lambda: np.empty((0, 0, 0)))
     summary: dict[str, Any] = field(default_factory=dict)
@@ -42,13 +43,14 @@ class LabelSampling:
 
 def label_sampling(batches: str, selected: NDArray[np.bool_], schedule: Counts, label_counts: Counts, target: Array, *,
                    samples_per_round: Array, max_repeat: float) -> LabelSampling:
-    """The label probabilities of a plan.
+    """Compute the probability with which each client draws each label.
 
-    :param batches: ``as_is``, ``balanced`` or ``target``; :param selected: of each segment, (G, N);
-    :param schedule: the segment of each round, (R,); :param label_counts: of each client, (N, C);
-    :param target: the target distribution, (C,), positive; :param samples_per_round: τ·Z_n, (N,);
-    :param max_repeat: see :func:`fedgap.theory.label_matching.largest_probabilities`.
-    """
+    :param batches: ``as_is``, ``balanced`` or ``target``;
+    :param selected: the clients of each segment, (G, N); :param schedule: the segment of each round, (R,);
+    :param label_counts: samples of each client and class, (N, C); :param target: the target distribution, (C,),
+    positive;
+    :param samples_per_round: τ·Z_n, (N,);
+    :param max_repeat: see :func:`fedgap.theory.label_matching.largest_probabilities`."""
     if batches == "as_is":
         return LabelSampling()
     rounds = np.bincount(schedule, minlength=len(selected))

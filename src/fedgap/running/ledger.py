@@ -1,4 +1,4 @@
-"""The ledger: joules and seconds spent, by client and round."""
+"""The ledger counts the joules and seconds that a run has spent, by client and in total."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fedgap.running.job import Job
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """What one round cost. Its energy is the sum of the selected clients' and the broadcast's; its delay is the time
-    until the server could start the next round."""
+    """The cost of one round. Its energy is that of the selected clients plus the broadcast; its delay is the time until
+    the server can start the next round."""
 
     went: Attendance
     broadcast_j: float
@@ -29,14 +29,14 @@ class Charge:
 
     @staticmethod
     def of(went: Attendance, broadcast_j: float, uploaded_bits: float) -> Charge:
-        """The cost of a round with this attendance."""
+        """The cost of a round with this attendance (``went``)."""
         client_j = went.compute_j + went.upload_j + went.idle_j
         return Charge(went, broadcast_j, uploaded_bits, client_j, float(client_j.sum()) + broadcast_j,
                       not (went.dropped | went.late).any())
 
     @property
     def delay_s(self) -> float:
-        """The round's seconds."""
+        """The duration of the round in seconds."""
         return self.went.delay_s
 
     @property
@@ -49,9 +49,8 @@ class Charge:
 class Ledger:
     """Running totals of a run.
 
-    As printed (no faults) its totals are the paper's E and T: Σ_s [Σ_n a_n(Ẽ_n + Ê_n) + p̂·max_n H_n/r̂_n] and
-    Σ_s max_n a_n(τ_n + τ̂_n).
-    """
+    Without faults they are the paper's E and T: Σ_s [Σ_n a_n(Ẽ_n + Ê_n) + p̂·max_n H_n/r̂_n] and Σ_s max_n a_n(τ_n +
+    τ̂_n)."""
 
     job: Job
     energy_j: float = 0.0
@@ -62,7 +61,7 @@ class Ledger:
     upload_j: Floats = field(init=False)
     idle_j: Floats = field(init=False)
     probe_j: Floats = field(init=False)
-    """Joules of each client for reporting its loss before a round."""
+    """Joules that each client spent on reporting its loss before rounds, (N,)."""
     client_s: Floats = field(init=False)
     dropped: NDArray[np.int64] = field(init=False)
     late: NDArray[np.int64] = field(init=False)
@@ -74,10 +73,10 @@ class Ledger:
         self.dropped, self.late, self.rejected = np.zeros((3, clients), dtype=np.int64)
 
     def affords(self, energy_j: float, delay_s: float) -> str:
-        """"" if a round of this cost fits what is left of both budgets, else which budget is spent.
+        """Whether a round of this cost fits into what is left of both budgets: "" if so, otherwise which budget is
+        spent.
 
-        A plan keeps its budgets to 1e-6 of them, and so does this.
-        """
+        Budgets are checked with a relative tolerance of 1e-6, as in plans."""
         if self.energy_j + energy_j > self.job.energy_budget_j * (1 + 1e-6):
             return "the energy budget is spent"
         if self.delay_s + delay_s > self.job.delay_budget_s * (1 + 1e-6):
@@ -85,7 +84,7 @@ class Ledger:
         return ""
 
     def book(self, charge: Charge) -> None:
-        """Add a round to the totals."""
+        """Add the cost of a round to the totals."""
         went = charge.went
         self.energy_j += charge.energy_j
         self.delay_s += went.delay_s
@@ -100,11 +99,10 @@ class Ledger:
             self.late += went.late
 
     def book_probe(self, client_j: Floats, client_s: Floats) -> dict[str, Any]:
-        """Charge the clients that were asked for their loss, arrays (N,), 0 for the others, and return the event's
-        keys.
+        """Charge the clients that were asked for their loss, and return the keys for the round's event.
 
-        The server waits for the slowest answer.
-        """
+        ``client_j`` and ``client_s`` are (N,), 0 for clients that were not asked. The server waits for the slowest
+        answer."""
         energy_j, delay_s = float(client_j.sum()), float(client_s.max())
         self.energy_j += energy_j
         self.delay_s += delay_s
@@ -114,16 +112,16 @@ class Ledger:
 
     @property
     def client_j(self) -> Floats:
-        """All joules of each client, (N,)."""
+        """All joules spent by each client, (N,)."""
         return self.compute_j + self.upload_j + self.idle_j + self.probe_j
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold; JSON keeps every float64 exactly."""
+        """The values that a checkpoint must hold; JSON keeps every float64 exactly."""
         return {key: value.tolist() if isinstance(value, np.ndarray) else value
                 for key, value in vars(self).items() if key != "job"}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore :meth:`state`."""
+        """Restore what :meth:`state` returned."""
         for key, value in state.items():
             setattr(self, key, np.array(value, dtype=getattr(self, key).dtype) if isinstance(value, list) else value)
 

@@ -1,4 +1,4 @@
-"""Live progress of runs: loss, accuracy, joules, seconds, and what is left of each."""
+"""Live progress of runs: loss, accuracy, joules and seconds, and what is left of the budgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedgap.running.job import Job
 
 @contextmanager
 def show(console: Console | None = None) -> Iterator[OnEvents]:
-    """Provide the callback for ``execute``: one bar per run on a terminal, otherwise one line per evaluation."""
+    """Yield the callback for ``execute``: it shows one bar per run on a terminal, otherwise one line per evaluation."""
     console = console or Console(stderr=True)
     if not console.is_terminal:
         def line(position: int, job: Job, events: list[Event]) -> None:
@@ -46,7 +46,7 @@ def show(console: Console | None = None) -> Iterator[OnEvents]:
 
 
 def describe(job: Job, event: Event) -> str:
-    """A round in one line."""
+    """A sentence about a round: loss, accuracy, cost and rejected clients."""
     text = f"round {event['round'] + 1}/{job.rounds} " + _loss(event)
     if "test_accuracy" in event:
         text += f" accuracy {event['test_accuracy']:.1%}"
@@ -58,7 +58,7 @@ def describe(job: Job, event: Event) -> str:
 
 
 def describe_news(job: Job, event: Event) -> list[str]:
-    """What happened to the nodes of a deployment in a round, and why it was planned again, one sentence each."""
+    """Sentences about what happened to the nodes of a deployment in a round, and why it was planned again."""
     again = [f"planned again: {event['planned_again']}"] if "planned_again" in event else []
     return [*again, *(f"{job.names[news['client']]} {news['what']}" if "client" in news else str(news["what"])
             for news in event.get("news", []))]
@@ -70,7 +70,7 @@ def _loss(event: Event) -> str:
 
 
 def _left(job: Job, event: Event) -> str:
-    """What is spent and what is left of both budgets."""
+    """What is spent and what is left of both budgets, as text."""
     energy, delay = event["energy_total_j"], event["delay_total_s"]
     return (f" spent {energy:.4g} J, {delay:.4g} s; left {remainder(job.energy_budget_j, energy):.4g} J, "
             f"{remainder(job.delay_budget_s, delay):.4g} s")

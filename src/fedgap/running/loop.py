@@ -1,8 +1,7 @@
 """The loop over rounds, for one run or many at once: rank weights → clients compute → update → evaluate.
 
-Several runs of one model on one data set advance together, round by round, along the engine's runs dimension. The
-results of a run do not depend on the other runs (up to floating-point rounding on some devices).
-"""
+Several runs of one model on one data set advance together, round by round, as the R rows of the engine's tensors. The
+results of a run do not depend on the other runs (up to floating-point rounding on some devices)."""
 
 from __future__ import annotations
 
@@ -34,23 +33,23 @@ from fedgap.running.weights import load_weights
 from fedgap.streams import stream, stream_seed
 
 FINITE_SAMPLES = 64
-"""Number of test samples for which the model's outputs must be finite."""
+"""Number of test samples on which the model's outputs are checked to be finite."""
 if TYPE_CHECKING:
     from fedgap.running.ruled_steering import RuledSteering
     from fedgap.running.steering import Steering
 
-_PENDING = 16  # rounds whose losses stay on an accelerator before they are read
+_PENDING = 16  # rounds after which losses are copied from an accelerator
 
 
 class Rounds:
-    """R runs advancing together. ``accounts`` are in the order of the rows of ``model.weights`` (R, M).
+    """R runs that advance together. ``accounts`` has one entry per run, in the order of the rows of ``model.weights``
+    (R, M).
 
-    ``clients`` compute the rounds' updates; without them clients are simulated on ``dataset``.
-    """
+    ``clients`` compute the updates; if None, clients are simulated on ``dataset``."""
 
     def __init__(self, jobs: Sequence[Job], dataset: Dataset, clients: Clients | None = None,
                  steerings: Sequence[Steering | RuledSteering | None] | None = None) -> None:
-        """:param steerings: of the runs whose rounds a policy decides."""
+        """``steerings`` has for each run what decides its rounds, or None if it follows its plan."""
         first = jobs[0]
         torch.set_num_threads(first.threads)
         modules = [build(**job.model, input_shape=dataset.shape, classes=dataset.classes,
@@ -65,7 +64,7 @@ class Rounds:
         self.accounts = [RunAccounts(job, device, self.structure, steering)
                          for job, steering in zip(jobs, steerings or [None] * len(jobs), strict=True)]
         for account in self.accounts:
-            if account.steering is not None and clients is None:  # nodes of a deployment are not asked
+            if account.steering is not None and clients is None:  # nodes of a deployment cannot be asked for losses
                 account.steering.ask = partial(self._losses_of, account)
         weights = torch.stack([layout.weights(module) for module in modules]).to(device, dtype)
         self.model = GlobalModel(
@@ -82,22 +81,23 @@ class Rounds:
                                                    self._train_y)
         self._pending: list[Delivery] = []
         self.on_not_finite: Callable[[Event], None] | None = None
-        """If set, each round of the only run is checked. A round that would make the model infinite or NaN is undone,
-        and this is called with its event."""
+        """If set (with a single run), each round is checked. A round that would make the model infinite or NaN is
+        undone, and this function is called with its event."""
 
     @property
     def round(self) -> int:
-        """The next round."""
+        """The number of the next round."""
         return self.model.round
 
     def step(self) -> bool:
-        """Train the next round of every run. Return False if it does not count and must be tried again, because too few
-        clients delivered or it was undone (:attr:`on_not_finite`)."""
+        """Train the next round of every run. Returns False if the round does not count and must be tried again.
+
+        That is the case if too few clients delivered, or if the round was undone (:attr:`on_not_finite`)."""
         if self.round == 0:
             self._note_first_losses()
         if self._steered:
             self.model.follow_schedule([account.rate_place(self.round) for account in self.accounts])
-            self.clients.keep(self.accounts)  # with the jobs of this round
+            self.clients.keep(self.accounts)  # take over the jobs of this round
         self._leave_old_targets()
         self.model.rank(any(account.prunes(self.round) for account in self.accounts))
         delivery = self.clients.work(self.model, self.accounts)
@@ -117,16 +117,16 @@ class Rounds:
         return True
 
     def _leave_old_targets(self) -> None:
-        """Start the server's momentum anew where the batches follow another target than before.
+        """Restart the server's momentum in runs whose batches now follow another target than before.
 
-        It would go on towards the old target for ten rounds or so. If targets alternate, it overshoots each time.
-        """
+        Otherwise it would continue towards the old target for about ten rounds, and overshoot each time if targets
+        alternate."""
         if moved := [row for row, account in enumerate(self.accounts) if account.leaves_target(self.round)]:
             self.model.forget_direction(moved)
 
     def _advance_if_finite(self, update: Update) -> bool:
-        """Apply the update of the only run, unless the model or its outputs for some test samples would not be
-        finite."""
+        """Apply the update of the only run. If the model or its outputs for some test samples would not be finite, undo
+        it and return False."""
         before, number = self.model.state(0), self.round
         self.model.advance(*update)
         weights, buffers = self.model.weights[0], self.model.buffers[0]
@@ -142,7 +142,7 @@ class Rounds:
         return any(account.steering is not None for account in self.accounts)
 
     def _report_losses(self, delivery: Delivery) -> None:
-        """Tell the policies what the clients' training losses were."""
+        """Tell the policies the training losses of the clients."""
         losses, start = delivery.losses.tolist(), 0
         for account, senders in zip(self.accounts, delivery.senders, strict=True):
             clients = np.asarray(senders).tolist()
@@ -151,7 +151,7 @@ class Rounds:
             start += len(clients)
 
     def _losses_of(self, account: RunAccounts, number: int, clients: Sequence[int]) -> list[float]:
-        """The loss of a run's present model on one mini-batch of each of these clients."""
+        """The losses of a run's present model on one mini-batch of each of these clients."""
         job, row = account.job, self.accounts.index(account)
         width = int(job.batch_size.max())
         draws = stream(job.seed, "policy", number, 1).random((len(job.names), width))[list(clients)]
@@ -167,12 +167,14 @@ class Rounds:
     # --- results ----------------------------------------------------------------------------------------------------
 
     def shipped(self, row: int) -> Tensor:
-        """The weights that are evaluated and saved after the last round, (M,): ω, or the pruned model ω̃."""
+        """The weights (M,) that are evaluated and saved after the last round: ω, or those of the pruned model ω̃."""
         return self.model.weights[row] * self.kept(row)
 
     def kept(self, row: int) -> Tensor:
-        """What the shipped model has of each weight, by what the last round's selected clients keep, (M,); 1 where ω
-        itself is shipped. See :meth:`~fedgap.learning.structure.Structure.kept_share`."""
+        """The factor (M,) on each weight in the shipped model: 1 if ω is shipped, otherwise by what the last round's
+        selected clients keep.
+
+        See :meth:`~fedgap.learning.structure.Structure.kept_share`."""
         job, weights = self.accounts[row].job, self.model.weights
         if not job.evaluate_pruned or self.round == 0:
             return torch.ones_like(weights[row])
@@ -180,7 +182,7 @@ class Rounds:
         return self.structure.kept_share(self.model.ranks[row], ratios).to(weights)
 
     def test_answers(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """The saved model's classes for the test samples and the true ones, each (T,) int64."""
+        """The classes that the saved model predicts for the test samples, and the true ones, each (T,) int64."""
         logits = self.engine.logits(self.shipped(row), self.model.buffers[row], self._test_x)
         return logits.argmax(1).cpu().numpy(), self._test_y.cpu().numpy()
 
@@ -205,7 +207,7 @@ class Rounds:
                 forecast = expected(self.accounts[row].job, self.round, held_out.accuracy, len(self._validation[1]))
                 if forecast is not None:
                     event["forecast"] = forecast
-        if all(len(self.accounts[row].sample) for row in due):  # in a deployment only the nodes have these samples
+        if all(len(self.accounts[row].sample) for row in due):  # in a deployment the server has no training samples
             trained = self._on_training_samples(due, weights, buffers)
             for event, test, training in zip(events, tests, trained, strict=True):
                 event |= {"training_set_loss": finite_or_none(training.loss),
@@ -217,7 +219,7 @@ class Rounds:
             self._note_good(row)
 
     def _note_good(self, row: int) -> None:
-        """Remember a run's model and progress, to return to them should the model become infinite."""
+        """Store a run's model and progress, to return to them if the model becomes infinite later."""
         account = self.accounts[row]
         unused = account.divergence is None or account.recovery or self.on_not_finite is not None
         if unused or account.progress.diverged:
@@ -226,7 +228,8 @@ class Rounds:
         account.good = tensors, {"round": self.round, "progress": asdict(account.progress)}
 
     def _on_present_target(self, target: np.ndarray, weights: Tensor, buffers: Tensor) -> Event:
-        """A model's loss and accuracy on the test set, each class counted by its share of the present target."""
+        """A model's loss and accuracy on the test set, each class weighted by its share in the present target
+        distribution."""
         logits, labels = self.engine.logits(weights, buffers, self._test_x).double(), self._test_y
         shares = torch.from_numpy(target).to(logits)
         counts = torch.bincount(labels, minlength=len(target)).clamp(min=1)
@@ -237,7 +240,7 @@ class Rounds:
                 "test_accuracy": float((logits.argmax(1) == labels).to(counted) @ counted)}
 
     def _note_first_losses(self) -> None:
-        """Compute the losses of the initial models, for the rule that detects divergence."""
+        """Compute the losses of the initial models, which the divergence rule needs."""
         rows = [row for row, account in enumerate(self.accounts) if account.divergence is not None]
         weights, buffers = self.model.weights[rows], self.model.buffers[rows]
         if rows and all(len(self.accounts[row].sample) for row in rows):
@@ -251,7 +254,7 @@ class Rounds:
             self._note_good(row)
 
     def _on_training_samples(self, rows: list[int], weights: Tensor, buffers: Tensor) -> list[Evaluation]:
-        """Each of these runs' models on its own sample of the training set."""
+        """Evaluate the model of each of these runs on the run's own sample of the training set."""
         samples = [self.accounts[row].sample for row in rows]
         if self.engine.device.type == "cuda" and len({len(sample) for sample in samples}) == 1:
             index = torch.stack(samples)
@@ -260,7 +263,8 @@ class Rounds:
         return [self.engine.evaluate(weights[row], buffers[row], x, y)[0] for row, x, y in alone]
 
     def ready(self) -> bool:
-        """Whether the pending rounds should be read now: at once on the CPU, some rounds at a time elsewhere."""
+        """Whether the losses of the pending rounds should be read now: always on the CPU, otherwise after several
+        rounds."""
         return self.engine.device.type == "cpu" or len(self._pending) >= _PENDING
 
     def drain(self) -> list[list[Event]]:
@@ -290,7 +294,7 @@ class Rounds:
     # --- runs that end, checkpoints ---------------------------------------------------------------------------------
 
     def keep(self, rows: list[int]) -> None:
-        """Continue with these runs only. Nothing may be pending."""
+        """Drop all runs except these rows. No round may be pending."""
         assert not self._pending
         self.accounts = [self.accounts[row] for row in rows]
         self.model.keep(rows)
@@ -298,13 +302,13 @@ class Rounds:
             self.clients.keep(self.accounts)
 
     def state(self, row: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What a checkpoint of one run must hold. Nothing may be pending."""
+        """The tensors and values that a checkpoint of one run must hold. No round may be pending."""
         assert not self._pending
         account = self.accounts[row]
         return self.model.state(row), {"round": self.round, **account.state()}
 
     def load(self, states: Sequence[tuple[dict[str, Tensor], dict[str, Any]]]) -> None:
-        """Restore every run's :meth:`state`; all are at the same round."""
+        """Restore every run from its :meth:`state`; all runs are at the same round."""
         self.model.load([tensors for tensors, _ in states], int(states[0][1]["round"]))
         for account, (_, state) in zip(self.accounts, states, strict=True):
             account.load(state)
@@ -315,8 +319,9 @@ class Rounds:
 
 
 def _same_frozen(modules: Sequence[nn.Module]) -> None:
-    """Refuse to stack runs whose frozen parameters differ, because the engine uses those of one module."""
+    """Raise an InputError for runs whose frozen parameters differ, because the engine uses those of one module."""
     first, *others = [[p for p in module.parameters() if not p.requires_grad] for module in modules]
     if any(not torch.equal(a, b) for frozen in others for a, b in zip(first, frozen, strict=True)):
-        raise InputError("model: its frozen parameters differ from seed to seed, so that runs of several seeds cannot "
-                         "be trained together; train them one by one, or draw them alike (initialisation: own)")
+        raise InputError("model: its frozen parameters differ between seeds, so runs of several seeds cannot be "
+                         "trained together; train them one by one, or let the model set them to fixed values "
+                         "(initialisation: own keeps these)")

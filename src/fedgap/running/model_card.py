@@ -1,4 +1,4 @@
-"""``model_card.md``: what a trained model is, what it cost, how good it is and how to use it, on one page."""
+"""Write ``model_card.md``: what a trained model is, what it cost, how good it is and how to use it, on one page."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _percent(share: float | None) -> str:
 
 
 def _span(values: np.ndarray, form: str = "{:,}") -> str:
-    """``7``, or ``7 to 9``; a dash where there is no value."""
+    """The range of ``values`` as text: ``7``, or ``7 to 9``; a dash if there are none."""
     if not values.size:
         return "–"
     ends = dict.fromkeys(form.format(value) for value in (values.min(), values.max()))

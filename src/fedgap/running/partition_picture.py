@@ -17,33 +17,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#882255", "#AA4499", "#DDDDDD")
-"""Tol's muted colours, which colour-blind people can tell apart; more classes than these go from dark to light."""
+"""Tol's muted colours, which colour-blind people can tell apart. With more classes, colours go from dark to light."""
 MOST_CLASSES = 20
-"""So many classes have room in the legend."""
+"""Maximum number of classes in a legend."""
 LETTERS_IN_A_ROW = 45
-"""Names with more letters together stand upright."""
+"""Names that have more letters in total are written vertically."""
 MOST_NAMES = 24
-"""So many clients have room for their names; of more, only some positions are marked."""
+"""Maximum number of clients whose names are shown; with more, only some positions are marked."""
 
 
 @dataclass(frozen=True, eq=False)
 class PicturedPartition:
-    """What the picture shows of one partition."""
+    """One partition for the picture."""
 
     title: str
     label_counts: NDArray[np.int64]
-    """Shape (N, classes)."""
+    """Samples of each client and class, shape (N, classes)."""
     phi: NDArray[np.float64] | None = None
     """φ_n, shape (N,)."""
     names: Sequence[str] = ()
-    """The clients' names; their positions where there are none."""
+    """The clients' names; if empty, their positions are shown."""
 
 
 def draw_partitions(partitions: Sequence[PicturedPartition], path: str | Path | None = None) -> Figure:
-    """One panel per partition: label counts as stacked bars, φ_n as a line over them.
+    """Draw one panel per partition: label counts as stacked bars, φ_n as a line over them.
 
-    Saved where a path is given; the file's ending decides its format (.png, .pdf, .svg).
-    """
+    Saved if ``path`` is given; the ending of the file decides its format (.png, .pdf, .svg)."""
     columns = min(2, len(partitions))
     rows = -(-len(partitions) // columns)
     classes = partitions[0].label_counts.shape[1]
@@ -67,7 +66,7 @@ def draw_partitions(partitions: Sequence[PicturedPartition], path: str | Path | 
 
 
 def _draw_partition(ax: Axes, partition: PicturedPartition, classes: int) -> None:
-    """The stacked bars of one partition."""
+    """Draw the stacked bars of one partition."""
     from matplotlib import colormaps
     from matplotlib.ticker import MaxNLocator
 
@@ -89,7 +88,7 @@ def _draw_partition(ax: Axes, partition: PicturedPartition, classes: int) -> Non
 
 
 def _draw_statements(axes: Sequence[Axes], partitions: Sequence[PicturedPartition], columns: int) -> None:
-    """φ as lines over the bars, all on the same scale: logarithmic where the values span a decade."""
+    """Draw φ as lines over the bars, all on the same scale: logarithmic if the values span more than a decade."""
     from matplotlib.patheffects import Normal, Stroke
 
     known = {n: partition.phi for n, partition in enumerate(partitions) if partition.phi is not None}

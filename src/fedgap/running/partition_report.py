@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PartitionPanel:
-    """One partition."""
+    """One partition and the scenario for planning with it."""
 
     title: str
     overrides: tuple[str, ...]
     partition: Partition
     scenario: Scenario
-    """The scenario that is used for planning, with the real label histograms."""
+    """The scenario for planning, with the label histograms of this partition."""
 
     @property
     def phi(self) -> NDArray[np.float64]:
-        """φ_n, shape (N,)."""
+        """The generalization statement φ_n of each client, shape (N,)."""
         return self.scenario.phi()
 
     def table(self) -> Sheet:
-        """One row per client."""
+        """A table with one row per client."""
         counts = self.partition.label_counts
         table = Sheet(self.title, "client", "samples", *map(str, range(counts.shape[1])), "φ")
         for name, row, phi in zip(self.scenario.names, counts, self.phi, strict=True):
@@ -46,7 +46,7 @@ class PartitionPanel:
         return table
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """The overrides, φ and histograms, for JSON."""
         return {"overrides": list(self.overrides), "scenario_hash": self.scenario.hash(), "phi": self.phi.tolist(),
                 "label_counts": self.partition.label_counts.tolist(),
                 "target_counts": self.partition.target_counts.tolist()}
@@ -54,7 +54,7 @@ class PartitionPanel:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartitionReport(Printable):
-    """Some partitions side by side."""
+    """Several partitions side by side."""
 
     panels: Sequence[PartitionPanel]
 
@@ -63,10 +63,10 @@ class PartitionReport(Printable):
         return [panel.table() for panel in self.panels]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """The paper's Fig. 3: label histograms as bars, φ as a line. Saved where a path is given."""
+        """Draw the paper's Fig. 3: label histograms as bars, φ as a line. Saved if ``path`` is given."""
         return draw_partitions([PicturedPartition(panel.title, panel.partition.label_counts, panel.phi,
                                                   panel.scenario.names) for panel in self.panels], path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """All panels, for JSON."""
         return {"panels": [panel.to_dict() for panel in self.panels]}

@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PlannedMeasured(Printable):
-    """Sums over the rounds that each node answered, (N,); NaN for a node without any."""
+    """Planned and measured seconds and bytes of each node, summed over the rounds that it answered, (N,)."""
 
     names: tuple[str, ...]
     rounds: Floats
     planned_s: Floats
-    """Computing, by the plan."""
+    """Seconds of computing according to the plan."""
     measured_s: Floats
-    """Computing, encoding included, by the node's own clock."""
+    """Seconds of computing and encoding, measured by the node's own clock."""
     planned_bytes: Floats
     measured_bytes: Floats
     planned_total_s: float
-    """All rounds that were done, uploads and downloads included."""
+    """Planned seconds of all rounds, including uploads and downloads."""
     measured_total_s: float
-    """The same on the server's clock."""
+    """Seconds of the same rounds, measured by the server's clock."""
 
     def parts(self) -> list[RenderableType]:
-        """One row per node, and the totals."""
+        """A table with one row per node, and a sentence with the totals."""
         table = Sheet("Planned and measured", "node", "rounds", "computing planned", "measured", "ratio",
                       "uploads planned", "measured", "ratio")
         for n, name in enumerate(self.names):
@@ -52,11 +52,11 @@ class PlannedMeasured(Printable):
                 f"{self.measured_s[n] / self.planned_s[n]:.3g}", si(self.planned_bytes[n], "B"),
                 si(self.measured_bytes[n], "B"), f"{self.measured_bytes[n] / self.planned_bytes[n]:.3g}")
         total = (f"All rounds: planned {self.planned_total_s:.4g} s, measured {self.measured_total_s:.4g} s, ratio "
-                 f"{self.measured_total_s / self.planned_total_s:.3g}. Joules: the nodes report none.")
+                 f"{self.measured_total_s / self.planned_total_s:.3g}. Nodes do not report joules.")
         return [table, total]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """The sums and ratios of each node and of all rounds, for JSON."""
         keys = ("rounds", "planned_s", "measured_s", "planned_bytes", "measured_bytes")
         nodes = [{"name": name, **{key: float(getattr(self, key)[n]) for key in keys},
                   "seconds_ratio": _ratio(self.measured_s[n], self.planned_s[n]),
@@ -71,13 +71,14 @@ def _ratio(measured: float, planned: float) -> float | None:
 
 
 def planned_and_measured(folder: Path) -> PlannedMeasured:
-    """What a deployed run planned and what its nodes measured."""
+    """Read from a deployed run what was planned and what its nodes measured."""
     run = Run(folder)
     job, history = run.trained_job, run.history
     size = len(job.names)
     rounds, planned_s, measured_s, planned_bytes, measured_bytes = np.zeros((5, size))
     if not any("client_measured_s" in event for event in history):
-        raise InputError(f"{folder}: was simulated; only a deployment (fedgap deploy) measures its nodes")
+        raise InputError(f"{folder}: must be a deployment (fedgap deploy), which measures its nodes; this run was "
+                         "simulated")
     share = job.kept_share
     for event in history:
         segment = int(job.schedule[event["round"]])
@@ -97,10 +98,11 @@ def planned_and_measured(folder: Path) -> PlannedMeasured:
 
 
 def corrected_fleet(folder: Path, out: Path) -> PlannedMeasured:
-    """Write the run's scenario with each node's ``flops_per_cycle`` such that planned seconds are those measured.
+    """Write the run's scenario with each node's ``flops_per_cycle`` changed so that planned seconds equal the measured
+    ones.
 
-    A node that answered no round keeps its figures. The radio's figures are kept, because nodes measure only computing.
-    """
+    A node that answered no round keeps its figures. The figures of the radio are kept, because nodes measure only
+    computing."""
     seen = planned_and_measured(folder)
     document = yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8"))
     for client, planned, measured in zip(document["clients"], seen.planned_s, seen.measured_s, strict=True):

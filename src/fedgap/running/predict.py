@@ -27,7 +27,7 @@ from fedgap.running.job import Job
 from fedgap.running.weights import load_weights
 
 _SHOWN = 10
-"""Predictions that a text shows."""
+"""Maximum number of predictions that ``str`` shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ class Predictions:
 
     @property
     def probability(self) -> NDArray[np.float32]:
-        """Of each sample's predicted class, (n,)."""
+        """The probability of each sample's predicted class, (n,)."""
         return self.probabilities[np.arange(len(self)), self.classes]
 
     def accuracy(self, labels: ArrayLike | Tensor) -> float:
@@ -60,17 +60,16 @@ class Predictions:
         return self.compared(labels).share
 
     def compared(self, labels: ArrayLike | Tensor) -> Accuracy:
-        """How many predictions equal the labels: class names, or classes counted from 0.
+        """Compare the predictions with labels, which are class names or classes counted from 0.
 
-        Whole numbers that are all class names, such as 1 to 5 where the classes are called so, are taken as names.
-        """
+        Whole numbers that are all class names, such as 1 to 5 if the classes have these names, are read as names."""
         truth = self._classes_of(np.asarray(labels))
         return Accuracy(int((truth == self.classes).sum()), len(self))
 
     def _classes_of(self, labels: NDArray[Any]) -> NDArray[np.int64]:
         if labels.shape != (len(self),):
-            raise InputError(f"data: there are {len(self)} predictions; labels of shape {labels.shape} cannot be "
-                             f"compared with them, shape ({len(self)},) can")
+            raise InputError(f"data: the labels must have shape ({len(self)},), one per prediction; they have shape "
+                             f"{labels.shape}")
         number = {name: z for z, name in enumerate(self.class_names)}
         names = [str(label) for label in labels.tolist()]
         if all(name in number for name in names):
@@ -78,16 +77,15 @@ class Predictions:
         counted = {str(z): z for z in range(len(self.class_names))} if labels.dtype.kind in "iu" else number
         unknown = next((name for name in names if name not in counted), None)
         if unknown is not None:
-            raise InputError(f"data: label {unknown!r} is not a class of this model; its classes are "
+            raise InputError(f"data: label {unknown!r} must be one of the model's classes: "
                              f"{', '.join(self.class_names)}")
         return labels.astype(np.int64)
 
     def save(self, path: str | Path) -> Path:
-        """Writes the predictions by the file's suffix.
+        """Write the predictions to a file; its suffix decides the format.
 
-        ``.csv``: columns sample, class, class_name, probability. ``.npz``: arrays of these names, and
-        ``probabilities`` and ``class_names``.
-        """
+        ``.csv``: columns sample, class, class_name, probability. ``.npz``: arrays class, class_name, probability,
+        ``probabilities`` and ``class_names``."""
         path, buffer = Path(path), io.BytesIO()
         if path.suffix == ".npz":
             arrays: dict[str, Any] = {
@@ -103,7 +101,7 @@ class Predictions:
         else:
             raise InputError(f"--out: {path} must end in .npz or .csv")
         if not path.parent.is_dir():
-            raise InputError(f"--out: the folder {path.parent} does not exist")
+            raise InputError(f"--out: the folder {path.parent} must exist; create it first")
         write_bytes(path, buffer.getvalue())
         return path
 
@@ -119,12 +117,12 @@ class TrainedModel:
 
     job: Job
     module: nn.Module
-    """In evaluation mode, on the CPU. It takes inputs that are standardised already."""
+    """The model in evaluation mode, on the CPU. It takes standardised inputs."""
     inputs: InputFormat
 
     @staticmethod
     def load(folder: Path, job: Job | None = None) -> TrainedModel:
-        """Reads the model of the run in ``folder``."""
+        """Read the model of the run in ``folder``."""
         job = job or Job.load(folder / "job")
         file = folder / "model.safetensors"
         if not file.is_file():
@@ -135,11 +133,11 @@ class TrainedModel:
         return TrainedModel(job, module.eval(), _input_format(folder, job))
 
     def predict(self, samples: ArrayLike | Tensor, key: str = "samples") -> Predictions:
-        """Predict with the engine, precision and threads of the training, so that its test accuracy is reproduced.
+        """Predict with the engine, precision and threads of the training, so that its test accuracy is reproduced
+        exactly.
 
-        If the run was trained on a GPU and there is none, use float32 on the CPU; rounding then differs, and a close
-        decision between two classes may change.
-        """
+        If the run was trained on a GPU and this computer has none, float32 on the CPU is used; rounding then differs,
+        and a close decision between two classes may change. ``key`` names the samples in error messages."""
         x, layout = self.inputs.inputs(samples, key), self._engine.layout
         with _threads(self.job.threads):
             logits = self._engine.logits(layout.weights(self.module), layout.buffers(self.module), x)
@@ -155,7 +153,7 @@ class TrainedModel:
 
 
 def _input_format(folder: Path, job: Job) -> InputFormat:
-    """The input format from the run's job; for runs of fedgap 0.1, which do not have it, from the data set."""
+    """The input format from the run's job, or from the data set for runs of fedgap 0.1, which do not record it."""
     known = job.extra.get("summary", {}).get("preprocessing")
     if known is not None:
         return InputFormat.from_dict(known)
@@ -175,19 +173,20 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def read_samples(path: str | Path) -> tuple[NDArray[Any], NDArray[Any] | None, str]:
-    """Samples, labels (None where there are none) and the samples' name from an ``.npz`` file.
+    """Read samples and labels (None if there are none) from an ``.npz`` file; the third value names the samples in
+    messages.
 
-    They are the arrays ``x`` and ``y``, or else ``test_x`` and ``test_y``.
-    """
+    They are the arrays ``x`` and ``y``, or else ``test_x`` and ``test_y``."""
     path = Path(path)
     try:
         opened = np.load(path, allow_pickle=False)
         if isinstance(opened, np.ndarray):
-            raise InputError(f"{path}: is a single array; save it with numpy.savez({path.stem}.npz, x=array)")
+            raise InputError(f"{path}: must be an .npz file, not a single array; save it with "
+                             f"numpy.savez({path.stem}.npz, x=array)")
         with opened as file:
             samples, labels = next((pair for pair in (("x", "y"), ("test_x", "test_y")) if pair[0] in file), ("", ""))
             if not samples:
-                raise InputError(f"{path}: has no array x or test_x; it has {', '.join(file.files) or 'none'}")
+                raise InputError(f"{path}: must have an array x or test_x; it has {', '.join(file.files) or 'none'}")
             return file[samples], file.get(labels), f"{samples} of {path.name}"
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise InputError(f"{path}: cannot be read as .npz ({error})") from None

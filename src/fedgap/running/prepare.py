@@ -1,4 +1,4 @@
-"""Turn an experiment and its plan into a job: plain numbers and arrays."""
+"""Turn an experiment and its plan into a job, which consists of plain numbers and arrays."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from fedgap.streams import stream_seed
 from fedgap.theory.generalization import smoothed
 
 Progress = Callable[[str, int, int], None]
-"""Callback for downloads: file name, bytes so far, total bytes."""
+"""A function that is called during downloads with the file's name, the bytes so far and the total."""
 PlanningProgress = Callable[[str, int, float, float], None]
 Divided = tuple[Dataset, Partition, Scenario]
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An experiment ready to run."""
+    """An experiment that is ready to run, with everything that was made for it."""
 
     experiment: Experiment
     scenario: Scenario
@@ -61,10 +61,9 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
            progress: Progress | None = None) -> Divided:
     """Load the experiment's data, divide them among the clients, and build the scenario for planning.
 
-    The scenario keeps its fleet and budgets; its label histograms and φ are replaced by the partition's.
-    ``dataset`` replaces the experiment's. The ``gradient_bits`` and ``flops_per_sample`` are the scenario's (Table I's
-    where a preset has them), or the model's where the scenario leaves them out.
-    """
+    The scenario keeps its fleet and budgets; its label histograms and φ are replaced by those of the partition.
+    ``dataset`` replaces the experiment's data. ``gradient_bits`` and ``flops_per_sample`` are those of the scenario
+    (Table I's if a preset has them), or of the model if the scenario leaves them out."""
     wanted = experiment.partition
     if dataset is None:
         dataset = load(progress=progress, **data_arguments(experiment))
@@ -81,12 +80,11 @@ def divide(experiment: Experiment, dataset: Dataset | None = None,
 def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset | None = None,
             progress: Progress | None = None, *, divided: Divided | None = None,
             planning: PlanningProgress | None = None) -> Prepared:
-    """Data → partition → scenario → plan → job.
+    """Load and divide the data, make the plan, and build the job.
 
     A given ``plan`` is used if it was made for this scenario. Otherwise the experiment's scheme and solver make one,
     and :class:`~fedgap.errors.InfeasibleError` is raised if there is none. ``divided`` is the result of :func:`divide`
-    for this experiment, if it is known already; ``planning`` is called with the solver's progress.
-    """
+    for this experiment, if it is already known; ``planning`` is called with the solver's progress."""
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset, float(scenario.fleet().max_ratio.max()))
     if plan is None and experiment.policy is not None and experiment.policy in RULES:
@@ -95,9 +93,9 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
         plan = make_plan(scenario, scheme=experiment.scheme, objective=experiment.objective,
                          selection=experiment.selection, solver=experiment.solver, progress=planning)
     elif plan.scenario_hash != scenario.hash():
-        raise InputError(f"plan: was made for another scenario (its hash is {plan.scenario_hash or 'missing'}, that "
-                         f"of this experiment's scenario {scenario.hash()}); `fedgap partition EXPERIMENT --scenario "
-                         "FILE` writes the scenario to plan for")
+        raise InputError(f"plan: was made for another scenario (hash {plan.scenario_hash or 'missing'}) than this "
+                         f"experiment's (hash {scenario.hash()}); `fedgap partition EXPERIMENT --scenario FILE` "
+                         "writes the scenario to plan for")
     else:
         Problem.of(scenario).refuse(plan)
         plan = rescore(plan, scenario)
@@ -114,7 +112,7 @@ def model_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, float]:
 
 
 def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
-    """The model's sizes that the scenario leaves out; with channels also the cost curve."""
+    """The model's sizes that the scenario leaves out, and with channel pruning the cost curve."""
     sizes: dict[str, Any] = model_sizes(experiment, dataset) if experiment.leaves_sizes_out else {}
     if experiment.pruning.structure == "channels":
         curve = channel_costs(experiment, dataset)
@@ -124,17 +122,17 @@ def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
 
 
 _KNOTS = 12
-"""Ratios at which the cost curve of a model's channels is given."""
+"""Number of pruning ratios at which the cost curve for channels is given."""
 
 
 def channel_costs(experiment: Experiment, dataset: Dataset) -> dict[str, list[float]]:
-    """The ``model.cost_curve`` for channels of the experiment's model: convex, and never below the true cost."""
+    """The ``model.cost_curve`` of the experiment's model for channel pruning: convex, and never below the true cost."""
     module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes, seed=0)
     shares = cost_curve(module, dataset.shape, experiment.pruning.structure)
     ratio = np.linspace(0.0, float(shares.ratio[-1]), _KNOTS)
 
     def knots(share: np.ndarray) -> list[float]:
-        # Lines between points of a convex curve lie above it, so that fewer knots are still an upper bound.
+        # Straight lines between points of a convex curve lie above it, so a few points still give an upper bound.
         return [float(value) for value in np.interp(ratio, shares.ratio, convex_upper_fit(shares.ratio, share))]
 
     return {"ratio": ratio.tolist(), "bits": knots(shares.bits), "flops": knots(shares.flops)}
@@ -145,23 +143,22 @@ NEARLY = 1.1
 
 
 def other_sizes(experiment: Experiment, scenario: Scenario, dataset: Dataset) -> str:
-    """A warning if the scenario charges for another model than the experiment trains; otherwise ""."""
+    """A warning if the scenario's costs belong to another model than the experiment trains; otherwise ""."""
     parts = []
     for key, own in model_sizes(experiment, dataset).items():
         charged = getattr(scenario.fleet(), key)
         if not charged.min() / NEARLY <= own <= charged.max() * NEARLY:
-            parts.append(f"scenario.model.{key} is {charged.max():.4g}, the model's own is {own:.4g}")
+            parts.append(f"scenario.model.{key} is {charged.max():.4g}, but the model's is {own:.4g}")
     if not parts:
         return ""
-    return (f"warning: {'; '.join(parts)}. Joules and seconds are the scenario's; leave the keys out to charge the "
-            "model's.")
+    return (f"warning: {'; '.join(parts)}. Joules and seconds are computed with the scenario's; leave these keys out "
+            "to use the model's.")
 
 
 def check_model(experiment: Experiment, dataset: Dataset, max_ratio: float = 0.0) -> torch.nn.Module:
-    """Build the model and try it on two samples, so that errors in it are reported before anything is written.
+    """Build the model and try it on two samples, so that errors in it are reported before any file is written.
 
-    ``max_ratio``: the largest pruning ratio that the scenario allows.
-    """
+    ``max_ratio`` is the largest pruning ratio that the scenario allows."""
     name = experiment.model.name
     module = build(**model_arguments(experiment), input_shape=dataset.shape, classes=dataset.classes,
                    seed=stream_seed(experiment.seed, "model"))
@@ -179,8 +176,8 @@ def check_model(experiment: Experiment, dataset: Dataset, max_ratio: float = 0.0
     wanted = (len(samples), dataset.classes)
     if not isinstance(logits, torch.Tensor) or logits.shape != wanted:
         given = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-        raise InputError(f"model: {name} must give a logit for each of {dataset.classes} classes, shape {wanted} for "
-                         f"{len(samples)} samples; it gives {given}")
+        raise InputError(f"model: {name} must return one logit for each of {dataset.classes} classes, so shape "
+                         f"{wanted} for {len(samples)} samples; it returned {given}")
     structure = structure_of(experiment.pruning.structure, module, dataset.shape)
     if isinstance(structure, Channels) and max_ratio > structure.largest_ratio:
         raise InputError(f"scenario.pruning.max_ratio: must be at most {structure.largest_ratio:.4g} with "
@@ -190,7 +187,7 @@ def check_model(experiment: Experiment, dataset: Dataset, max_ratio: float = 0.0
 
 
 def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Dataset, parts: Partition) -> Job:
-    """Build the job, which has everything that training needs; no configuration is read after this."""
+    """Build the job, which contains everything that training needs; no configuration is read after this."""
     load_aggregator(experiment.learning.aggregator)  # so that an error in it is reported before anything is written
     for tracker in experiment.trackers:
         TRACKERS.load(tracker, "trackers")
@@ -199,7 +196,8 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
     problem = Problem.of(scenario).with_learner(steps, plan.upload_bits)
     fleet = problem.fleet
     if segments[0].selected.size != scenario.size:
-        raise InputError(f"plan: has {segments[0].selected.size} clients, the scenario {scenario.size}")
+        raise InputError(f"plan: must be for the {scenario.size} clients of the scenario; it has "
+                         f"{segments[0].selected.size}")
     learning, weights = scenario.learning, experiment.model.weights
     policy, schedule = _policy(experiment, scenario), schedule_of(plan, scenario, experiment.interleave)
     if policy and scenario.world is None and (rule := policy["name"]) in RULES:
@@ -212,7 +210,7 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
         else:
             policy = {}  # the plan has the rounds that the rule chooses
     arrays = round_arrays(problem, segments)
-    target = smoothed(dataset.label_counts()[1])  # the one that is planned with
+    target = smoothed(dataset.label_counts()[1])  # the target distribution that the plan uses
     sampling = label_sampling(learning.batches, arrays["selected"], schedule, parts.label_counts, target,
                               samples_per_round=steps * fleet.batch_size, max_repeat=learning.max_repeat)
     device = engine.device if engine.device != "auto" else str(check_device("auto"))
@@ -244,13 +242,13 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
                "summary": {"theta": plan.theta if np.isfinite(plan.theta) else None, "mode": readings["mode"],
                            "data": dataset.name, "model": experiment.model.name, "local_steps": steps,
                            **forecast, **sampling.summary, "preprocessing": InputFormat.of(dataset).to_dict()}})
-    if scenario.forecast is None or readings["mode"] != "practical":  # forecasts are fitted to that mode's learner
+    if scenario.forecast is None or readings["mode"] != "practical":  # forecasts hold only for that mode
         return job
     return with_forecast(job, plan_features(problem, plan.segments), scenario.fitted_forecast())
 
 
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:
-    """The plan's segment of each round; with ``pruning.dense_first`` round 0 is one of the first segment's."""
+    """The plan's segment of each round, (R,). With ``pruning.dense_first`` round 0 belongs to the first segment."""
     return interleave([s.rounds for s in plan.segments], first=0 if scenario.pruning.dense_first else None, order=order)
 
 
@@ -258,8 +256,8 @@ def _policy(experiment: Experiment, scenario: Scenario) -> dict[str, Any]:
     """The policy of the job, with its scheme; empty if the plan is followed."""
     if experiment.policy is None:
         if scenario.world is not None:
-            raise InputError("policy: must be chosen for a scenario with a world, for example policy=replan; without "
-                             "one the plan's powers and clocks are those of the nominal channels")
+            raise InputError("policy: must be set for a scenario with a world, for example policy=replan; without one, "
+                             "powers and clocks would not follow the changing channels")
         return {}
     POLICIES.load(experiment.policy, "policy")  # so that an error in it is reported before anything is written
     names = {"objective": experiment.objective, "selection": experiment.selection}
@@ -268,21 +266,22 @@ def _policy(experiment: Experiment, scenario: Scenario) -> dict[str, Any]:
 
 
 def model_arguments(experiment: Experiment) -> dict[str, Any]:
-    """The arguments of ``build`` beside the data's shape and the seed."""
+    """The arguments of ``build`` except the data's shape and the seed."""
     model = experiment.model
     return {"name": model.name, "initialisation": model.initialisation, **model.arguments}
 
 
 def _aggregator(experiment: Experiment, weighting: str) -> str:
-    """The aggregator's name; it is loaded here, so that errors are reported before anything is written."""
+    """The name of the aggregator. It is loaded here, so that errors in it are reported before any file is written."""
     name = experiment.learning.aggregator
     if load_aggregator(name) is not mean and weighting != "equal":
-        raise InputError(f"learning.weighting: must be equal with the aggregator {name}; {weighting} is for mean")
+        raise InputError(f"learning.weighting: must be equal with the aggregator {name}; {weighting} needs the "
+                         "aggregator mean")
     return name
 
 
 def _stopping(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
-    """The rules for ending early; every training ends if it diverges."""
+    """The rules that end training early. Every training ends if it diverges."""
     wanted = experiment.stop.model_dump(exclude_none=True)
     if wanted and dataset.validation_y is None:
         raise InputError(f"stop.{min(wanted)}: needs validation samples; hold some out, for example "
@@ -296,7 +295,7 @@ def _remembers(experiment: Experiment) -> bool:
 
 
 def data_arguments(experiment: Experiment) -> dict[str, Any]:
-    """The arguments of ``load``, with paths that hold wherever the run is resumed."""
+    """The arguments of ``load``, with absolute paths, so that the run can be resumed from any folder."""
     data = experiment.data.model_dump(exclude_none=True)
     if data["name"].endswith(".npz"):
         beside = experiment.folder / data["name"]

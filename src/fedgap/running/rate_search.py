@@ -1,4 +1,5 @@
-"""A range test: short trainings at several rates, and the rate with the least loss on validation samples."""
+"""A range test of the learning rate: short trainings at several rates; the rate with the smallest loss on validation
+samples wins."""
 
 from __future__ import annotations
 
@@ -15,38 +16,38 @@ from fedgap.running.loop import Rounds
 from fedgap.running.prepare import divide, make_job
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""The clients' rates that are tried: half-decades."""
+"""The clients' learning rates that are tried, in steps of half a decade."""
 VALIDATION = 0.1
-"""The share of the training samples that is held out where the experiment holds out none."""
+"""The share of the training samples that is held out if the experiment holds out none."""
 MOST_CLIENTS = 10
 """Maximum number of clients per round; the best rate depends on model and optimiser, not on the fleet."""
 AMPLE = 1e12
-"""Budgets in joules and seconds that no range test uses up."""
+"""A budget, in joules or seconds, that no range test uses up."""
 
 
 @dataclass(frozen=True)
 class RateSearch:
-    """The result of a range test."""
+    """The result of a range test of the learning rate."""
 
     rates: tuple[float, ...]
     losses: tuple[float, ...]
-    """On the validation samples after the last round; infinite where the training diverged."""
+    """Loss on the validation samples after the last round, for each rate; infinite if the training diverged."""
     rounds: int
     samples: int
-    """Validation samples."""
+    """Number of validation samples."""
 
     @property
     def best(self) -> float:
-        """The rate with the least loss."""
+        """The rate with the smallest loss."""
         return self.rates[int(np.argmin(self.losses))]
 
 
 def find_rate(experiment: Experiment, *, rates: tuple[float, ...] = RATES, rounds: int = 20) -> RateSearch:
-    """Train from the same initial weights at each rate, all together, unpruned, with the experiment's learner.
+    """Train without pruning from the same initial weights at each rate, with the experiment's learner, and return all
+    losses.
 
     The loss is measured on samples held out of the training data (``data.validation``, or a tenth); the test set is not
-    used. All clients take part, or ten of them, evenly spaced.
-    """
+    used. All clients take part, or ten of them, evenly spaced. All rates are trained in one computation."""
     held_out = experiment.data.validation or VALIDATION
     short = experiment.with_overrides([
         f"data.validation={held_out}", f"rounds={rounds}", f"budget.energy_j={AMPLE}", f"budget.delay_s={AMPLE}",
@@ -70,5 +71,6 @@ def find_rate(experiment: Experiment, *, rates: tuple[float, ...] = RATES, round
     found = training.engine.evaluate(weights, training.model.buffers, dataset.validation_x, dataset.validation_y)
     losses = tuple(float(test.loss) if math.isfinite(test.loss) else math.inf for test in found)
     if not any(map(math.isfinite, losses)):
-        raise InputError(f"learning.rate: training diverged at all rates tried, {rates[0]:g} to {rates[-1]:g}")
+        raise InputError(f"learning.rate: training diverged at all rates tried, {rates[0]:g} to {rates[-1]:g}; set a "
+                         "smaller one yourself")
     return RateSearch(rates, losses, rounds, len(dataset.validation_y))

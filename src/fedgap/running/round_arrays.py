@@ -1,4 +1,4 @@
-"""What the rounds of some segments cost each client: the arrays of a :class:`fedgap.running.job.Job`."""
+"""What the rounds of some segments cost each client, as the arrays of a :class:`fedgap.running.job.Job`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from fedgap.system import cost
 
 
 def round_arrays(problem: Problem, segments: Sequence[Segment]) -> dict[str, Any]:
-    """One row per segment; ``problem`` has the segments' local steps and upload bits."""
+    """The arrays of a job by name, with one row per segment. ``problem`` must have the segments' local steps and upload
+    bits."""
     fleet = problem.fleet
     costs = [cost.round_cost(fleet, s.selected, s.pruning_ratio, s.power_w, s.frequency_hz) for s in segments]
 
@@ -21,7 +22,7 @@ def round_arrays(problem: Problem, segments: Sequence[Segment]) -> dict[str, Any
         return np.stack([np.asarray(v) for v in values])
 
     def per_bit(values: Sequence[Any]) -> np.ndarray:
-        """Of the upload's cost at λ = 0."""
+        """Divide the costs of an unpruned upload by its bits; 0 for clients that are not selected."""
         return rows([np.where(s.selected, v / fleet.uplink_bits, 0.0) for s, v in zip(segments, values, strict=True)])
 
     unpruned = np.zeros(fleet.size)

@@ -1,9 +1,9 @@
-"""A run in a constant world whose clients a rule chooses from losses, round by round.
+"""A run in a constant world in which a rule chooses the clients of each round from their losses.
 
-The job has every client's operating point, so that a round is a choice among its columns: no planner is needed, and the
-run can be trained wherever a job can. Its segments are menus, one for the first round and one for all others, with a
-segment for every time that a round may last: as long as planned, or as long as one of the slower clients needs.
-"""
+The job contains every client's operating point (pruning, power, clock), so a round only chooses clients: no planner is
+needed, and the run can be trained wherever a job can. The job's segments form menus, one for the first round and one
+for all others. A menu has one segment for each duration that a round may have: the planned one, and those that slower
+clients need."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from fedgap.running.ledger import Ledger
 
 @dataclass(frozen=True, eq=False)
 class _Menu:
-    """The points among which a round may choose."""
+    """The durations among which a round may choose, and their segments."""
 
     least_s: Floats
-    """The least seconds of each client, (N,)."""
+    """The shortest time of each client in seconds, (N,)."""
     round_s: Floats
-    """The seconds that a round may last, rising, (L,)."""
+    """The durations of a round in seconds, rising, (L,)."""
     first_segment: int
-    """Of the shortest."""
+    """Number of the segment with the shortest duration; the others follow it."""
 
     def segment(self, clients: Sequence[int]) -> int:
-        """The segment of a round of these clients."""
+        """The number of the segment for a round with these clients."""
         longest = self.least_s[list(clients)].max(initial=0.0)
         return self.first_segment + min(int(np.searchsorted(self.round_s, longest)), len(self.round_s) - 1)
 
 
 class RuledSteering(DecidedRounds):
-    """Decides the rounds of one run by a rule; what is decided of each round is its ``clients``."""
+    """Decides the rounds of one run by a rule. The decision of a round is its ``clients``."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(len(job.names))
@@ -54,7 +54,7 @@ class RuledSteering(DecidedRounds):
                        for menu in settings["menus"]]
 
     def decide(self, number: int, ledger: Ledger) -> None:
-        """Decide round ``number`` unless that is done, or training has ended."""
+        """Decide round ``number``, unless it is already decided or training has ended."""
         if not self.undecided(number):
             return
         if number >= self.job.policy["rule"]["most_rounds"]:
@@ -64,7 +64,7 @@ class RuledSteering(DecidedRounds):
         row, job = self._menu(number).first_segment, self.job
         client_s = job.compute_s[row] + job.upload_s[row] + job.download_s
         client_j = job.compute_j[row] + job.upload_j[row] + job.broadcast_j()
-        # Clients that could not finish a round within what is left are not chosen.
+        # Clients that could not finish a round within the rest of the budgets are not chosen.
         fits = ((client_s <= job.delay_budget_s - ledger.delay_s) & (client_j <= job.energy_budget_j - ledger.energy_j))
         if not fits.any():
             self.ended = "the budgets are spent"
@@ -84,29 +84,29 @@ class RuledSteering(DecidedRounds):
         return self._menus[min(number, 1)]
 
     def _segment(self, number: int) -> int:
-        """The segment of a decided round: the shortest one in which all its clients can finish."""
+        """The number of the segment of a decided round: the shortest one in which all its clients can finish."""
         return self._menu(number).segment(self.decided[number]["clients"])
 
     def ratios(self, number: int) -> list[float]:
-        """The pruning ratios of the clients of a decided round."""
+        """The pruning ratios of the clients in a decided round."""
         return list(self.job.ratio[self._segment(number), self.decided[number]["clients"]].tolist())
 
     def target(self, number: int) -> Floats | None:
-        """None: the target does not drift in a constant world."""
+        """None, because the target does not drift in a constant world."""
         return None
 
     def round_job(self, number: int) -> Job:
-        """The job of a decided round: one segment with its clients."""
+        """The job of a decided round: a single segment with the round's clients."""
         return replace(self.job, schedule=np.zeros(number + 1, dtype=np.int64), **self._rows([number]))
 
     def whole_job(self, rounds: int) -> Job:
-        """The job with the rounds that were trained, for the summary and the model card."""
+        """The job with the rounds that were trained, each as its own segment, for the summary and the model card."""
         if not rounds:
             return self.job
         return replace(self.job, schedule=np.arange(rounds), **self._rows(range(rounds)))
 
     def _rows(self, numbers: Sequence[int]) -> dict[str, Any]:
-        """The arrays of these rounds; whoever does not take part has zeros."""
+        """The job's arrays with one row for each of these rounds; clients that do not take part have zeros."""
         chosen = np.zeros((len(numbers), len(self.job.names)), dtype=np.bool_)
         for row, number in enumerate(numbers):
             chosen[row, self.decided[number]["clients"]] = True
@@ -120,11 +120,11 @@ class RuledSteering(DecidedRounds):
         return arrays
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold."""
+        """The values that a checkpoint must hold."""
         return {"policy": self._rule.state, **super().state()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore :meth:`state`."""
+        """Restore what :meth:`state` returned."""
         self._rule.state.clear()
         self._rule.state.update(state["policy"])
         super().load(state)

@@ -1,8 +1,7 @@
 """Execute saved jobs in their run folders, and read finished runs.
 
 ``python -m fedgap.running.run DIR...`` executes (or resumes) run folders on a machine with torch, numpy, safetensors,
-PyYAML and rich. Folders with the same model and data set are trained together, others one after the other.
-"""
+PyYAML and rich. Folders with the same model and data set are trained together, others one after the other."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ DEPLOY_COMMAND = Path("deployment") / "command.txt"
 
 @dataclass(frozen=True)
 class Run(Printable):
-    """A run's folder, whose files are read when they are used; ``print`` shows the results.
+    """A run's folder. Its files are read when they are needed; ``print`` shows the results.
 
     >>> small = ["rounds=3", "budget.delay_s=2", "model.name=mlp", "data.train_samples=300", "engine.threads=1"]
     >>> made = fedgap.train(fedgap.Experiment.load("embedded", small), "runs/read")
@@ -65,16 +64,16 @@ class Run(Printable):
     folder: Path
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))  # a person writes a text
+        object.__setattr__(self, "folder", Path(self.folder))  # users may pass a string
 
     @cached_property
     def job(self) -> Job:
-        """The job: everything that the run was asked to do."""
+        """The job, with everything that the run was asked to do."""
         return Job.load(self.folder / "job")
 
     @cached_property
     def trained_job(self) -> Job:
-        """The job with the rounds that were trained: those that a policy decided, where the run has one."""
+        """The job with the rounds that were trained. It differs from :attr:`job` if a policy decided the rounds."""
         steering, state = _steering(self), Checkpoints(self.folder / "checkpoint").load()
         if steering is None or state is None:
             return self.job
@@ -89,9 +88,9 @@ class Run(Printable):
         return Plan.load(self.folder / "plan.json")
 
     def parts(self) -> list[RenderableType]:
-        """Table of the results, and remarks."""
+        """A table of the results, and remarks."""
         if not self.finished:
-            return [f"{self.folder}: has not finished; continue with `fedgap resume {self.folder}`"]
+            return [f"{self.folder}: the run has not finished; continue with `fedgap resume {self.folder}`"]
         return run_report(self.folder, self.summary, self.job, self.history)
 
     @property
@@ -108,12 +107,12 @@ class Run(Printable):
     def summary(self) -> dict[str, Any]:
         """The results, as in ``summary.json``."""
         if not self.finished:
-            raise InputError(f"{self.folder}: has not finished; continue with `fedgap resume {self.folder}`")
+            raise InputError(f"{self.folder}: the run has not finished; continue with `fedgap resume {self.folder}`")
         try:
             result: dict[str, Any] = json.loads((self.folder / "summary.json").read_bytes())
         except ValueError as error:
-            raise InputError(f"{self.folder / 'summary.json'}: is not JSON ({error}); without it `fedgap resume "
-                             f"{self.folder}` writes it again") from None
+            raise InputError(f"{self.folder / 'summary.json'}: is not valid JSON ({error}); delete it, and `fedgap "
+                             f"resume {self.folder}` writes it again") from None
         return result
 
     @property
@@ -123,29 +122,29 @@ class Run(Printable):
 
     @cached_property
     def trained(self) -> TrainedModel:
-        """The trained model with the format of its inputs."""
+        """The trained model together with the format of its inputs."""
         if not has_run(self.folder):
             raise InputError(f"{self.folder}: holds no run; start one with `fedgap train`")
         return TrainedModel.load(self.folder, self.job)
 
     @property
     def model(self) -> nn.Module:
-        """The trained model (the pruned one, where that was evaluated), in evaluation mode. It takes standardised
-        inputs; :meth:`predict` standardises."""
+        """The trained model (the pruned one, if that was evaluated), in evaluation mode.
+
+        It takes standardised inputs; :meth:`predict` takes raw samples."""
         return self.trained.module
 
     def predict(self, samples: ArrayLike | Tensor) -> Predictions:
-        """Predict classes for raw ``samples``, which must not be standardised: images (n, h, w) or (n, c, h, w), or
-        vectors (n, features)."""
+        """Predict classes for raw ``samples``, without standardisation: images (n, h, w) or (n, c, h, w), or vectors
+        (n, features)."""
         return self.trained.predict(samples)
 
 
 def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_events: OnEvents | None = None) -> list[Run]:
     """Train the jobs in these run folders together until each has ended, resuming from checkpoints.
 
-    The jobs share model, data, device and precision. Ctrl-C (or SIGTERM) lets the current round end, writes everything
-    to disk and raises KeyboardInterrupt.
-    """
+    The jobs must share model, data, device and precision. Ctrl-C (or SIGTERM) lets the current round end, writes
+    everything to disk and raises KeyboardInterrupt."""
     runs = [Run(Path(folder)) for folder in folders]
     for folder in folders:
         if not has_run(Path(folder)):
@@ -158,28 +157,28 @@ def execute(folders: Sequence[Path], *, dataset: Dataset | None = None, on_event
     jobs = [run.job for run in runs]
     for i in waiting:
         if jobs[i].extra.get("deployed"):
-            raise InputError(f"{runs[i].folder}: its data are on its nodes; continue with: {deploy_command(runs[i])}")
+            raise InputError(f"{runs[i].folder}: this run is a deployment; continue it with: {deploy_command(runs[i])}")
     dataset = dataset or open_data(runs[waiting[0]])
     if dataset.digest() != jobs[waiting[0]].data_sha256:
-        raise InputError(f"data: {dataset.name} is not the data this run began with (its SHA-256 differs); "
-                         "give the original, or train into another folder")
+        raise InputError(f"data: {dataset.name} is not the data that this run began with (its SHA-256 differs); "
+                         "provide the original data, or train into another folder")
     if len({jobs[i].kind for i in waiting}) > 1:
-        raise InputError(f"{runs[waiting[0]].folder}: cannot be trained together with the other runs, whose model, "
-                         "data, device or precision differ; give them one by one")
+        raise InputError(f"{runs[waiting[0]].folder}: differs from the other runs in model, data, device or precision, "
+                         "so they cannot be trained together; pass them one by one")
     with ExitStack() as held, interruptible() as interrupted:
         for i in waiting:
             held.enter_context(hold_folder(runs[i].folder))
             remove_torn(runs[i].folder)
         states = {i: Checkpoints(runs[i].folder / "checkpoint").load() for i in waiting}
         at = {i: state[1]["round"] if state else 0 for i, state in states.items()}
-        for start in sorted(set(at.values())):  # runs that a crash left at different rounds are not stacked
+        for start in sorted(set(at.values())):  # after a crash, runs may be at different rounds; those are not stacked
             together = [i for i in waiting if at[i] == start]
             _train({i: runs[i] for i in together}, [states[i] for i in together], dataset, interrupted, on_events)
     return runs
 
 
 def by_kind(folders: Iterable[Path]) -> list[list[Path]]:
-    """Run folders in groups that can be trained together."""
+    """Group run folders into lists that can be trained together."""
     groups: dict[str, list[Path]] = {}
     for folder in folders:
         groups.setdefault(Job.load(folder / "job").kind, []).append(folder)
@@ -187,13 +186,13 @@ def by_kind(folders: Iterable[Path]) -> list[list[Path]]:
 
 
 def open_data(run: Run) -> Dataset:
-    """The run's data set: the copy in its folder where there is one, else as its job names it."""
+    """The run's data set: the copy in its folder if there is one, otherwise the one that its job names."""
     copy = run.folder / "job" / "data.npz"
     return Dataset.open(copy) if copy.is_file() else load(**run.job.data)
 
 
 def deploy_command(run: Run) -> str:
-    """The command that resumes a deployed run: the one that began it, as it was typed."""
+    """The command that resumes a deployed run: the one with which it was started, as it was typed."""
     typed = run.folder / DEPLOY_COMMAND
     if typed.is_file():
         return typed.read_text(encoding="utf-8").strip()
@@ -225,7 +224,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
             state["log"] = logs[i].sync()
             Checkpoints(runs[i].folder / "checkpoint").save(rounds.round, tensors, state)
 
-    again: list[int] = []  # runs that were taken back; they continue alone, because they are at another round
+    again: list[int] = []  # runs that returned to an earlier round, and so continue separately
 
     def take_back(row: int) -> None:
         """Return a run whose loss is not finite to its last good round, and continue at half the rate."""
@@ -272,7 +271,7 @@ def _train(runs: dict[int, Run], states: list[Any], dataset: Dataset, interrupte
 
 
 def _steering(run: Run) -> Steering | RuledSteering | None:
-    """The steering of a run with a policy; None if the plan is followed."""
+    """The object that decides the run's rounds if it has a policy; None if it follows its plan."""
     if not run.job.policy:
         return None
     if "rule" in run.job.policy:
@@ -283,7 +282,8 @@ def _steering(run: Run) -> Steering | RuledSteering | None:
 
 
 def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
-    """``model.safetensors`` and ``model_card.md``, then ``summary.json``, whose presence says that the run ended."""
+    """Write ``model.safetensors`` and ``model_card.md``, then ``summary.json``, whose presence shows that the run has
+    ended."""
     account, layout = rounds.accounts[row], rounds.engine.layout
     weights, buffers = rounds.shipped(row), rounds.model.buffers[row]
     frozen = {name: p for name, p in rounds.engine.module.named_parameters() if not p.requires_grad}
@@ -318,14 +318,14 @@ def finish(run: Run, rounds: Rounds, row: int, wall_s: float) -> None:
 
 
 def _policy_summary(job: Job, history: Sequence[Event]) -> dict[str, Any]:
-    """Keys of a run whose rounds a policy decided."""
+    """The keys of the summary for a run whose rounds a policy decided."""
     if not job.policy:
         return {}
     return {"policy": job.policy["name"], "planned_again": sum("planned_again" in event for event in history)}
 
 
 def write_versions(folders: list[Path], rounds: Rounds) -> None:
-    """Record the versions in each run's folder."""
+    """Write the versions of fedgap, Python and packages, and the device, into each run's folder."""
     device = rounds.engine.device
     versions = {"fedgap": _version(), "python": platform.python_version(), "torch": torch.__version__,
                 "numpy": np.__version__, "platform": platform.platform(), "threads": torch.get_num_threads(),
@@ -355,7 +355,7 @@ def main(arguments: Sequence[str]) -> int:
     except InputError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    except OSError as error:  # a full disk, most often; what was written is whole, and the same command resumes
+    except OSError as error:  # most often a full disk; all files are intact, and the same command resumes
         print(error, file=sys.stderr)
         return InputError.exit_code
     except KeyboardInterrupt:

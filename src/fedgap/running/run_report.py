@@ -1,4 +1,4 @@
-"""The printed report of a run: its results and remarks."""
+"""The printed report of a run: a table of its results, and remarks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHANGES = 4
 
 
 def run_report(folder: Path, summary: dict[str, Any], job: Job, history: Sequence[Event]) -> list[RenderableType]:
-    """The table, remarks, and where everything is."""
+    """The parts of the report: the table, remarks, and where the files are."""
     table = Sheet(f"{summary['data']}, {summary['model']}, {summary['scheme']}, seed {summary['seed']}", "", "value",
                   left=["value"])
 
@@ -46,11 +46,12 @@ def run_report(folder: Path, summary: dict[str, Any], job: Job, history: Sequenc
 
 
 def plan_changes(history: Sequence[Event]) -> list[str]:
-    """When and why a policy changed its plan, one sentence each, the first ones."""
+    """Sentences that say when and why a policy changed its plan; only the first few changes are described."""
     changes = _changes(history)
     told = [f"Round {event['round']} was planned again: {event['planned_again']}." for event in changes[:_CHANGES]]
     if len(changes) > _CHANGES:
-        told.append(f"So were {len(changes) - _CHANGES} later rounds; `planned_again` in rounds.jsonl says why.")
+        told.append(f"{len(changes) - _CHANGES} later rounds were also planned again; `planned_again` in rounds.jsonl "
+                    "says why.")
     return told
 
 
@@ -63,7 +64,7 @@ def _times(count: int) -> str:
 
 
 def _remarks(summary: dict[str, Any], job: Job) -> list[str]:
-    """Remarks about a loss that is not finite, and about costs of another model."""
+    """Remarks about a loss that is not finite, and about costs that belong to another model size."""
     from fedgap.running.prepare import NEARLY
 
     remarks = []
@@ -72,7 +73,7 @@ def _remarks(summary: dict[str, Any], job: Job) -> list[str]:
                        "scenario.learning.rate.")
     model_bits, charged = 32 * int(summary["weights"]), job.gradient_bits.tolist()
     if not min(charged) / NEARLY <= model_bits <= max(charged) * NEARLY:
-        remarks.append(f"Joules and seconds are those of a gradient of {max(charged):,.0f} bits (the scenario's); this "
-                       f"model's has {model_bits:,}. To charge the model's own size, set "
+        remarks.append(f"Joules and seconds were computed for a gradient of {max(charged):,.0f} bits, as the scenario "
+                       f"says; this model's gradient has {model_bits:,} bits. To charge the model's own size, set "
                        f"scenario.model.gradient_bits={model_bits}, and flops_per_sample likewise.")
     return remarks

@@ -1,4 +1,4 @@
-"""Simulated clients: their updates are computed in this process, those of all runs together."""
+"""Simulated clients, whose updates are computed in this process for all runs together."""
 
 from __future__ import annotations
 
@@ -22,29 +22,30 @@ from fedgap.running.run_accounts import RunAccounts
 
 
 class SimulatedClients:
-    """The clients of runs of one kind (``Job.kind``), which train on ``inputs`` and ``labels``."""
+    """The simulated clients of runs that can be trained together (``Job.kind``). They train on ``inputs`` and
+    ``labels``."""
 
     def __init__(self, accounts: Sequence[RunAccounts], engine: Engine, structure: Structure, inputs: Tensor,
                  labels: Tensor) -> None:
         self._job = job = accounts[0].job
         self._engine, self._structure, self._inputs, self._labels = engine, structure, inputs, labels
         self._aggregator, self._local = load_aggregator(job.aggregator), job.learner.local
-        # Otherwise the engine's sums are the mean already.
+        # Whether the updates of single clients are needed; otherwise the engine's result is already the mean.
         self._by_client = (self._aggregator is not mean or job.accounting == "measured" or job.upload_bits < 32
                            or job.weighting != "equal")
         self.keep(accounts)
 
     def keep(self, accounts: Sequence[RunAccounts]) -> None:
-        """Continue with these runs only."""
+        """Drop all other runs, and use the jobs that these accounts now have."""
         self._batches = Batches(accounts, self._inputs, self._labels, self._structure)
 
     def work(self, model: GlobalModel, accounts: Sequence[RunAccounts]) -> Delivery:
-        """Book a round with every run and compute its update."""
+        """Charge a round to every run and compute its update."""
         batches = self._batches.take(model.round)
         outlines = [account.outline(model.round) for account in accounts]
         events = [account.book(model.round, outline) for account, outline in zip(accounts, outlines, strict=True)]
         senders, tasks = [outline.arrived for outline in outlines], batches.tasks
-        if not tasks.run:  # everybody vanished
+        if not tasks.run:  # all clients dropped out
             nothing = model.weights.new_zeros(0)
             return Delivery(events, senders, nothing, nothing.bool(), None)
         round_input = RoundInput(model.weights, model.ranks, model.buffers, tasks.run, tasks.ratios, batches.inputs,
@@ -57,7 +58,7 @@ class SimulatedClients:
         return Delivery(events, senders, output.losses, output.finite, update)
 
     def compute(self, round_input: RoundInput, rates: Tensor, *, per_client: bool = False) -> RoundOutput:
-        """The clients' updates, by the engine or one after another."""
+        """Compute the clients' updates, by the stacked engine or one after another."""
         local, module = self._local, self._engine.module
         if self._job.engine == "stacked":
             return (self._engine.gradients(round_input, per_client=per_client) if local.is_gradient else
@@ -66,13 +67,13 @@ class SimulatedClients:
                 reference.updates(module, round_input, local, rates))
 
     def _aggregated(self, round_input: RoundInput, output: RoundOutput, round: int, batches: RoundBatches) -> Tensor:
-        """The runs' directions (R, M), from the clients' updates as they arrive after their upload."""
+        """The directions (R, M) of the runs, from the clients' updates as the server decodes them after upload."""
         assert output.client_gradients is not None
         _, samples, _, _, keys, runs, keeps, _, _ = batches.table
         job, finite, tasks = self._job, output.finite, batches.tasks
         masks = round_input.ranks[runs] < keeps[:, None]
         updates = torch.where(finite[:, None], output.client_gradients, 0)
-        if job.accounting == "measured" or job.upload_bits < 32:  # uploads carry float32 at most
+        if job.accounting == "measured" or job.upload_bits < 32:  # an upload has float32 values or fewer bits
             updates = arriving(updates.float(), masks, keys, round, job.upload_bits).to(updates)
         weights = finite.to(updates) if job.weighting == "equal" else samples.to(updates) * finite
         direction = torch.zeros_like(round_input.weights)
@@ -84,7 +85,7 @@ class SimulatedClients:
         return direction
 
     def _aggregated_buffers(self, round_input: RoundInput, output: RoundOutput, batches: RoundBatches) -> Tensor:
-        """BatchNorm's statistics (R, B) after the round, as the aggregator treats the clients'."""
+        """BatchNorm's statistics (R, B) after the round, combined in the way the aggregator treats updates."""
         if self._aggregator not in ROBUST or not output.buffers.numel():
             return output.buffers
         assert output.client_buffers is not None

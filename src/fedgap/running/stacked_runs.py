@@ -1,4 +1,4 @@
-"""Train many runs of one model together, along the engine's runs dimension: seeds × schemes × budgets at once."""
+"""Train many runs of one model together (seeds × schemes × budgets), as the R rows of the engine's tensors."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from fedgap.running.train_and_resume import write_run
 
 def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
                 failed: Callable[[int, FedgapError], None] | None = None) -> list[Path]:
-    """Plan every experiment into its run folder; returns the folders that hold a run. Each data set is loaded once.
+    """Plan every experiment and write its run folder; returns the folders that hold a run. Each data set is loaded
+    once.
 
-    ``failed`` is called for an experiment without a feasible plan; without it, the error is raised.
-    """
+    ``failed`` is called with the position and the error of an experiment without a feasible plan; if None, the error is
+    raised."""
     data: dict[str, Dataset] = {}
     ready = []
     for position, (experiment, folder) in enumerate(zip(experiments, folders, strict=True)):
@@ -42,10 +43,9 @@ def prepare_all(experiments: Sequence[Experiment], folders: Sequence[Path],
 
 
 def train_together(folders: Sequence[Path], *, at_once: int = 64, on_events: OnEvents | None = None) -> Iterator[Run]:
-    """Train prepared runs (or resume them), up to ``at_once`` of one kind in one computation.
+    """Train prepared runs (or resume them); up to ``at_once`` runs that can share a computation are trained together.
 
-    The results of each run equal those of training it alone, up to floating-point rounding.
-    """
+    The results of each run equal those of training it alone, up to floating-point rounding."""
     for group in by_kind(folders):
         for start in range(0, len(group), at_once):
             yield from execute(group[start:start + at_once], on_events=on_events)

@@ -1,10 +1,10 @@
 """A run whose rounds a policy decides, one by one, in a world that changes.
 
-Before each round the policy sees the world's present row and what is left of both budgets. A row in which nobody trains
-costs the world's step seconds and nothing else. The decided round becomes a job of a single segment, which replaces the
-run's job for that round. The world is a trace that is known from the start (a simulation), or one that grows by a
-measured row before each decision (a deployment).
-"""
+The world is a trace: each of its rows has every client's channel gain, availability and speed at one time. Before each
+round the policy sees the present row and what is left of both budgets. A row in which nobody trains is idle: it costs
+the length of the world's time step in seconds and no joules. The decided round becomes a job with a single segment,
+which replaces the run's job for that round. In a simulation the trace is known from the start; in a deployment it grows
+by a measured row before each decision."""
 
 from __future__ import annotations
 
@@ -35,36 +35,38 @@ from fedgap.system.trace import Trace
 from fedgap.theory.generalization import smoothed
 
 TRACE = "trace.csv"
-"""The file of a run's folder with its world."""
+"""The file in a run's folder that holds its world."""
 
 
 class MeasuredRows(Protocol):
-    """Measures the world of a deployment, row by row."""
+    """Measures the world of a deployment, one row at a time."""
 
     state: dict[str, Any]
-    """What was learned from measurements so far, as plain values (JSON)."""
+    """What the measurements so far have shown, as plain values (JSON)."""
 
     def row(self) -> tuple[Floats, Bools, Floats] | None:
-        """The present gain, availability and speed of each client, as in a trace; None while too few are there."""
+        """The present gain, availability and speed of each client, (N,) each as in a trace; None while too few clients
+        are there."""
 
 
 class Steering(DecidedRounds):
-    """Decides the rounds of one run; what is decided of each round is the world's ``row`` and its ``segment``."""
+    """Decides the rounds of one run. The decision of a round consists of the world's ``row`` and the plan
+    ``segment``."""
 
     def __init__(self, job: Job, scenario: Scenario, world: ChangingWorld, policy: Policy,
                  measured: MeasuredRows | None = None) -> None:
-        """:param measured: gives the world's rows where they are not known beforehand."""
+        """``measured`` provides the world's rows if they are not known beforehand."""
         super().__init__(len(job.names))
         self.job, self.world, self.policy, self.measured = job, world, policy, measured
         self._scenario = scenario
         self.row = 0
-        """The world's next row."""
+        """The number of the world's next row."""
         self._idle = 0  # rows in which nobody trained since the last decided round
         self._before: dict[str, Any] = {}  # the policy's state and the idle rows before the last decided round
 
     @classmethod
     def of(cls, folder: Path, job: Job, measured: MeasuredRows | None = None) -> Steering:
-        """The steering of the run in a folder, before its first round."""
+        """The steering of the run in a folder, as it is before the first round."""
         scenario, plan = Scenario.load(folder / "scenario.yaml"), Plan.load(folder / "plan.json")
         nothing = measured is not None and not (folder / TRACE).exists()
         trace = Trace.constant(0, len(job.names)) if nothing else read_trace(TRACE, folder, job.names)
@@ -73,7 +75,7 @@ class Steering(DecidedRounds):
     @classmethod
     def in_world(cls, job: Job, scenario: Scenario, plan: Plan, trace: Trace,
                  measured: MeasuredRows | None = None) -> Steering:
-        """The steering of a job in this world, before its first round."""
+        """The steering of a job in the world of this trace, as it is before the first round."""
         choice = job.policy
         scheme = scheme_of(choice["scheme"], choice.get("objective"), choice.get("selection"))
         start = PolicyStart.of(scenario, plan, scheme, job.seed, choice["interleave"])
@@ -83,10 +85,10 @@ class Steering(DecidedRounds):
     # --- deciding ---------------------------------------------------------------------------------------------------
 
     def decide(self, number: int, ledger: Ledger) -> None:
-        """Decide round ``number`` unless that is done, or training has ended. Idle rows are charged to the ledger.
+        """Decide round ``number``, unless it is already decided or training has ended. Idle rows are charged to the
+        ledger.
 
-        In a measured world it stays :meth:`undecided` while too few clients are there, and after an idle row.
-        """
+        In a measured world the round stays :meth:`undecided` while too few clients are there, and after an idle row."""
         while self.undecided(number):
             if number >= self.world.start.problem.rounds:
                 self.ended = "all rounds are done"
@@ -103,7 +105,7 @@ class Steering(DecidedRounds):
                 view = self._view(ledger)
             decision = call_extension("policy", self.job.policy["name"], self.policy.decide, view)
             if not isinstance(decision, Decision):
-                raise InputError(f"policy: {self.job.policy['name']} must give a Decision; got {decision!r:.60}")
+                raise InputError(f"policy: {self.job.policy['name']} must return a Decision; got {decision!r:.60}")
             if decision.ends:
                 self.ended = decision.reason or "the policy has no further round"
             elif decision.segment is None:
@@ -113,19 +115,19 @@ class Steering(DecidedRounds):
                     ledger.delay_s += self.world.start.step_s
                 self.row += 1
                 if self.measured is not None:
-                    return  # the caller lets the time pass
+                    return  # the caller waits until the next row
             else:
                 self._take(decision, decision.segment, view, probe)
 
     def decide_again(self, number: int) -> None:
-        """Undo the decision of round ``number``, which was not trained. The world does not go back to earlier rows."""
+        """Undo the decision of round ``number``, which was not trained. The world does not return to earlier rows."""
         if len(self.decided) > number:
             self.decided.pop()
             self._set_policy(self._before["policy"])
             self._idle = self._before["idle"]
 
     def _observe(self) -> bool:
-        """Add the present row to a measured world; False while too few clients are there."""
+        """Add the present row to a measured world. Returns False while too few clients are there."""
         if self.measured is None:
             return True
         before = {"policy": deepcopy(self.policy.state), "idle": self._idle}
@@ -137,8 +139,8 @@ class Steering(DecidedRounds):
 
     def _take(self, decision: Decision, segment: Segment, view: RoundView, probe: dict[str, Any]) -> None:
         if (segment.selected & ~view.available).any():
-            raise InputError(f"policy: {self.job.policy['name']} selects {_first(self.job, segment, view)}, which is "
-                             "not available")
+            raise InputError(f"policy: {self.job.policy['name']} must select available clients only; it selects "
+                             f"{_first(self.job, segment, view)}")
         event: dict[str, Any] = {"row": self.row, "available": np.flatnonzero(view.available).tolist(),
                                  "energy_left_j": view.energy_j, "delay_left_s": view.delay_s, **probe}
         row = self.world.trace.row(self.row)
@@ -161,7 +163,8 @@ class Steering(DecidedRounds):
         self.row += 1
 
     def _label_reports(self, view: RoundView) -> list[int]:
-        """The clients that report label counts before a round: those whose labels changed since the row before."""
+        """The numbers of the clients that report label counts before a round: those whose labels changed since the
+        previous row."""
         if view.label_counts is None or not self.row:
             return []
         before, _ = self.world.labels(self.row - 1)
@@ -174,12 +177,12 @@ class Steering(DecidedRounds):
                                client_j=ledger.client_j)
 
     def ratios(self, number: int) -> list[float]:
-        """The pruning ratios of the clients of a decided round."""
+        """The pruning ratios of the selected clients in a decided round."""
         clients = self.decided[number]["segment"]["clients"]
         return [client["pruning_ratio"] for client in clients if client["selected"]]
 
     def target(self, number: int) -> Floats | None:
-        """The target's label distribution in a decided round, where it drifts."""
+        """The target's label distribution (C,) in a decided round; None if it does not drift."""
         if self.world.labels_at is None:
             return None
         _, counts = self.world.labels(self.decided[number]["row"])
@@ -189,7 +192,7 @@ class Steering(DecidedRounds):
     # --- what is trained --------------------------------------------------------------------------------------------
 
     def round_job(self, number: int) -> Job:
-        """The job of a decided round: one segment, as the world's row has it."""
+        """The job of a decided round: a single segment, with the costs in the world's row."""
         entry = self.decided[number]
         row, segment = entry["row"], Segment.from_dict(entry["segment"])
         world = self.world
@@ -197,7 +200,7 @@ class Steering(DecidedRounds):
         problem = replace(world.start.problem, fleet=world.trace.fleet(world.start.problem.fleet, row))
         arrays = round_arrays(problem, [segment])
         for key in ("download_s", "download_s_bit"):
-            arrays[key] = np.where(available, arrays[key], 0.0)  # nobody sends to those who are away
+            arrays[key] = np.where(available, arrays[key], 0.0)  # nothing is sent to clients that are away
         return replace(self.job, schedule=np.zeros(number + 1, dtype=np.int64), **arrays,
                        label_probabilities=self._label_probabilities(row, segment))
 
@@ -217,7 +220,7 @@ class Steering(DecidedRounds):
         ).probabilities
 
     def whole_job(self, rounds: int) -> Job:
-        """The job with the rounds that were trained, for the summary and the model card."""
+        """The job with the rounds that were trained, each as its own segment, for the summary and the model card."""
         if not rounds:
             return self.job
         segments = [Segment.from_dict(entry["segment"]) for entry in self.decided[:rounds]]
@@ -231,12 +234,11 @@ class Steering(DecidedRounds):
     def decided_beforehand(self) -> Job:
         """The job with all its rounds decided, so that it can be trained where no policy can run.
 
-        The policy must not need what training shows, such as losses. Budgets are kept by the decisions, and no longer
-        checked while it trains. The rate schedule follows the rounds.
-        """
+        The policy must not need anything that training shows, such as losses. The decisions keep the budgets, which are
+        not checked again during training. The rate schedule follows the number of the round."""
         reached = simulate_policy(self.world, self.policy)
         if not reached.rounds:
-            raise InfeasibleError(f"policy {self.job.policy['name']}: trains no round in this world ({reached.ended})")
+            raise InfeasibleError(f"policy: {self.job.policy['name']} trains no round in this world ({reached.ended})")
         self.decided = [{"row": row, "segment": segment.to_dict(),
                          "event": {"available": np.flatnonzero(self.world.available(row)).tolist()}}
                         for row, segment in zip(reached.rows, reached.segments, strict=True)]
@@ -249,13 +251,13 @@ class Steering(DecidedRounds):
     # --- coming and going -------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold."""
+        """The values that a checkpoint must hold."""
         measured = {} if self.measured is None else {
             "measured": self.measured.state, "before": self._before, "idle": self._idle}
         return {"policy": self.policy.state, "row": self.row, **super().state(), **measured}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore :meth:`state`."""
+        """Restore what :meth:`state` returned."""
         self._set_policy(state["policy"])
         if self.measured is not None:
             self.measured.state, self._before, self._idle = state["measured"], state["before"], state["idle"]
@@ -268,7 +270,7 @@ class Steering(DecidedRounds):
 
 
 def _merged(job: Job) -> Job:
-    """The job with equal rounds as one segment."""
+    """The same job, with equal rounds merged into one segment."""
     names = [name for name in (*BY_CLIENT, "label_probabilities", "statement", "targets") if getattr(job, name).size]
     keys = [b"".join(getattr(job, name)[number].tobytes() for name in names) for number in range(job.rounds)]
     place = {key: number for number, key in reversed(list(enumerate(keys)))}

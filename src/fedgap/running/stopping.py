@@ -1,8 +1,7 @@
-"""Rules for ending a training early: the target is reached, nothing improves, or it diverges.
+"""Rules that end a training early: the target is reached, nothing improves, or it diverges.
 
-The rules have no state and depend only on what was measured so far, so that a resumed run decides in the same way. The
-accuracies are those of the validation split, never of the test set.
-"""
+The rules have no state and depend only on what was measured so far, so a resumed run decides in the same way. The
+accuracies are those of the validation split, never of the test set."""
 
 from __future__ import annotations
 
@@ -16,14 +15,14 @@ from fedgap.errors import InputError
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """Ends a training that is good enough, or no longer improves, and leaves the rest of the budgets unspent."""
+    """Ends a training that is good enough, or that no longer improves, and leaves the rest of the budgets unspent."""
 
     accuracy: float | None = None
-    """The validation accuracy to stop at; None to ignore."""
+    """The validation accuracy at which to stop; None for no target."""
     target_evaluations: int = 1
     """Number of consecutive evaluations that must reach the target."""
     patience: int | None = None
-    """Evaluations without a new best accuracy after which to stop; None to ignore."""
+    """Number of evaluations without a new best accuracy after which to stop; None for no limit."""
 
     def __post_init__(self) -> None:
         if self.accuracy is not None and not 0.0 < self.accuracy <= 1.0:
@@ -35,12 +34,13 @@ class StoppingRule:
                 raise InputError(f"stop.{key}: must be at least 1; got {value}")
 
     def reason(self, accuracies: Sequence[float]) -> str:
-        """Why to stop after these validation accuracies, in the order of their evaluations; "" to continue."""
+        """The reason to stop after these validation accuracies, which are in the order of evaluation; "" to
+        continue."""
         target, needed = self.accuracy, self.target_evaluations
         if target is not None and len(accuracies) >= needed and min(accuracies[-needed:]) >= target:
             return f"the validation accuracy {accuracies[-1]:.2%} reached the target of {target:.2%}"
         if self.patience is not None and accuracies:
-            waited = len(accuracies) - 1 - accuracies.index(max(accuracies))  # the first of equals is the new best
+            waited = len(accuracies) - 1 - accuracies.index(max(accuracies))  # an equal accuracy is not an improvement
             if waited >= self.patience:
                 return (f"the validation accuracy did not improve on {max(accuracies):.2%} in {waited} "
                         f"evaluation{'s' * (waited > 1)}")
@@ -49,27 +49,27 @@ class StoppingRule:
 
 @dataclass(frozen=True)
 class DivergenceRule:
-    """Ends a training whose loss is not finite, or stays far above the loss that it began with."""
+    """Ends a training whose loss is not finite, or stays far above the loss at the start."""
 
     classes: int
     factor: float = 3.0
-    """The loss is far above the first one if it is this many times larger; momentum and large rates overshoot by
+    """A loss that is this many times larger than the first one is too large; momentum and large rates overshoot by
     less."""
     evaluations: int = 3
-    """Number of consecutive evaluations with such a loss."""
+    """Number of consecutive evaluations with such a loss after which training ends."""
 
     def reason(self, first_loss: float, losses: Sequence[float | None], rate: float,
                key: str = "scenario.learning.rate") -> str:
         """Why to stop, and what to change; "" to continue.
 
-        :param first_loss: of the first round's mini-batches, at the initial weights.
-        :param losses: on training or validation samples, one per evaluation so far; None where not finite.
-        :param rate: the learning rate, whose ``key`` is named with a smaller value to try.
+        :param first_loss: loss of the initial weights.
+        :param losses: losses on training or validation samples, one per evaluation so far; None if not finite.
+        :param rate: the learning rate; the advice names its ``key`` with a smaller value to try.
         """
         advice = f"try a smaller rate, for example {key}={rate / 3:.2g} instead of {rate:g}"
         if losses and not _finite(losses[-1]):
             return f"training diverged: the loss is no longer finite; {advice}"
-        # A loss of ln(classes) is that of guessing: a model that began better may return there without having diverged.
+        # ln(classes) is the loss of guessing. A model that began better may return to it without having diverged.
         limit = self.factor * max(first_loss, math.log(self.classes))
         last = [loss for loss in losses[-self.evaluations:] if loss is not None]
         if len(last) == self.evaluations and min(last) > limit:
@@ -85,7 +85,8 @@ def _finite(loss: float | None) -> bool:
 
 @dataclass
 class Progress:
-    """A run's evaluations, as far as the rules need them, and their verdict; a checkpoint holds it."""
+    """The evaluations of a run that the stopping rules need, and the decision of the rules. A checkpoint contains
+    it."""
 
     first_loss: float | None = None
     """Loss of the initial weights, if it was evaluated."""
@@ -103,10 +104,10 @@ class Progress:
 
     def judge(self, rules: StoppingRule, divergence: DivergenceRule | None, event: dict[str, Any], *,
               all_rejected: bool, rate: float, key: str) -> None:
-        """Take in a round's evaluation and decide.
+        """Add a round's evaluation, and decide whether the training ends.
 
-        ``all_rejected``: updates came, and none of them was finite. ``rate`` and its ``key``: what may be too large.
-        """
+        ``all_rejected`` says that updates arrived, but none of them was finite. ``rate`` and its ``key`` are named in
+        the advice."""
         if "validation_accuracy" in event:
             self.accuracies.append(event["validation_accuracy"])
             self.ended = rules.reason(self.accuracies)

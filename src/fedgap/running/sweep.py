@@ -28,20 +28,21 @@ from fedgap.running.sweep_result import Outcome, SweepResult, summarise
 from fedgap.running.train_and_resume import resume, train
 from fedgap.running.worker_pool import Died, in_processes, on_ray
 
-_LONGEST = 200  # bytes of a folder's name; file systems take 255
+_LONGEST = 200  # maximum length of a folder's name in bytes; file systems allow 255
 Portable = tuple[dict[str, Any], str]
 """An experiment that can be sent to another process: its document, and the folder that its paths are relative to."""
 
 
 @dataclass(frozen=True)
 class SweepRun:
-    """One run of a sweep: its overrides, and its folder."""
+    """One run of a sweep, with its overrides and its folder."""
 
     overrides: tuple[str, ...]
     folder: Path
 
     def experiment(self, base: Experiment) -> Experiment:
-        """The experiment of this run; a ``scheme`` that names a published rule is the policy of that name."""
+        """The experiment of this run. A ``scheme`` that is the name of a published rule sets the policy of that
+        name."""
         return base.with_overrides([change for override in self.overrides for change in _changes(override)])
 
     @property
@@ -60,7 +61,7 @@ def _changes(override: str) -> tuple[str, ...]:
 
 
 def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
-    """``["seed=0,1,2", "budget.delay_s=100,150"]`` → values by key; a comma inside brackets separates no values.
+    """The values by key, from ``["seed=0,1,2", "budget.delay_s=100,150"]``. A comma in brackets separates no values.
 
     >>> parse_grid(["seed=0,1", "scheme=proposed"])
     {'seed': ['0', '1'], 'scheme': ['proposed']}
@@ -80,21 +81,21 @@ def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
             else:
                 values[-1] += letter
         if "" in values:
-            raise InputError(f"{key}: has an empty value in {text!r}")
+            raise InputError(f"{key}: every value must have text; one in {text!r} is empty")
         grid[key] = values
     _refuse_repeated(grid)
     return grid
 
 
 def _refuse_repeated(grid: Mapping[str, Sequence[str]]) -> None:
-    """Refuse repeated values, because two copies of one seed would count as two independent runs."""
+    """Raise an InputError for repeated values, because two copies of one seed would count as two independent runs."""
     for key, values in grid.items():
         if twice := next((value for value, times in Counter(values).items() if times > 1), None):
             raise InputError(f"{key}: has the value {twice} twice; list each value once")
 
 
 def _texts(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
-    """A grid of Python values as the command line has it."""
+    """A grid of Python values as texts, in the form of the command line."""
     for key, values in grid.items():
         if isinstance(values, str):
             raise InputError(f"{key}: must be a list of values; got the text {values!r}")
@@ -103,7 +104,7 @@ def _texts(grid: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
 
 
 def runs_of(grid: Mapping[str, Sequence[str]], out: Path) -> list[SweepRun]:
-    """Every combination of the grid's values, the last key varying fastest."""
+    """One run for every combination of the grid's values; the last key varies fastest."""
     combinations = list(itertools.product(*([f"{key}={value}" for value in values] for key, values in grid.items())))
     names = [_folder_name(combination) for combination in combinations]
     clash = {name for name, times in Counter(names).items() if times > 1}
@@ -118,7 +119,7 @@ def _folder_name(overrides: Sequence[str]) -> str:
 
 
 def _numbered(name: str, overrides: Sequence[str]) -> str:
-    """A name that is short enough for a file system, made unique by a digest of what was overridden."""
+    """A name that is short enough for a file system, made unique by a digest of the overrides."""
     digest = hashlib.sha256("\0".join(overrides).encode()).hexdigest()[:12]
     return name.encode()[:_LONGEST - 20].decode(errors="ignore") + "-" + digest
 
@@ -147,7 +148,7 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
     values = _texts(grid)
     _refuse_repeated(values)
     out, todo = Path(out), runs_of(values, Path(out))
-    _refuse_copies(todo, experiment)  # and a bad value is named before anything starts
+    _refuse_copies(todo, experiment)  # also reports a bad value before anything starts
     _claim(experiment, out)
     outcomes: dict[SweepRun, Outcome] = {}
 
@@ -159,7 +160,7 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
     waiting = []
     for run in todo:
         if (known := outcome(run)) is None or known.get("exit_code") == InputError.exit_code:
-            (run.folder / "failed.json").unlink(missing_ok=True)  # what was missing may be there now
+            (run.folder / "failed.json").unlink(missing_ok=True)  # a missing file may have appeared
             waiting.append(run)
         else:
             note(run, known)
@@ -173,7 +174,8 @@ def sweep(experiment: Experiment, grid: Mapping[str, Iterable[Any]], out: str | 
 
 
 def _refuse_copies(todo: Sequence[SweepRun], base: Experiment) -> None:
-    """Refuse values that are written differently but mean the same (0 and 00), because one run must not count twice."""
+    """Raise an InputError for values that are written differently but mean the same (0 and 00), because a run must not
+    count twice."""
     seen: dict[str, SweepRun] = {}
     for run in todo:
         first = seen.setdefault(run.experiment(base).hash(), run)
@@ -185,14 +187,15 @@ def _refuse_copies(todo: Sequence[SweepRun], base: Experiment) -> None:
 
 def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray: str | None,
                stacked: bool) -> Generator[tuple[SweepRun, Outcome], None, None]:
-    """Every run's outcome, as it ends."""
+    """Train all waiting runs and yield the outcome of each when it ends."""
     if stacked:
         yield from _train_stacked(base, waiting)
         return
-    if base.engine.device != "cuda":  # probed once here, and not again by every worker
+    if base.engine.device != "cuda":  # probe once here rather than in every worker
         for precision in {base.engine.precision, *(run.values.get("engine.precision", "float32") for run in waiting)}:
             probe(precision)
-    # The overrides come first: a resolved document has its mode's readings, which another mode could not change.
+    # Overrides must be applied before the document is resolved, because it then has the mode's readings, which a
+    # later override of the mode would not change.
     folder = str(base.folder.resolve())
     tasks = [((run.experiment(base).to_dict(), folder), run) for run in waiting]
     if ray is None:
@@ -207,12 +210,12 @@ def _train_all(base: Experiment, waiting: Sequence[SweepRun], workers: int, ray:
 
 
 def _died(ended: object) -> Outcome:
-    return {"error": ended.reason if isinstance(ended, Died) else "came back unfinished",
+    return {"error": ended.reason if isinstance(ended, Died) else "the worker returned an unfinished run",
             "exit_code": FedgapError.exit_code}
 
 
 def _train_here(task: tuple[Portable, SweepRun]) -> None:
-    """In a worker's process: train one run in its folder, or resume it."""
+    """Train one run in its folder, or resume it. Called in a worker's process."""
     (document, folder), run = task
     try:
         if has_run(run.folder):
@@ -224,7 +227,8 @@ def _train_here(task: tuple[Portable, SweepRun]) -> None:
 
 
 def _train_elsewhere(task: tuple[Portable, SweepRun]) -> bytes:
-    """On a node of a Ray cluster: train in a folder that is sent back whole, so that no shared disk is needed."""
+    """Train one run on a node of a Ray cluster, and return its folder as an archive, so that no shared disk is
+    needed."""
     portable, run = task
     with tempfile.TemporaryDirectory() as folder:
         there = SweepRun(run.overrides, Path(folder) / "run")
@@ -233,7 +237,7 @@ def _train_elsewhere(task: tuple[Portable, SweepRun]) -> bytes:
 
 
 def _train_stacked(base: Experiment, waiting: Sequence[SweepRun]) -> Iterator[tuple[SweepRun, Outcome]]:
-    """All runs in this process, those of one model and data set in one computation."""
+    """Train all runs in this process; those with the same model and data set in one computation."""
     failures: list[tuple[SweepRun, Outcome]] = []
 
     def failed(position: int, error: FedgapError) -> None:
@@ -247,7 +251,7 @@ def _train_stacked(base: Experiment, waiting: Sequence[SweepRun]) -> Iterator[tu
 
 
 def pack(folder: Path) -> bytes:
-    """A folder as a tar archive."""
+    """Pack a folder into a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.add(folder, ".")
@@ -255,14 +259,14 @@ def pack(folder: Path) -> bytes:
 
 
 def unpack(data: bytes, folder: Path) -> None:
-    """Unpack a folder from its archive; nothing is written outside it."""
+    """Unpack an archive into a folder; nothing is written outside the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(folder, filter="data")
 
 
 def _claim(experiment: Experiment, out: Path) -> None:
-    """Mark the folder as this experiment's sweep, or make sure that it is."""
+    """Mark the folder as a sweep of this experiment. Raises an InputError if it holds something else."""
     mark = out / "sweep.json"
     if has_run(out):
         raise InputError(f"{out}: holds a single run; choose another folder for a sweep")
@@ -275,7 +279,7 @@ def _claim(experiment: Experiment, out: Path) -> None:
     except OSError as error:
         raise InputError(f"{out}: cannot be created ({error.strerror}); choose another folder") from None
     except (ValueError, AttributeError):
-        raise InputError(f"{mark}: is not the mark of a sweep; choose another folder") from None
+        raise InputError(f"{mark}: was not written by a sweep; choose another folder") from None
     experiment.save(out / "config.yaml")
     write_json(mark, {"format": 1, "experiment": experiment.hash()})
 
@@ -291,7 +295,7 @@ def outcome(run: SweepRun) -> Outcome | None:
 
 
 def _fail(run: SweepRun, error: FedgapError) -> Outcome:
-    """Note in ``failed.json`` why a run cannot be trained."""
+    """Write into ``failed.json`` why a run cannot be trained."""
     run.folder.mkdir(parents=True, exist_ok=True)
     failed = {"error": str(error), "exit_code": error.exit_code}
     write_json(run.folder / "failed.json", failed)

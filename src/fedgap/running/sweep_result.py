@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 MEASURES = {"test_accuracy": "test_accuracy", "test_loss": "test_loss", "train_loss": "train_loss",
             "generalization_gap": "generalization_gap", "rounds_trained": "rounds", "energy_j": "energy_j",
             "delay_s": "delay_s", "theta": "theta"}
-"""The numbers that a sweep averages over seeds: key of a run's summary by column. No column has the name of an
+"""The numbers that a sweep averages over seeds: column → key of a run's summary. No column may have the name of an
 experiment's key, because swept keys become columns as well."""
 SHOWN = {"test_accuracy": "accuracy", "test_loss": "test loss", "generalization_gap": "gap",
          "rounds_trained": "trained rounds", "energy_j": "energy J", "delay_s": "delay s"}
-"""The measures of the printed table, and their headings."""
+"""The measures in the printed table, with their headings."""
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 """Okabe and Ito's colours, which colour-blind people can tell apart."""
 _COMPARED = {"scheme": "schemes", "policy": "policies"}
-"""The swept keys whose values are compared seed by seed, and what they are called."""
+"""The swept keys whose values are compared seed by seed, with the plural for headings."""
 
 Outcome = dict[str, Any]
-"""``{"summary": ...}`` of a finished run, or ``{"error": line, "exit_code": code}`` of one that has no plan (3), bad
-input (2) or whose process died (1)."""
+"""``{"summary": ...}`` for a finished run, otherwise ``{"error": line, "exit_code": code}``: no plan (3), bad input
+(2), or the process died (1)."""
 
 
 @dataclass(frozen=True)
 class SweepRow:
-    """One combination of the swept keys other than ``seed``."""
+    """The results of one combination of the swept keys, over all its seeds."""
 
     values: Mapping[str, str]
     runs: int
-    """Finished runs, one per seed."""
+    """Number of finished runs, one per seed."""
     failed: str | None
-    """Why the first failed run failed; "" if none did."""
+    """Why the first failed run failed; None if none did."""
     exit_code: int | None
     measures: Mapping[str, Interval | None]
-    """The mean over seeds of each of :data:`MEASURES`; None where a run does not have it."""
+    """The mean over seeds of each of :data:`MEASURES`; None if a run does not have it."""
 
     def to_dict(self) -> dict[str, Any]:
         """The row of ``summary.json``; ``ci95`` is half of the 95 % confidence interval (null for a single run)."""
@@ -61,13 +61,13 @@ class SchemeDifference:
     """The test accuracy of one scheme, or policy, minus that of another, over the seeds that both have."""
 
     values: Mapping[str, str]
-    """The other swept keys."""
+    """The other swept keys and their values."""
     first: str
     second: str
     comparison: PairedComparison
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; ``p`` is after Holm's correction over all differences of the sweep."""
+        """The difference for JSON; ``p`` is after Holm's correction over all differences of the sweep."""
         compared = self.comparison
         return {"values": dict(self.values), "first": self.first, "second": self.second,
                 "mean": compared.difference.mean, "ci95": compared.difference.half, "seeds": compared.difference.n,
@@ -76,12 +76,13 @@ class SchemeDifference:
 
 @dataclass(frozen=True, repr=False)
 class SweepResult(Printable):
-    """A sweep's rows, and its differences between schemes and policies. ``print`` shows tables, ``plot`` draws them."""
+    """The rows of a sweep, and the differences between its schemes and policies. ``print`` shows tables, ``plot`` draws
+    them."""
 
     folder: Path
     rows: tuple[SweepRow, ...]
     differences: tuple[SchemeDifference, ...]
-    """The first scheme of the grid minus each other one, and likewise policies; none unless these are swept."""
+    """The first scheme of the grid minus each other one, and the same for policies; empty unless these are swept."""
 
     def to_dict(self) -> dict[str, Any]:
         """``rows`` and ``differences``, for JSON."""
@@ -104,13 +105,13 @@ class SweepResult(Printable):
         return text.getvalue()
 
     def varied(self) -> dict[str, str]:
-        """The keys, other than ``seed``, that have several values, each with a heading as short as possible."""
+        """The keys, except ``seed``, that have several values, each with the shortest heading that is unique."""
         keys = [key for key in self.rows[0].values if len({row.values[key] for row in self.rows}) > 1]
         last = [key.rpartition(".")[2] for key in keys]
         return {key: short if last.count(short) == 1 else key for key, short in zip(keys, last, strict=True)}
 
     def parts(self) -> list[RenderableType]:
-        """The means over seeds, and the differences between schemes and policies where there are any."""
+        """A table of the means over seeds, and one of the differences between schemes and policies if there are any."""
         varied, first = self.varied(), self.rows[0].values
         same = ", ".join(f"{key} = {value}" for key, value in first.items() if key not in varied)
         means = Sheet("Mean ± half of the 95 % confidence interval over seeds", *varied.values(), "runs",
@@ -131,7 +132,8 @@ class SweepResult(Printable):
         return [means, pairs]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the test accuracy of every combination with its 95 % interval; ``path`` (.png, .pdf, .svg) saves it."""
+        """Draw the test accuracy of every combination with its 95 % interval; saved if ``path`` (.png, .pdf, .svg) is
+        given."""
         varied = self.varied()
         schemes = list(dict.fromkeys(row.values.get("scheme", "") for row in self.rows))
         figure = new_figure(7.5, 0.42 * len(self.rows) + 1.4)
@@ -162,13 +164,13 @@ def _cell(mean: Interval | None, percent: bool) -> str:
     scale, form = (100.0, "{:.2f}") if percent else (1.0, "{:.4g}")
     text = form.format(scale * mean.mean)
     if mean.half is not None:
-        half = 0.0 if mean.half < 1e-12 * abs(mean.mean) else mean.half  # equal but for the last digit of a sum
+        half = 0.0 if mean.half < 1e-12 * abs(mean.mean) else mean.half  # all values equal, except for rounding
         text += f" ± {form.format(scale * half)}"
     return text + (" %" if percent else "")
 
 
 def summarise(runs: Sequence[tuple[Mapping[str, str], Outcome]], folder: Path) -> SweepResult:
-    """Summarise runs, given by their values of the swept keys (no combination twice) and their outcomes."""
+    """Summarise runs, each given by its values of the swept keys and its outcome. No combination may occur twice."""
     seeds = {text: number for number, text in enumerate(dict.fromkeys(values.get("seed", "") for values, _ in runs))}
     groups: dict[tuple[tuple[str, str], ...], dict[int, Outcome]] = {}
     for values, outcome in runs:
@@ -189,7 +191,7 @@ def summarise(runs: Sequence[tuple[Mapping[str, str], Outcome]], folder: Path) -
 
 
 def _differences(accuracies: Mapping[tuple[tuple[str, str], ...], Mapping[int, float]]) -> list[SchemeDifference]:
-    """The first scheme or policy minus each other one, for every combination of the other keys."""
+    """The first scheme or policy minus each other one, for every combination of the other swept keys."""
     by_others: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, Mapping[int, float]]] = {}
     for key, by_seed in accuracies.items():
         for compared in (name for name in _COMPARED if name in dict(key)):

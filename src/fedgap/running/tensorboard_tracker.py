@@ -1,4 +1,4 @@
-"""TensorBoard: the run's curves as an event file in its folder (``tensorboard --logdir runs``)."""
+"""A tracker that writes the run's curves for TensorBoard into its folder (``tensorboard --logdir runs``)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from fedgap.running.job import Job
 from fedgap.running.tracker import TrackedRun
 
 FOLDER = "tensorboard"
-"""In a run's folder."""
+"""Name of the sub-folder in a run's folder."""
 TAGS = {
     "train_loss": "loss/train", "test_loss": "loss/test", "validation_loss": "loss/validation",
     "test_accuracy": "accuracy/test", "validation_accuracy": "accuracy/validation",
     "generalization_gap": "loss/generalization_gap", "energy_j": "energy_j/round", "energy_total_j": "energy_j/total",
     "delay_s": "delay_s/round", "delay_total_s": "delay_s/total", "uploaded_bits": "uploaded_bits/round",
 }
-"""Key of a round's event to the tag of its curve."""
+"""Key of a round's event → tag of its curve."""
 RESULTS = ("accuracy/test", "loss/test", "energy_j/total", "delay_s/total")
-"""The curves whose last values TensorBoard lists beside the hyperparameters."""
+"""The curves whose last values TensorBoard shows next to the hyperparameters."""
 
 
 class TensorBoard:
     """Writes losses, accuracies, joules, seconds, clients, forecasts and hyperparameters; one step per round.
 
-    A resumed run writes its rounds so far into a new file that replaces the old one, so that no round is there twice.
-    """
+    A resumed run writes its rounds so far into a new file that replaces the old one, so that no round occurs twice."""
 
     def __init__(self, run: TrackedRun) -> None:
         """Begin the event file with the hyperparameters, the plan's forecast and the rounds so far."""
@@ -43,13 +42,13 @@ class TensorBoard:
         self.log(run.history)
 
     def log(self, events: Sequence[Event]) -> None:
-        """Write the curves' next points."""
+        """Write the next points of the curves."""
         for event in events:
             self._scalars(scalars(event), event["round"])
         self._writer.flush()
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Write how the run ended and close the file."""
+        """Write why the run ended, and close the file."""
         if summary is not None:
             self._writer.add_text("ended", str(summary["ended"]), summary["rounds"])
         self._writer.close()
@@ -60,7 +59,7 @@ class TensorBoard:
 
 
 def scalars(event: Event) -> Iterator[tuple[str, float]]:
-    """The points that a round adds to the curves: tag and value."""
+    """The points that a round adds to the curves, as pairs of tag and value."""
     for key, tag in TAGS.items():
         if event.get(key) is not None:
             yield tag, event[key]
@@ -77,7 +76,7 @@ def _forecast(forecast: Mapping[str, float] | None, name: str) -> Iterator[tuple
 
 
 def hyperparameters(job: Job) -> dict[str, str | int | float]:
-    """What distinguishes one run from another."""
+    """The settings that distinguish one run from another."""
     return {"scheme": job.scheme, "policy": job.policy.get("name", "plan"), "seed": job.seed,
             "data": str(job.data["name"]), "model": str(job.model["name"]), "clients": len(job.names),
             "rounds": job.rounds, "energy_budget_j": job.energy_budget_j, "delay_budget_s": job.delay_budget_s,

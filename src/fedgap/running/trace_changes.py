@@ -1,4 +1,4 @@
-"""What changed in the world from one row to the next, in words."""
+"""Describe in words what changed in the world from one row of its trace to the next."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _NAMED = 3
 
 
 def clients_changes(trace: Trace, number: int, names: Sequence[str]) -> list[str]:
-    """Who left, came back, became slower or faster, or has another channel since the row before.
+    """Sentences that say which clients left, came back, became slower or faster, or have another channel since the
+    previous row.
 
-    Before row 0 everything was as the fleet has it.
-    """
+    Row 0 is compared with the fleet as the scenario describes it."""
     now = trace.row(number)
     last, before = (trace, trace.row(number - 1)) if number else (Trace.constant(1, len(names)), 0)
     here, was_here = trace.available[now], last.available[before]
@@ -34,7 +34,7 @@ def clients_changes(trace: Trace, number: int, names: Sequence[str]) -> list[str
         return listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"
 
     def text(who: np.ndarray, one: str, several: str, amount: Floats | None = None) -> list[str]:
-        """A sentence about these clients, with the largest amount; none where there are none."""
+        """A list with one sentence about these clients, with the largest ``amount``; empty if there are none."""
         if not who.any():
             return []
         size = "" if amount is None else f"{amount[who].max():.2g}"

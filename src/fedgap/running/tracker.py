@@ -54,28 +54,28 @@ class Tracker(Protocol):
     """
 
     def log(self, events: Sequence[Event]) -> None:
-        """Take new rounds, each as a line of ``rounds.jsonl`` has it."""
+        """Receive new rounds, each as the dictionary of its line in ``rounds.jsonl``."""
 
     def close(self, summary: Mapping[str, Any] | None) -> None:
-        """Finish the log. ``summary``: what ``summary.json`` holds; None for a run that was interrupted."""
+        """Finish the log. ``summary`` is the content of ``summary.json``, or None for a run that was interrupted."""
 
 
 class RunTrackers:
-    """All trackers of one run. One that fails is left out from then on; the run continues."""
+    """All trackers of one run. A tracker that fails is no longer called; the run continues."""
 
     def __init__(self, run: TrackedRun) -> None:
-        """Make the trackers that the run's job names; its ``rounds.jsonl`` has exactly the rounds so far."""
+        """Create the trackers that the run's job names. ``rounds.jsonl`` must have exactly the rounds so far."""
         self._trackers: dict[str, Tracker] = {}
         for name in run.job.trackers:
             make = TRACKERS.load(name, "trackers")
             self._trackers[name] = call_extension("trackers", name, make, run)
 
     def log(self, events: Sequence[Event]) -> None:
-        """Hand new rounds to each tracker."""
+        """Pass new rounds to each tracker."""
         self._call(lambda tracker: tracker.log(events))
 
     def close(self, summary: Mapping[str, Any] | None = None) -> None:
-        """Close each tracker; closing again does nothing."""
+        """Close each tracker. A second call does nothing."""
         self._call(lambda tracker: tracker.close(summary))
         self._trackers = {}
 

@@ -1,4 +1,4 @@
-"""``train`` and ``resume``: from an experiment to a finished run in its folder."""
+"""``train`` and ``resume``: from an experiment to a finished run in a folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def resume(folder: str | Path, *, on_events: OnEvents | None = None) -> Run:
 
 
 def write_run(ready: Prepared, folder: Path, *, copy_data: bool = False) -> Path:
-    """Write a run's folder with its job, which a machine with torch can execute (``python -m fedgap.running.run``)."""
+    """Write a run's folder with its job, which any machine with torch can execute (``python -m
+    fedgap.running.run``)."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -73,7 +74,8 @@ _WRITTEN = ("config.yaml", "scenario.yaml", "plan.json", "trace.csv", "rounds.js
 
 
 def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
-    """Return the folder for a new run; refuse one that has a run already, or files that a run would replace."""
+    """The folder for a new run. Raises an InputError if the folder already has a run, or files that a run would
+    replace."""
     if out is not None:
         folder = Path(out)
         if folder == Path():
@@ -82,7 +84,7 @@ def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
             raise InputError(f"{folder}: holds a run already; continue with `fedgap resume {folder}`, or choose "
                              "another folder")
         if folder.exists() and not folder.is_dir():
-            raise InputError(f"{folder}: is a file; a run needs a folder")
+            raise InputError(f"{folder}: must be a folder; it is a file")
         there = next((name for name in _WRITTEN if (folder / name).exists()), None)
         if there is not None and not _began(experiment, folder):
             raise InputError(f"{folder}: holds {there}, which a run would replace; choose another folder")
@@ -94,7 +96,7 @@ def free_folder(out: str | Path | None, experiment: Experiment) -> Path:
 
 
 def _began(experiment: Experiment, folder: Path) -> bool:
-    """Whether what is there was written for this experiment, by a process that ended before the run began."""
+    """Whether the files in the folder were written for this experiment by a process that ended before the run began."""
     try:
         return Experiment.load(folder / "config.yaml").hash() == experiment.hash()
     except InputError:

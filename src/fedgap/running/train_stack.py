@@ -1,4 +1,4 @@
-"""Training jobs of one kind together, in memory, from their first round to their last."""
+"""Train jobs of one kind together, in memory, from their first round to their last."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from fedgap.running.run_accounts import RunAccounts
 
 def train_stack(jobs: Sequence[Job], dataset: Dataset,
                 step: Callable[[int], None] | None = None) -> tuple[list[list[Event]], torch.device]:
-    """Train the jobs; return each one's evaluated rounds, and the device.
+    """Train the jobs; returns the evaluated rounds of each job, and the device.
 
-    ``step`` is called after each round with the number of runs that took part in it.
-    """
+    ``step`` is called after each round with the number of runs that took part in it."""
     rounds = Rounds(jobs, dataset, steerings=[RuledSteering(job) if job.policy else None for job in jobs])
     events: list[list[Event]] = [[] for _ in jobs]
     running = list(range(len(jobs)))
@@ -40,7 +39,7 @@ def train_stack(jobs: Sequence[Job], dataset: Dataset,
             continue
         for account in rounds.accounts:
             if reason := account.stopped(rounds.round):
-                what = "its training ended early" if account.progress.ended else "its plan does not keep the budgets"
+                what = "its training ended early" if account.progress.ended else "its plan exceeds a budget"
                 raise FedgapError(f"{account.job.scheme}, seed {account.job.seed}: {what}, before round "
                                   f"{rounds.round} of {account.job.rounds}: {reason}")
         rounds.step()
@@ -52,7 +51,7 @@ def train_stack(jobs: Sequence[Job], dataset: Dataset,
 
 
 def _has_ended(account: RunAccounts, number: int) -> bool:
-    """Whether a run has no round of this number; the rounds of one that a rule steers end with its budgets."""
+    """Whether a run has no round with this number. A run that a rule steers also ends when its budgets are spent."""
     if account.steering is None:
         return number >= account.job.rounds
     return bool(account.stopped(number)) and not account.progress.ended

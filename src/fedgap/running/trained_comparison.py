@@ -1,4 +1,4 @@
-"""Schemes and rules side by side, trained: means over seeds, and how far each is below the best."""
+"""Train schemes and rules and compare them: means over seeds, and how far each is below the best."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainedComparison(Printable):
-    """What schemes and rules reached, the most accurate first."""
+    """The results of trained schemes and rules, the most accurate first."""
 
     swept: SweepResult
     forecasts: dict[str, float]
-    """The mean forecast accuracy by name, where there is one."""
+    """The mean forecast accuracy by the name of the scheme; schemes without a forecast are left out."""
     against_best: dict[str, PairedComparison]
-    """Each one's accuracy minus the best one's, seed by seed, after Holm's correction; the best has none."""
+    """For each scheme except the best: its accuracy minus that of the best, seed by seed, after Holm's correction."""
 
     @property
     def rows(self) -> list[SweepRow]:
-        """The sweep's rows, the most accurate first and those without a run last."""
+        """The rows of the sweep, the most accurate first and those without a finished run last."""
         return sorted(self.swept.rows, key=lambda row: -_mean(row))
 
     def parts(self) -> list[RenderableType]:
-        """The table, and why some have no run."""
+        """The table, and for each scheme without a run the reason."""
         table = Sheet("Trained side by side: mean ± half of the 95 % confidence interval over seeds", "scheme", "seeds",
                       "forecast", "accuracy", "minus the best", "verdict", "rounds", "energy J", "delay s",
                       caption="minus the best: percentage points, paired seed by seed, Holm's correction")
@@ -54,11 +54,11 @@ class TrainedComparison(Printable):
         return [table, *(f"{row.values['scheme']}: {row.failed}" for row in self.rows if row.failed)]
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """The accuracies with their intervals."""
+        """Draw the accuracies with their intervals; saved if ``path`` is given."""
         return SweepResult(self.swept.folder, tuple(self.rows), ()).plot(path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values."""
+        """The rows and the comparisons with the best, for JSON."""
         return {"rows": [row.to_dict() | {"forecast_accuracy": self.forecasts.get(row.values["scheme"])}
                          for row in self.rows],
                 "against_best": {name: {"mean": c.difference.mean, "ci95": c.difference.half, "p": c.adjusted,
@@ -79,10 +79,10 @@ def _text(mean: Interval | None, scale: float, digits: int) -> str:
 
 def train_and_compare(experiment: Experiment, schemes: Sequence[str], out: str | Path, *, seeds: int = 3,
                       workers: int = 1, report: Report | None = None) -> TrainedComparison:
-    """Train an experiment with each of these schemes and rules over ``seeds`` seeds, from its own on.
+    """Train an experiment with each of these schemes and rules, with ``seeds`` consecutive seeds from the experiment's
+    own.
 
-    The same call resumes what was interrupted, and with further names or seeds it adds to what is there.
-    """
+    The same call resumes what was interrupted; with more names or seeds it adds runs to those in ``out``."""
     if len(set(schemes)) < len(schemes):
         raise InputError("--schemes: list each name once")
     grid: dict[str, list[Any]] = {"scheme": list(schemes),

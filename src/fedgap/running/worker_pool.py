@@ -1,4 +1,4 @@
-"""One pool of workers for everything that trains many runs: local processes, or a Ray cluster."""
+"""A pool of workers that train many runs: local processes, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedgap.errors import FedgapError, InputError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 INTERRUPTED = 130
-"""Exit code of a process that was interrupted and has written everything."""
+"""Exit code of a process that was interrupted after it had written everything."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,14 @@ class _Worker:
 
 def in_processes(function: Callable[[Task], Result], tasks: Sequence[Task],
                  workers: int) -> Generator[tuple[Task, Result | Died], None, None]:
-    """Call ``function`` with each task in ``workers`` processes, one task each; gives results as they come.
+    """Call ``function`` with each task in ``workers`` processes, each process with one task at a time; yields results
+    as they arrive.
 
-    Close the generator (``contextlib.closing``) where it may not be read to its end, so that the processes end.
+    ``function`` must be defined in a module, and tasks and results must be picklable. If a process crashes, only its
+    task is lost, and a new process replaces it. An interruption, by Ctrl-C or SIGTERM, lets every process write its run
+    to disk first.
 
-    ``function`` is a module's, and tasks and results can be pickled. A crash takes one task with it, and another
-    process takes over. An interruption, by Ctrl-C or SIGTERM, lets every process write its run to disk first.
-    """
+    Close the generator (``contextlib.closing``) if it may not be read to its end, so that the processes end."""
     waiting, busy, idle = list(reversed(tasks)), list[_Worker](), list[_Worker]()
     threads = max(1, (os.cpu_count() or 1) // workers)
     in_main = threading.current_thread() is threading.main_thread()
@@ -72,7 +73,7 @@ def in_processes(function: Callable[[Task], Result], tasks: Sequence[Task],
                 yield worker.task, result
     finally:
         for worker in [*busy, *idle]:
-            worker.process.terminate()  # SIGTERM: a process that trains ends its round and writes everything
+            worker.process.terminate()  # SIGTERM: a training process finishes its round and writes everything
         for worker in [*busy, *idle]:
             worker.process.join()
         if in_main:
@@ -81,7 +82,8 @@ def in_processes(function: Callable[[Task], Result], tasks: Sequence[Task],
 
 def all_in_processes(function: Callable[[Task], Result], tasks: Sequence[Task], workers: int,
                      name: Callable[[Task], str]) -> Iterator[Result]:
-    """Give every task's result, as :func:`in_processes` does; a process that dies is an error, with the task's name."""
+    """Yield the result of every task, as :func:`in_processes` does. A process that dies raises an error with the task's
+    name."""
     with closing(in_processes(function, tasks, workers)) as results:
         for task, result in results:
             if isinstance(result, Died):
@@ -94,17 +96,17 @@ def _start(function: Callable[[Any], Any], threads: int) -> _Worker:
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(function, theirs, threads))
     process.start()
-    theirs.close()  # or its end would not be noticed here when the process dies
+    theirs.close()  # otherwise the parent would not notice when the process dies
     return _Worker(process, ours)
 
 
 def _serve(function: Callable[[Any], Any], connection: Connection, threads: int) -> None:
-    """A worker's process: answer tasks until it is terminated."""
+    """Compute tasks in a worker's process until it is terminated."""
     import torch
 
     if hasattr(os, "setsid"):
-        # Out of the terminal's reach: its Ctrl-C goes to the parent alone, whose SIGTERM then is the first signal here
-        # and lets the round end; a second one would not.
+        # A new session, so that Ctrl-C in the terminal reaches only the parent. The parent's SIGTERM is then the first
+        # signal here and lets the round end; as the second signal it would stop the process at once.
         os.setsid()
     while True:
         try:
@@ -116,13 +118,13 @@ def _serve(function: Callable[[Any], Any], connection: Connection, threads: int)
             connection.send(function(task))
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
-        except OSError as error:  # a full disk, on which no account of the failure can be left either
+        except OSError as error:  # a full disk, so the reason cannot be written to a file
             raise SystemExit(f"fedgap: {error}") from None
 
 
 def on_ray(function: Callable[[Task], Result], tasks: Sequence[Task], address: str, *, cpus: int,
            gpus: int) -> Iterator[tuple[Task, Result | Died]]:
-    """Call ``function`` with each task on the Ray cluster at ``address``; gives results as they come."""
+    """Call ``function`` with each task on the Ray cluster at ``address``; yields results as they arrive."""
     try:
         import ray
     except ImportError:
@@ -133,7 +135,8 @@ def on_ray(function: Callable[[Task], Result], tasks: Sequence[Task], address: s
         try:
             ray.init(address=address, log_to_driver=False)
         except (ConnectionError, ValueError) as error:
-            raise InputError(f"--ray: no cluster at {address} ({str(error).splitlines()[0]})") from None
+            raise InputError(f"--ray: no cluster answers at {address} ({str(error).splitlines()[0]}); start one with "
+                             "`ray start --head`, or use local") from None
     remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=2)(function)
     try:
         open_tasks = {remote.remote(task): task for task in tasks}
@@ -150,7 +153,7 @@ def on_ray(function: Callable[[Task], Result], tasks: Sequence[Task], address: s
 
 
 def _reach(address: str) -> None:
-    """Ray itself waits for minutes, retrying, where nobody answers at HOST:PORT."""
+    """Check quickly that something answers at HOST:PORT. Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host:  # auto, local
         return
@@ -159,5 +162,5 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
     except (OSError, OverflowError) as error:
-        raise InputError(f"--ray: no cluster at {address} ({error}); start one with `ray start --head`, or use "
+        raise InputError(f"--ray: no cluster answers at {address} ({error}); start one with `ray start --head`, or use "
                          "local") from None

@@ -1,4 +1,7 @@
-"""What a pruned model still costs, as a share of the full one: a convex, piecewise linear curve s(λ)."""
+"""What a pruned model costs as a share of what the full model costs: a convex, piecewise linear curve s(λ).
+
+It is not 1 − λ where whole channels are pruned.
+"""
 
 from dataclasses import dataclass
 
@@ -9,7 +12,10 @@ from fedgap.arrays import Floats
 
 @dataclass(frozen=True, eq=False)
 class CostCurve:
-    """s(λ): falls from s(0) = 1, convex and linear between its knots; one curve for bits and operations."""
+    """The share s(λ) of bits and of operations that remains at pruning ratio λ.
+
+    The curve falls from s(0) = 1, is convex, and is linear between its knots.
+    """
 
     ratio: Floats
     """λ at the knots, (J,), rising from 0."""
@@ -18,10 +24,10 @@ class CostCurve:
 
     @classmethod
     def covering(cls, ratio: Floats, *shares: Floats) -> "CostCurve":
-        """The least curve above several convex ones with knots at the same ratios.
+        """Return the maximum of several convex curves with knots at the same ratios.
 
-        Two curves may cross between knots; their maximum then has an additional knot. The curve ends where more pruning
-        saves nothing.
+        Where two of them cross between knots, the result has an additional knot. It ends where more pruning saves
+        nothing more.
 
         :param ratio: (J,), rising from 0; :param shares: (J,) each, convex and falling from 1.
         """
@@ -38,9 +44,9 @@ class CostCurve:
         return cls(at[falls], highest[falls])
 
     def share_at(self, ratio: Floats) -> Floats:
-        """s(λ); constant beyond the last knot."""
+        """Return s(λ), elementwise; it is constant beyond the last knot."""
         return np.asarray(np.interp(ratio, self.ratio, self.share))
 
     def ratio_at(self, share: Floats) -> Floats:
-        """The least λ with s(λ) = ``share``."""
+        """Return the smallest λ with s(λ) = ``share``, elementwise."""
         return np.asarray(np.interp(share, self.share[::-1], self.ratio[::-1]))

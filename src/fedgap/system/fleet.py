@@ -1,4 +1,4 @@
-"""The clients and the server as arrays: what the cost formulas read."""
+"""The physical properties of clients and server as arrays, for the cost formulas."""
 
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
@@ -10,8 +10,9 @@ from fedgap.system.cost_curve import CostCurve
 from fedgap.upload_size import bits_per_value
 
 _SHARED = ("server_power_w", "server_bandwidth_hz", "uplink_noise_psd_w_hz", "cost_curve")
+"""Fields without a client axis."""
 _LIMITS = {"min_frequency_hz": 0.0, "min_power_w": 0.0, "idle_power_w": 0.0, "battery_j": np.inf, "latency_s": 0.0}
-"""Physical limits, each with the value that means no limit."""
+"""Optional fields, each with the value that has no effect."""
 
 
 def _left_out() -> Floats:
@@ -20,9 +21,9 @@ def _left_out() -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """N clients and their server; client fields have shape (..., N), the server's three have shape (...).
+    """N clients and their server. Fields of clients have shape (..., N), the three fields of the server (...).
 
-    Leading dimensions are scenarios. ``Fleet.stack`` puts scenarios of equal N together.
+    The leading dimensions, if any, count scenarios: :meth:`stack` puts fleets of equal N together.
     """
 
     uplink_gain: Floats
@@ -32,9 +33,9 @@ class Fleet:
     bandwidth_hz: Floats
     """c_n: uplink bandwidth of the client."""
     max_power_w: Floats
-    """p_n^max."""
+    """p_n^max: the highest transmit power."""
     max_frequency_hz: Floats
-    """f_n^max."""
+    """f_n^max: the highest clock frequency."""
     flops_per_cycle: Floats
     """q_n: floating-point operations per clock cycle."""
     pue: Floats
@@ -44,7 +45,7 @@ class Fleet:
     gradient_bits: Floats
     """H_n: size of the unpruned gradient, which the server broadcasts."""
     uplink_bits: Floats
-    """Size of an unpruned upload: H_n, or less where uploaded values have fewer bits than broadcast ones."""
+    """H⁺_n: size of an unpruned upload. It is H_n, or less if uploaded values have fewer than 32 bits."""
     flops_per_sample: Floats
     """e_n: operations for one sample's full gradient."""
     batch_size: Floats
@@ -52,7 +53,7 @@ class Fleet:
     local_steps: Floats
     """τ: mini-batch steps per round; 1 in the paper."""
     max_ratio: Floats
-    """λ^max of the client."""
+    """λ_n^max: the largest pruning ratio, a fraction."""
     downlink_noise_psd_w_hz: Floats
     """U_{0,n}: noise power spectral density at the client's receiver."""
     server_power_w: Floats
@@ -70,7 +71,7 @@ class Fleet:
     battery_j: Floats = field(default_factory=_left_out)
     """B_n: joules that the client has for all rounds together; default infinite."""
     latency_s: Floats = field(default_factory=_left_out)
-    """Fixed seconds of every round in addition to the download; default 0."""
+    """ℓ_n: seconds that the client needs in every round in addition to download, computing and upload; default 0."""
     cost_curve: CostCurve | None = None
     """Share of bits and operations that remains after pruning λ; default 1 − λ."""
 
@@ -90,12 +91,12 @@ class Fleet:
         return self.local_steps * (self.batch_size * self.flops_per_sample / self.flops_per_cycle)
 
     def cost_share(self, ratio: Floats) -> Floats:
-        """s(λ): share of the full model's bits and operations that is left at ratio λ; 1 − λ without a cost curve."""
+        """Return s(λ), the share of the full model's bits and operations that remains; 1 − λ without a cost curve."""
         return 1.0 - ratio if self.cost_curve is None else self.cost_curve.share_at(ratio)
 
     @classmethod
     def stack(cls, fleets: list[Self]) -> Self:
-        """Several fleets of equal size and with the same cost curve as one, with a new leading dimension."""
+        """Combine fleets of equal size and with the same cost curve into one with a new leading dimension."""
         names = [f.name for f in fields(cls) if f.name != "cost_curve"]
         stacked: dict[str, Any] = {name: np.stack([getattr(fleet, name) for fleet in fleets]) for name in names}
         return cls(**stacked, cost_curve=fleets[0].cost_curve)
@@ -114,6 +115,6 @@ class Fleet:
         return replace(self, uplink_bits=self.gradient_bits * bits_per_value(bits) / 32.0)
 
     def take(self, clients: Ints | Bools) -> Self:
-        """The fleet reduced to some of its clients (an index or boolean array over the last axis)."""
+        """Return the fleet with only some of its clients, given by an index array or a boolean array."""
         kept = {f.name: getattr(self, f.name) for f in fields(self)}
         return type(self)(**{k: v if k in _SHARED else v[..., clients] for k, v in kept.items()})

@@ -1,6 +1,7 @@
-"""Path loss, line of sight and fading: 3GPP TR 38.901 (Release 16), urban micro-cell street canyon (UMi).
+"""Path loss, line of sight and fading of the urban micro-cell street canyon (UMi) in 3GPP TR 38.901 (Release 16).
 
-Distances in metre, the carrier in hertz, losses and gains in dB or as power ratios, as each name says.
+Tables are those of TR 38.901. Distances are in metres and carrier frequencies in hertz. Names that end in ``_db`` are
+in decibels; gains are power ratios.
 """
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from fedgap.arrays import Bools, Floats
 
 SPEED_OF_LIGHT = 3.0e8
-"""c in m/s, rounded as TR 38.901 has it."""
+"""c in m/s, rounded as in TR 38.901."""
 ENVIRONMENT_HEIGHT_M = 1.0
 """h_E: the effective environment height of UMi (Table 7.4.1-1, note 1)."""
 SHADOWING_LOS_DB = 4.0
@@ -18,16 +19,21 @@ SHADOWING_NLOS_DB = 7.82
 
 
 def line_of_sight_probability(distance_2d_m: Floats) -> Floats:
-    """Pr_LOS = 1 for d ≤ 18 m, otherwise 18/d + exp(−d/36)·(1 − 18/d) (Table 7.4.2-1, UMi street canyon).
+    """Probability that a client at distance d is in line of sight (Table 7.4.2-1, UMi street canyon).
 
-    :param distance_2d_m: d_2D-out, on the ground, in metre.
+    Pr_LOS = 1 for d ≤ 18 m, otherwise 18/d + exp(−d/36)·(1 − 18/d).
+
+    :param distance_2d_m: d, the distance on the ground (d_2D-out), in metres.
     """
     near = 18.0 / np.maximum(distance_2d_m, 18.0)
     return np.asarray(near + np.exp(-np.asarray(distance_2d_m) / 36.0) * (1.0 - near))
 
 
 def breakpoint_distance_m(carrier_hz: float, server_height_m: float, client_height_m: float) -> float:
-    """d′_BP = 4·h′_BS·h′_UT·f_c/c, with h′ = h − h_E (Table 7.4.1-1, note 1)."""
+    """Distance beyond which path loss grows faster: d′_BP = 4·h′_BS·h′_UT·f_c/c, with h′ = h − h_E.
+
+    h_BS and h_UT are the heights of server and client (Table 7.4.1-1, note 1).
+    """
     server, client = server_height_m - ENVIRONMENT_HEIGHT_M, client_height_m - ENVIRONMENT_HEIGHT_M
     return 4.0 * server * client * carrier_hz / SPEED_OF_LIGHT
 
@@ -35,7 +41,7 @@ def breakpoint_distance_m(carrier_hz: float, server_height_m: float, client_heig
 def path_loss_los_db(
     distance_2d_m: Floats, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
 ) -> Floats:
-    """PL_UMi-LOS (Table 7.4.1-1), with f_c in GHz and d_3D in metre.
+    """Path loss in line of sight, PL_UMi-LOS, in dB (Table 7.4.1-1), with f_c in GHz and d_3D in metres.
 
     PL₁ = 32.4 + 21·log₁₀(d_3D) + 20·log₁₀(f_c) up to d′_BP, and beyond it
     PL₂ = 32.4 + 40·log₁₀(d_3D) + 20·log₁₀(f_c) − 9.5·log₁₀(d′_BP² + (h_BS − h_UT)²).
@@ -51,9 +57,9 @@ def path_loss_los_db(
 def path_loss_nlos_db(
     distance_2d_m: Floats, carrier_hz: float, server_height_m: float = 10.0, client_height_m: float = 1.5
 ) -> Floats:
-    """PL_UMi-NLOS = max(PL_UMi-LOS, PL′) (Table 7.4.1-1), with f_c in GHz and d_3D in metre.
+    """Path loss without line of sight, PL_UMi-NLOS = max(PL_UMi-LOS, PL′), in dB (Table 7.4.1-1).
 
-    PL′ = 22.4 + 35.3·log₁₀(d_3D) + 21.3·log₁₀(f_c) − 0.3·(h_UT − 1.5).
+    PL′ = 22.4 + 35.3·log₁₀(d_3D) + 21.3·log₁₀(f_c) − 0.3·(h_UT − 1.5), with f_c in GHz and d_3D in metres.
     """
     distance_3d = np.hypot(distance_2d_m, server_height_m - client_height_m)
     blocked = 22.4 + 35.3 * np.log10(distance_3d) + 21.3 * np.log10(carrier_hz / 1e9) - 0.3 * (client_height_m - 1.5)
@@ -69,9 +75,10 @@ def path_gain(
     server_height_m: float = 10.0,
     client_height_m: float = 1.5,
 ) -> Floats:
-    """10^(−(PL + σ_SF·X)/10): the power gain of path loss and log-normal shadowing, as a ratio, shape (N,).
+    """Power gain of path loss and log-normal shadowing, 10^(−(PL + σ_SF·X)/10), as a ratio, shape (N,).
 
-    :param in_sight: whether each client is in line of sight; :param shadowing: X, standard normal.
+    :param in_sight: whether each client is in line of sight, shape (N,).
+    :param shadowing: X, standard normal numbers, shape (N,).
     """
     geometry = (distance_2d_m, carrier_hz, server_height_m, client_height_m)
     loss = np.where(in_sight, path_loss_los_db(*geometry), path_loss_nlos_db(*geometry))
@@ -80,14 +87,16 @@ def path_gain(
 
 
 def rayleigh_power(rng: np.random.Generator, size: int) -> Floats:
-    """|g|² with g complex normal of unit power: exponential with mean 1, shape (size,)."""
+    """Draw power gains of Rayleigh fading: |g|² with g complex normal, exponential with mean 1, shape (size,)."""
     return rician_power(rng, np.zeros(size))
 
 
 def rician_power(rng: np.random.Generator, k_factor: Floats) -> Floats:
-    """|√(K/(K+1)) + g/√(K+1)|², g complex normal of unit power: mean 1; K = 0 is Rayleigh.
+    """Draw power gains of Rician fading, |√(K/(K+1)) + g/√(K+1)|² with g complex normal of unit power, shape (N,).
 
-    :param k_factor: K, power of the direct path over the scattered ones (a ratio), shape (N,).
+    The mean is 1, and K = 0 is Rayleigh fading.
+
+    :param k_factor: K, power of the direct path divided by the power of the scattered paths, shape (N,).
     """
     # One row per client, so that a larger fleet begins with the same draws.
     scattered = rng.standard_normal((len(k_factor), 2)) / np.sqrt(2.0 * (k_factor + 1.0))[:, None]

@@ -1,6 +1,8 @@
-"""How channels, fleets and processors change from round to round: the random processes behind a :class:`Trace`.
+"""How channels and availability change from round to round: the random processes from which a
+:class:`~fedgap.system.trace.Trace` is drawn.
 
-Each function gives (rounds, clients) values at times 0, Δ, 2Δ, ... with Δ = ``step_s``, independent between clients.
+Each function returns an array of shape (rounds, clients) with the values at times 0, Δ, 2Δ, ... where Δ is ``step_s``.
+Clients are independent of each other.
 """
 
 import numpy as np
@@ -15,12 +17,12 @@ DAY_S = 86_400.0
 def rayleigh_fading(
     rounds: int, clients: int, doppler_hz: float, step_s: float, random: np.random.Generator
 ) -> Floats:
-    """|h(t)|² of Rayleigh fading with Clarke's spectrum; its mean is 1.
+    """Return power gains |h(t)|² of Rayleigh fading with Clarke's spectrum; their mean is 1.
 
     h(t) is a sum of waves from random directions α with random phases φ, Σ exp(j(2π·f_D·t·cos α + φ))/√M, so that
     E[h(t)·h*(t + Δ)] = J₀(2π·f_D·Δ), and the correlation of |h|² is its square.
 
-    :param doppler_hz: f_D = v/wavelength: 10 Hz for a pedestrian at 2 GHz, 200 Hz for a car.
+    :param doppler_hz: f_D = speed/wavelength, for example 10 Hz for a pedestrian and 200 Hz for a car at 2 GHz.
     """
     time = step_s * np.arange(rounds)[:, None]
     gain = np.empty((rounds, clients))
@@ -35,9 +37,10 @@ def moving_shadows(
     rounds: int, clients: int, deviation_db: float, decorrelation_m: float, speed_m_s: float, step_s: float,
     random: np.random.Generator,
 ) -> Floats:
-    """Log-normal shadowing that changes as a client moves (Gudmundson 1991); its median is 1.
+    """Return power gains of log-normal shadowing that changes as a client moves (Gudmundson 1991); their median is 1.
 
-    In dB it is Gaussian with standard deviation ``deviation_db`` and correlation exp(−distance/decorrelation_m).
+    In dB they are Gaussian with standard deviation ``deviation_db``. The correlation between two places of a client is
+    exp(−distance/decorrelation_m).
     """
     kept = np.exp(-speed_m_s * step_s / decorrelation_m)
     noise = random.standard_normal((rounds, clients))
@@ -52,7 +55,7 @@ def on_and_off(
     rounds: int, clients: int, mean_on_s: float, mean_off_s: float, step_s: float, random: np.random.Generator,
     daily: float = 0.0,
 ) -> Bools:
-    """Availability of clients: a stationary Markov chain with the states on and off and these mean durations.
+    """Return which clients are available: each is a stationary Markov chain with two states of these mean durations.
 
     :param daily: from 0 to below 1. With x = 1 + daily·sin(2π·t/day), clients stay on x times as long and off 1/x
         times as long, so that more clients are available in the first half of a day than in the second.

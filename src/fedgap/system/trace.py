@@ -1,6 +1,6 @@
 """A trace: channel, availability and speed of every client in every round.
 
-Row t is for the t-th round. A trace that is shorter than the training starts again from its first row.
+Row t holds for round t, counted from 0. A trace that is shorter than the training starts again from its first row.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from fedgap.system.fleet import Fleet
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """T rounds of N clients; arrays (T, N)."""
+    """What happens to N clients in T rounds; all arrays have shape (T, N)."""
 
     gain: Floats
     """Channel power gain relative to the fleet's, for uplink and downlink."""
@@ -24,7 +24,7 @@ class Trace:
 
     @classmethod
     def constant(cls, rounds: int, clients: int) -> "Trace":
-        """A world that never changes."""
+        """Return a trace in which nothing changes: all clients are available and as the fleet describes them."""
         ones = np.ones((rounds, clients))
         return cls(ones, ones > 0.0, ones)
 
@@ -34,20 +34,21 @@ class Trace:
                      np.vstack([self.speed, speed]))
 
     def first(self, rounds: int) -> "Trace":
-        """Return the first rows."""
+        """Return the trace of the first ``rounds`` rounds."""
         return Trace(self.gain[:rounds], self.available[:rounds], self.speed[:rounds])
 
     @property
     def rounds(self) -> int:
-        """T."""
+        """T, the number of rows."""
         return len(self.gain)
 
     def row(self, number: int) -> int:
-        """Return the index of the row for a round."""
+        """Return the index of the row that holds for round ``number``."""
         return number % self.rounds
 
     def fleet(self, nominal: Fleet, number: int) -> Fleet:
-        """The fleet as it is in a round; who is available is not part of it."""
+        """Return the fleet with the channels and clocks of round ``number``. Clients that are not available stay in it.
+        """
         row = self.row(number)
         return replace(nominal, uplink_gain=nominal.uplink_gain * self.gain[row],
                        downlink_gain=nominal.downlink_gain * self.gain[row],

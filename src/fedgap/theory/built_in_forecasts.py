@@ -1,9 +1,10 @@
-"""Forecasts by name. Each was fitted to all runs of ``fedgap reproduce forecast`` with one task and fleet, and two σ.
+"""The built-in forecasts of a plan's test error, by name.
 
-A scenario names the one that is closest to its task (``forecast: {like: resnet20-cifar10-city}``), or ``fedgap
-calibrate`` fits a forecast to it. The learner of all of them was that of the mode ``practical``: rate 0.03, server
-momentum 0.9, warm-up and cosine schedule, balanced batches. The paper's fleet has ten clients with 6,000 samples each
-(CIFAR-10: 5,000), the city's forty with 1,500 (1,250).
+Each was fitted to the runs of ``fedgap reproduce forecast`` with one model, data set and fleet, at two values of σ, the
+Dirichlet parameter of the clients' labels. A scenario names the forecast that is closest to its task (``forecast:
+{like: resnet20-cifar10-city}``), or ``fedgap calibrate`` fits one to the task itself. All runs were trained in the mode
+``practical``: rate 0.03, server momentum 0.9, warm-up and cosine schedule, balanced batches. The paper's fleet has ten
+clients with 6,000 samples each (5,000 of CIFAR-10); the city has forty with 1,500 (1,250).
 """
 
 from collections.abc import Mapping
@@ -161,8 +162,9 @@ _FITTED: Mapping[str, Mapping[str, Any]] = {
     },
 }
 FORECASTS = {name: FittedForecast.from_dict(section) for name, section in _FITTED.items()}
+"""The forecasts that ``forecast: {like: NAME}`` may name."""
 BUILT_IN = FORECASTS["lenet5-mnist-any-fleet"]
-"""The forecast of scenarios without a section ``forecast``."""
+"""The forecast that is used if a scenario has no section ``forecast``."""
 SAMPLES_OF_A_CLIENT = (1_000.0, 7_500.0)
-"""Range of the mean number of training samples per client in which the forecasts hold: that of the fitted fleets, with
-a fifth less allowed, because samples may be held out."""
+"""Least and largest mean number of training samples per client for which the forecasts hold. The fitted fleets had
+1,250 to 6,000; the range is wider, by a fifth at its lower end, because samples may be held out for validation."""

@@ -8,6 +8,7 @@ import numpy as np
 from fedgap.arrays import Bools, Floats
 
 Constants = Literal["printed", "corrected"]
+"""Which constants of Theorem 1 are used; see :func:`bound_constants`."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +27,13 @@ class Terms:
     """The terms of θ. Each is already summed over rounds, so θ is their sum."""
 
     alpha: float
-    """The part of the initial loss: 2(L(ω⁰) − L(ω*))/(ηR)."""
+    """The term of the initial loss: 2(L(ω⁰) − L(ω*))/(ηR)."""
     clients: float
-    """The part of few clients: β·Σ_s 1/Σ_n a_n."""
+    """The term of few clients: β·Σ_s 1/Σ_n a_n."""
     generalization: float
-    """γ₁·Σ_s Φ²/Σ_n a_n."""
+    """The term of the difference between training and test data: γ₁·Σ_s Φ²/Σ_n a_n."""
     pruning: float
-    """γ₂·Σ_s Σ_n a_n·λ_n/Σ_n a_n."""
+    """The term of pruning: γ₂·Σ_s Σ_n a_n·λ_n/Σ_n a_n."""
 
     @property
     def theta(self) -> float:
@@ -52,10 +53,10 @@ def bound_constants(
     pruning_sensitivity: float | None = None,
     constants: Constants = "printed",
 ) -> BoundConstants:
-    """Theorem 1's constants.
+    """Return Theorem 1's constants.
 
-    α = 2(L(ω⁰) − L(ω*))/(ηR), γ₂ = L²B²/R (or ``pruning_sensitivity``/R, a measured secant: an estimate, not a
-    bound), and
+    α = 2(L(ω⁰) − L(ω*))/(ηR). γ₂ = L²B²/R or, if ``pruning_sensitivity`` is given, that number divided by R; it is
+    measured, and therefore an estimate and not a bound. β and γ₁ depend on ``constants``:
 
     - ``printed``: β = η³A²(L + 1)/(ZR), γ₁ = ηA²/(ZR);
     - ``corrected``: β = ηA²(L + 1)/(ZR), γ₁ = A²/(ηZR), 1/η² times larger: the step from (53) to (55) multiplies by
@@ -79,7 +80,7 @@ def bound_constants(
 def round_terms(
     constants: BoundConstants, selected: Bools, phi: Floats, ratio: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """One round's (β/k, γ₁Φ²/k, γ₂·mean λ) with k = Σ a_n; infinite where nobody is selected.
+    """Return one round's terms of θ, (β/k, γ₁Φ²/k, γ₂·mean λ), with k = Σ a_n. The first two are infinite for k = 0.
 
     :param selected: a_n, shape (..., N); :param phi: Φ of the selection, already aggregated, shape (...);
     :param ratio: λ_n, shape (..., N).
@@ -89,7 +90,7 @@ def round_terms(
     share = np.where(empty, np.inf, 1.0 / np.where(empty, 1.0, count))
     pruned = np.where(selected, ratio, 0.0).sum(axis=-1)
     clients = np.where(empty, np.inf, constants.beta * np.where(empty, 1.0, share))
-    # With γ₁ = 0 the statement does not count, even if it is infinite.
+    # With γ₁ = 0 the term is 0 even if Φ is infinite.
     squared = np.where(empty, 0.0, phi) ** 2 if constants.gamma1 > 0.0 else np.zeros(count.shape)
     gap = np.where(empty, np.inf, constants.gamma1 * squared * np.where(empty, 1.0, share))
     pruning = constants.gamma2 * pruned * np.where(empty, 1.0, share)
@@ -97,14 +98,16 @@ def round_terms(
 
 
 def gradient_gap_bound(phi: float, train_gradient_norm: float) -> float:
-    """Lemma 1: ‖∇L(ω, D̂) − ∇L̃(ω, D̃)‖ ≤ φ·‖∇L(ω, D̂)‖; the right-hand side."""
+    """Return the right-hand side of Lemma 1, ‖∇L(ω, D̂) − ∇L̃(ω, D̃)‖ ≤ φ·‖∇L(ω, D̂)‖."""
     return phi * train_gradient_norm
 
 
 def gap_growth_bound(learning_rate: float, phi: float, gradient_second_moment: float) -> dict[str, float]:
-    """Proposition 1: φ^(s+1) − φ^(s) ≤ ½(η² + |Φ|²)·E‖G(ω̃^(s))‖², by terms ``step``, ``generalization`` and ``total``.
+    """Return the right-hand side of Proposition 1, φ^(s+1) − φ^(s) ≤ ½(η² + |Φ|²)·E‖G(ω̃^(s))‖².
 
-    :param phi: Φ of the round's selection; :param gradient_second_moment: E‖G‖².
+    ``step`` is its part with η², ``generalization`` its part with |Φ|², and ``total`` their sum.
+
+    :param learning_rate: η; :param phi: Φ of the round's selection; :param gradient_second_moment: E‖G‖².
     """
     step = 0.5 * learning_rate**2 * gradient_second_moment
     generalization = 0.5 * phi**2 * gradient_second_moment

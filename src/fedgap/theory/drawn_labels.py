@@ -1,15 +1,16 @@
-"""The labels that selected clients draw, and how far their mean is from the target: KL(A) of the forecast.
+"""The labels in the batches of the selected clients, and how far their mean is from the target: KL(A) of the forecast.
 
-A client draws labels with probabilities q_n, and m = Σ_{n∈A} w_n·q_n / Σ_{n∈A} w_n is the mean of a selection A.
-KL(A) is the divergence KL(m‖t) from the target t, in nats.
+Client n draws labels with probabilities q_n. The mean over a selection A is m = Σ_{n∈A} w_n·q_n / Σ_{n∈A} w_n, and
+KL(A) is the divergence KL(m‖t) of this mean from the target t, in nats. q_n depends on the scenario's key
+``learning.batches``:
 
 - ``as_is``: q_n is the client's own label distribution, its histogram normalised.
-- ``balanced``: q_n is uniform over the labels that it has enough samples of.
-- ``target``: the selected clients choose q_n together so that KL(m‖t) is least, within the limits l_n ≤ q_n ≤ u_n that
-  their data set (:mod:`fedgap.theory.label_matching`).
+- ``balanced``: q_n is uniform over the labels of which the client has enough samples.
+- ``target``: the selected clients choose q_n together so that KL(m‖t) is least. q_n stays between the limits l_n and
+  u_n, which keep rare samples from being repeated too often (:mod:`fedgap.theory.label_matching`).
 
-Clients count equally, w_n = 1. With ``weighting: samples`` they count by their numbers of samples, except with
-``target`` batches, which are chosen for equal weights.
+Clients have equal weights, w_n = 1. With ``weighting: samples`` the weights are the numbers of samples, except with
+``target`` batches, which are always chosen for equal weights.
 """
 
 from dataclasses import dataclass
@@ -24,14 +25,15 @@ from fedgap.theory.generalization import smoothed
 from fedgap.theory.label_matching import label_divergence, largest_probabilities, match_labels
 
 LEAST_SAMPLES = 5
-"""A balanced batch leaves out labels of which the client has fewer samples: they would be repeated too often."""
+"""A balanced batch leaves out labels of which the client has fewer samples, because these would be repeated too
+often."""
 
 
 def balanced_probabilities(label_counts: npt.ArrayLike) -> Floats:
-    """q (..., C) of balanced batches, from the clients' ``label_counts`` (..., C).
+    """Return the label probabilities q (..., C) of balanced batches, from the clients' ``label_counts`` (..., C).
 
-    q is the same for all labels with at least :data:`LEAST_SAMPLES` samples and zero for the others. A client that
-    has no such label draws among all labels that it has.
+    q is the same for all labels with at least :data:`LEAST_SAMPLES` samples, and zero for the others. For a client
+    that has no such label, q is the same for all labels that it has.
     """
     counts = np.asarray(label_counts)
     frequent = counts >= LEAST_SAMPLES
@@ -41,28 +43,34 @@ def balanced_probabilities(label_counts: npt.ArrayLike) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class DrawnLabels:
-    """What the clients of a fleet draw."""
+    """The labels that each client of a fleet draws, and the divergence KL(A) of any selection A of them."""
 
     counts: Floats
     """Label histograms, (N, C)."""
     target: Floats
-    """t, (C,), positive."""
+    """t, the target's label distribution, (C,), positive."""
     batches: Literal["as_is", "balanced", "target"] = "as_is"
     by_samples: bool = False
-    """Whether clients count by their numbers of samples."""
+    """Whether the weights w_n are the clients' numbers of samples."""
     max_repeat: float = 10.0
-    """With ``target`` batches, ρ of :func:`~fedgap.theory.label_matching.largest_probabilities`."""
+    """With ``target`` batches, how often a sample may be repeated: ρ of
+    :func:`~fedgap.theory.label_matching.largest_probabilities`."""
     draws: Floats | None = None
-    """With ``target`` batches, the samples that each client draws in all if it takes part in every round, (N,)."""
+    """With ``target`` batches, how many samples each client draws in total if it takes part in every round, (N,)."""
 
     @classmethod
     def of(cls, label_counts: npt.ArrayLike, target_counts: npt.ArrayLike, **how: object) -> "DrawnLabels":
-        """From histograms; the target's is smoothed by one sample of each label."""
+        """Make it from label histograms (N, C) and (C,); one sample of each label is added to the target's.
+
+        :param how: the remaining fields.
+        """
         return cls(np.asarray(label_counts, dtype=np.float64), smoothed(target_counts), **how)  # type: ignore[arg-type]
 
     @cached_property
     def table(self) -> Floats:
-        """One row per client, of which a selection's sum gives its divergence: w_n·q_n, (N, C), or (u_n, l_n), (N, 2C).
+        """One row per client, such that KL(A) follows from the sum of the rows of A (:meth:`divergence_of`).
+
+        A row is w_n·q_n, shape (N, C); with ``target`` batches it is (u_n, l_n), shape (N, 2C).
         """
         if self.batches == "target":
             most = largest_probabilities(self.counts, self.max_repeat, self.draws)
@@ -74,13 +82,16 @@ class DrawnLabels:
 
     @property
     def convex(self) -> bool:
-        """Whether KL(A) is convex in the relaxed selection for a given number of clients, which needs equal weights."""
+        """Whether KL(A) is convex in the selection, relaxed to shares between 0 and 1, for a given number of clients.
+
+        This needs equal weights.
+        """
         return self.batches == "target" or not self.by_samples
 
     def _least_drawn(self, vectors: Floats) -> Floats:
-        """With ``target`` batches, the q_n with the least Σ_c g_c·q_nc for several g, (B, C) → (B, N, C).
+        """Return for each vector g of ``vectors`` (B, C) the q_n that minimise Σ_c g_c·q_nc, shape (B, N, C).
 
-        A client draws the labels of least g, each up to its limit.
+        This is for ``target`` batches. A client draws the labels with the smallest g, each up to its limit.
         """
         order = np.argsort(vectors, axis=-1, kind="stable")
         most = np.moveaxis(self.table[:, order], 0, 1)
@@ -90,23 +101,23 @@ class DrawnLabels:
         return drawn
 
     def scores(self, vectors: Floats) -> Floats:
-        """min over q_n of Σ_c g_c·q_nc for several g: (B, C) → (B, N)."""
+        """Return the minimum over q_n of Σ_c g_c·q_nc for each vector g of ``vectors`` (B, C), shape (B, N)."""
         if self.batches != "target":
             return np.asarray(vectors @ self.table.T)
         return np.asarray((self._least_drawn(vectors) * vectors[:, None]).sum(axis=-1))
 
     def total_drawn(self, vectors: Floats, chosen: Bools) -> Floats:
-        """The sum over chosen clients, (B, N), of the q_n that reach the scores: (B, C)."""
+        """Return the sum over the ``chosen`` clients (B, N) of the q_n that attain :meth:`scores`, shape (B, C)."""
         picked = chosen.astype(np.float64)
         if self.batches != "target":
             return np.asarray(picked @ self.table)
         return np.asarray((picked[:, :, None] * self._least_drawn(vectors)).sum(axis=1))
 
     def divergence_of(self, total: Floats, count: npt.ArrayLike) -> Floats:
-        """KL(A) from the sum of a selection's rows of ``table``, (..., columns), and its number of clients, (...).
+        """Return KL(A) from the sum of the rows of :attr:`table` over A, (..., columns), and the size of A, (...).
 
-        With ``target`` batches it is a lower bound, which respects the limits of each label but not that the
-        probabilities of each client sum to one.
+        With ``target`` batches the result is a lower bound: the mean m respects the limits of each label, but no q_n
+        of the single clients need exist for it.
         """
         if self.batches != "target":
             return label_divergence(total, self.target)
@@ -115,14 +126,17 @@ class DrawnLabels:
         return label_divergence(_nearest(mean[..., classes:], mean[..., :classes], self.target), self.target)
 
     def divergence(self, selected: Bools) -> Floats:
-        """KL(A) of each selection, (..., N) → (...), by :meth:`divergence_of`; 0 if nobody is selected."""
+        """Return KL(A) of each selection (..., N) by :meth:`divergence_of`, shape (...); 0 if nobody is selected."""
         count = np.maximum(selected.sum(axis=-1), 1)
         someone = np.asarray(selected.any(axis=-1))
         total = np.where(someone[..., None], selected.astype(np.float64) @ self.table, self.table[0])
         return np.where(someone, self.divergence_of(total, count), 0.0)
 
     def drawn(self, selected: Bools) -> tuple[Floats, float]:
-        """The mean m, (C,), of the labels that one selection, (N,), really draws, and their KL(A)."""
+        """Return the mean label distribution m (C,) of one selection (N,), and its KL(A).
+
+        With ``target`` batches the probabilities q_n are computed, so that KL(A) is exact.
+        """
         if self.batches != "target":
             total = selected.astype(np.float64) @ self.table
             return total / total.sum(), float(self.divergence(selected))
@@ -131,14 +145,15 @@ class DrawnLabels:
         return match.probabilities.mean(axis=0), match.divergence
 
     def exact_divergence(self, selected: Bools) -> float:
-        """KL(A) of one selection, (N,), with the labels that it really draws."""
+        """Return the exact KL(A) of one selection (N,), also with ``target`` batches."""
         return self.drawn(selected)[1]
 
 
 def _nearest(least: Floats, most: Floats, target: Floats) -> Floats:
-    """The distribution in the box [least, most], (..., C), that is nearest to the target: clip(α·t, least, most).
+    """Return the distribution m with least ≤ m ≤ most, (..., C), that has the least KL(m‖t).
 
-    Σ clip(α·t, least, most) is piecewise linear in α and bends where α·t meets a limit.
+    It is clip(α·t, least, most) with the α for which it sums to one. The sum is piecewise linear in α and bends where
+    α·t meets a limit.
     """
     bends = np.sort(np.concatenate([least / target, most / target], axis=-1), axis=-1)
     sums = np.clip(bends[..., None] * target, least[..., None, :], most[..., None, :]).sum(axis=-1)

@@ -1,9 +1,10 @@
-"""A forecast with its origin, its uncertainty and the ranges of its pilot.
+"""A forecast with its origin, its uncertainty, and the range of plans for which it holds.
 
-ln(error) of a run is assumed to be normal around the forecast. Its variance has two parts: the uncertainty of the
-fitted weights, by their covariance, and the spread of runs around the forecast, which comes from the seeds and from the
-imperfect formula. Runs that would improve with more training have a larger spread: if s is the share of the forecast
-error that more training would remove, K·exp(d·λ̄ + c·KL), the variance is spread² + (learning_spread·s)².
+The runs to which a forecast was fitted are called its pilot. ln(error) of a run is assumed to be normal around the
+forecast. Its variance has two parts. The first is the uncertainty of the fitted weights, by their covariance. The
+second is the spread of runs around the forecast, which comes from the seeds and from the imperfect formula. Runs that
+would improve with more training have a larger spread: if s is the share of K·exp(d·λ̄ + c·KL), which more training
+would remove, in the forecast error, this part is spread² + (learning_spread·s)².
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +19,14 @@ from fedgap.theory.forecast import WEIGHTS, Forecast, PlanFeatures
 CONFIDENCE = 0.9
 """Probability with which a forecast interval is meant to contain the accuracy."""
 _JUST_OUTSIDE = 1e-9
-"""A value that exceeds a range by less than this share counts as inside, because of rounding."""
+"""A value that is outside a range by less than this share counts as inside, because it may have been rounded."""
 _STEP = 1e-4
 """Step of ln(weight) for numerical derivatives."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A forecast accuracy with the interval that contains the true one with probability ``confidence``."""
+    """A forecast accuracy, and the interval that contains the true accuracy with probability ``confidence``."""
 
     accuracy: float
     low: float
@@ -33,38 +34,40 @@ class Prediction:
     confidence: float
 
     def to_dict(self) -> dict[str, float]:
-        """The values as in a plan's JSON, rounded to four decimals."""
+        """Return the values as they are in a plan's JSON, rounded to four decimals."""
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
 @dataclass(frozen=True)
 class FittedForecast:
-    """A forecast and its origin."""
+    """A forecast with what is known about its weights; see the module docstring."""
 
     forecast: Forecast
     origin: str
     """Where the weights come from, in words."""
     spread: float | None = None
-    """Standard deviation of ln(error) around its forecast (a relative deviation of the error), for runs that more
-    training would not improve."""
+    """Standard deviation of ln(error) around the forecast, for runs that more training would not improve; None if it is
+    unknown. 0.1 means that the error deviates by about 10 % of itself."""
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Least and largest value of each feature (a field of :class:`PlanFeatures`) in the pilot's plans."""
     confidence: float = CONFIDENCE
     runs: int = 0
     """How many runs the weights were fitted to."""
     learning_spread: float = 0.0
-    """Additional spread of runs that more training would improve."""
+    """Additional spread of runs that more training would improve; see the module docstring."""
     seed_spread: float = 0.0
-    """The part of the spread between seeds of one plan; the rest comes from the imperfect formula."""
+    """The part of ``spread`` that is between seeds of one plan; the rest comes from the imperfect formula."""
     covariance: tuple[tuple[float, ...], ...] = ()
-    """Of the logarithms of the weights, in the order of :data:`fedgap.theory.forecast.WEIGHTS`; empty if unknown."""
+    """Covariance matrix of the logarithms of the weights, in the order of :data:`fedgap.theory.forecast.WEIGHTS`; empty
+    if unknown."""
     unlike: tuple[str, ...] = ()
-    """Respects in which the scenario differs from the pilot's, whatever the plan: ``learner``, ``samples``."""
+    """How the scenario itself differs from that of the pilot: ``learner`` (how it trains), ``samples`` (how many
+    samples a client has), both or neither."""
 
     def interval(self, error: float) -> tuple[float, float] | None:
-        """Least and largest error of the interval, error·exp(∓z·spread); None if the spread is unknown.
+        """Return the interval around a forecast error, error·exp(∓z·spread); None if the spread is unknown.
 
-        If the plan is known, :meth:`predict` gives a more precise interval.
+        If the plan is known, :meth:`predict` returns a more precise interval.
         """
         return None if self.spread is None else self._around(error, self.spread)
 
@@ -73,7 +76,10 @@ class FittedForecast:
         return error * float(np.exp(-wide)), min(error * float(np.exp(wide)), 1.0)
 
     def deviation(self, plan: PlanFeatures, *, of_mean: bool = False) -> float:
-        """Standard deviation of ln(error): of one run or, ``of_mean``, of the mean over many seeds."""
+        """Return the standard deviation of ln(error) around the forecast of a plan.
+
+        It is that of a single run or, with ``of_mean``, that of the mean over many seeds.
+        """
         around = (self.spread or 0.0) ** 2 + (self.learning_spread * self._learning_share(plan)) ** 2
         around -= self.seed_spread**2 if of_mean else 0.0
         if not self.covariance:
@@ -82,13 +88,13 @@ class FittedForecast:
         return float(np.sqrt(max(0.0, around) + max(0.0, slope @ np.array(self.covariance) @ slope)))
 
     def _learning_share(self, plan: PlanFeatures) -> float:
-        """The share of the forecast error that more training would remove."""
+        """Return s of the module docstring: the share of the forecast error that more training would remove."""
         fixed = self.forecast.at(plan.rounds, plan.local_steps, plan.upload_bits)
         lasting = replace(fixed, scale=0.0).error(plan.few_clients, plan.pruning, plan.divergence)
         return 1.0 - lasting / fixed.error(plan.few_clients, plan.pruning, plan.divergence)
 
     def _slope(self, plan: PlanFeatures) -> np.ndarray:
-        """∂ln(error)/∂ln(weight) of each weight, by central differences."""
+        """Return ∂ln(error)/∂ln(weight) for each weight, by central differences."""
         def error(name: str, factor: float) -> float:
             return replace(self.forecast, **{name: getattr(self.forecast, name) * factor}).error(plan)
 
@@ -96,25 +102,26 @@ class FittedForecast:
         return np.array([np.log(error(name, up) / error(name, down)) for name in WEIGHTS]) / (2.0 * _STEP)
 
     def predict(self, plan: PlanFeatures, *, of_mean: bool = False) -> Prediction:
-        """The accuracy of a plan with its interval: for one run or, ``of_mean``, for the mean over many seeds."""
+        """Return the accuracy of a plan with its interval for one run or, with ``of_mean``, for the mean of many
+        seeds."""
         error = min(self.forecast.error(plan), 1.0)
         least, most = self._around(error, self.deviation(plan, of_mean=of_mean))
         return Prediction(1.0 - error, 1.0 - most, 1.0 - least, self.confidence)
 
     def surely(self, plan: PlanFeatures, confidence: float) -> float:
-        """The accuracy that a run of the plan reaches with this probability: 1 − error·exp(z·deviation).
+        """Return the accuracy that a run of the plan reaches with probability ``confidence``.
 
-        It is the lower end of the one-sided prediction interval.
+        It is 1 − error·exp(z·deviation), the lower end of the one-sided prediction interval.
         """
         deviation = self.deviation(plan)
         return 1.0 - self.forecast.error(plan) * float(np.exp(NormalDist().inv_cdf(confidence) * deviation))
 
     def outside(self, plan: PlanFeatures) -> tuple[str, ...]:
-        """The features of a plan, and the respects of its scenario, that lie outside the pilot's ranges."""
+        """Return the names of a plan's features that are outside the pilot's ranges, followed by :attr:`unlike`."""
         return (*(name for name in self.ranges if not self._inside(name, getattr(plan, name))), *self.unlike)
 
     def seen(self, name: str, choices: Sequence[int]) -> tuple[int, ...]:
-        """Return the choices inside the pilot's range of a feature, or all choices if none is inside."""
+        """Return those ``choices`` for the feature ``name`` that are in the pilot's range, or all if none is."""
         return tuple(choice for choice in choices if self._inside(name, choice)) or tuple(choices)
 
     def _inside(self, name: str, value: float) -> bool:
@@ -142,8 +149,8 @@ class FittedForecast:
 
 
 def _short(value: float, towards: int = 0) -> float:
-    """Round to four digits: to the nearest value, upwards (``towards`` 1) or downwards (−1)."""
-    short = float(f"{value:.4g}") + 0.0  # no −0
+    """Round to four significant digits: to the nearest value, or upwards (``towards`` = 1) or downwards (−1)."""
+    short = float(f"{value:.4g}") + 0.0  # adding 0 turns −0 into 0
     while towards * (short - value) < 0.0:
         short = float(f"{short + towards * 10.0 ** (np.floor(np.log10(abs(value))) - 3):.4g}")
     return short

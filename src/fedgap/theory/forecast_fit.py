@@ -15,11 +15,12 @@ from fedgap.theory.forecast import FEATURES, WEIGHTS, Forecast, PlanFeatures
 
 PRIOR = Forecast(start=3.0, rounds_power=0.8, steps_power=0.65, slowed_by_pruning=0.6, slowed_by_divergence=1.0,
                  few_clients=0.1, divergence=0.1, coarse_uploads=1.0, floor=0.03, slow_start=8.0)
-"""Weights of a usual size, used where the runs give no information."""
+"""Typical weights, which the fit keeps where the runs give no information."""
 PRIOR_SPREAD: Mapping[str, float] = {
     "start": 1.2, "rounds_power": 0.4, "steps_power": 0.3, "slowed_by_pruning": 0.7, "slowed_by_divergence": 0.8,
     "few_clients": 1.5, "divergence": 1.5, "coarse_uploads": 0.8, "floor": 2.0, "slow_start": 0.8}
-"""Standard deviation of ln(weight) around the prior. Exponents hardly differ between tasks, lasting errors do."""
+"""Standard deviation of ln(weight) around the prior. It is small for exponents, which hardly differ between tasks, and
+large for the weights of lasting errors, which do."""
 LEAST_ERROR = 1e-4
 """Smaller errors are replaced by this: a run without a mistake on few samples must not decide the fit."""
 LEAST_WEIGHT = 1e-3
@@ -34,27 +35,30 @@ STARTS = 4
 ROBUST_AT = 1.5
 """Residuals beyond this multiple of the spread count linearly rather than by their square (soft-L1)."""
 _FIRST_SPREAD, _LEAST_SPREAD = 0.1, 0.01
+"""Spread that the first fit assumes, and the least spread that is reported."""
 _TURNS = 3
-"""Number of fits; each uses the spread of the residuals of the one before."""
+"""Number of fits after the first; each uses the spread of the residuals of the one before."""
 _SPREADS = np.geomspace(0.01, 0.6, 25)
 _LEARNING_SPREADS = np.concatenate([[0.0], np.geomspace(0.02, 1.0, 20)])
-"""Values among which the two spreads are chosen."""
+"""Values among which ``spread`` and ``learning_spread`` are chosen."""
+_HEAVY = 4.0
+"""Degrees of freedom of the Student distribution by whose likelihood the two spreads are chosen. Its tails are heavy,
+so that a few outliers do not decide."""
 _HARMLESS = ("pruning", "divergence")
 """Features for which values below the fitted range are no reason for a warning."""
-_HEAVY = 4.0
-"""Degrees of freedom of Student's distribution by which they are chosen, so that a few outliers do not decide."""
 
 
 def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecast = PRIOR, origin: str = "",
         plans: Sequence[int] | None = None) -> FittedForecast:
-    """The forecast whose weights fit the runs best.
+    """Return the forecast whose weights fit the runs best.
 
-    Minimises Σ ρ((ln error − ln forecast)/spread) + Σ ρ((ln weight − ln prior weight)/PRIOR_SPREAD) with a soft-L1
-    loss ρ, from several starting points, so that all weights are positive. The prior decides what the runs say nothing
-    about, such as the price of coarse uploads where all uploads are wide.
+    The fit minimises Σ ρ((ln error − ln forecast)/spread) + Σ ρ((ln weight − ln prior weight)/PRIOR_SPREAD) over the
+    logarithms of the weights, with a soft-L1 loss ρ, from several starting points. The prior decides weights about
+    which the runs say nothing, such as that of coarse uploads if all uploads have 32 bits.
 
-    :param runs: one entry per run; :param errors: 1 − accuracy of each, on samples that no client trained on;
-    :param plans: the plan of each run, so that noise between seeds can be separated from errors of the formula.
+    :param runs: the features of each run's plan; :param errors: 1 − accuracy of each run, on samples that no client
+        trained on; :param plans: a number for each run that is equal for runs of the same plan, so that noise between
+        seeds can be separated from errors of the formula.
     """
     from scipy.optimize import least_squares
 
@@ -92,9 +96,9 @@ def fit(runs: Sequence[PlanFeatures], errors: Sequence[float], *, prior: Forecas
 
 
 def _logarithm_of_error(runs: Sequence[PlanFeatures]) -> Callable[[Floats], tuple[Floats, Floats]]:
-    """Return the function from ln(weights) to ln(error) of every run, and the share that more training would remove.
+    """Return the formula of :class:`Forecast` for all runs at once, as a function of the logarithms of the weights.
 
-    The same form as :class:`Forecast`, for all runs at once.
+    The function returns ln(error) of every run, and the share of each error that more training would remove.
     """
     rounds, steps, few, pruning, divergence, bits = (
         np.array([getattr(run, name) for run in runs], dtype=np.float64) for name in FEATURES)
@@ -114,8 +118,12 @@ def _logarithm_of_error(runs: Sequence[PlanFeatures]) -> Callable[[Floats], tupl
 
 
 def _spreads(residual: Floats, share: Floats, fitted: int) -> tuple[float, float]:
-    """(spread, learning_spread): the most likely pair by Student's distribution, scaled so that nine tenths of the runs
-    lie within the interval of nine tenths."""
+    """Return ``spread`` and ``learning_spread``: the most likely pair under Student's distribution, scaled so that 90 %
+    of the runs lie within their 90 % interval.
+
+    :param residual: ln(error) minus its forecast, per run; :param share: the share of each run's error that more
+        training would remove; :param fitted: the number of fitted weights.
+    """
     best, finished, learning = math.inf, 0.0, 0.0
     for one in _SPREADS:
         for more in _LEARNING_SPREADS if len(residual) >= FEWEST_FOR_TWO_SPREADS else [0.0]:
@@ -130,7 +138,7 @@ def _spreads(residual: Floats, share: Floats, fitted: int) -> tuple[float, float
 
 
 def _between_seeds(measured: Floats, plans: Sequence[int]) -> float:
-    """Standard deviation of ln(error) between the runs of one plan, over all plans with several runs."""
+    """Return the standard deviation of ln(error) between runs of the same plan, from all plans with several runs."""
     groups: dict[int, list[float]] = {}
     for value, plan in zip(measured.tolist(), plans, strict=True):
         groups.setdefault(plan, []).append(value)

@@ -1,16 +1,16 @@
-"""Label probabilities of the selected clients whose mean matches a target distribution as well as their data allow.
+"""Choose label probabilities of the selected clients so that their mean matches a target as well as their data allow.
 
-Client k has n_{k,c} samples of label c, n_k in all, and draws labels with probabilities q_k. It can only draw labels
+Client k has n_{k,c} samples of label c, n_k in total, and draws labels with probabilities q_k. It can only draw labels
 that it has, and it must not repeat its few samples of a rare label too often, so that 0 ≤ q_{k,c} ≤ u_{k,c}
 (:func:`largest_probabilities`). With weights v_k (equal ones by default, Σ v_k = 1) the mean is m = Σ_k v_k·q_k. The
 problem is
 
     minimise KL(m‖t) over all q_k; among the solutions take the one with the least Σ_k v_k·‖q_k − n_k,·/n_k‖².
 
-Both steps add a multiple of ½·Σ_k v_k·‖q_k − b_k‖² to a function of m. Such a problem has a dual with one variable per
-label, which Newton's method solves in a few steps. The first step is the proximal point method: b is the last q, and
-the multiple δ of the distance shrinks tenfold each time. In the second step b is the natural distribution, and m is
-held.
+The two steps, minimising KL and choosing among the solutions, both minimise a function of m plus a multiple δ of ½·Σ_k
+v_k·‖q_k − b_k‖². Such a problem has a dual with one variable λ_c per label, which Newton's method solves in a few
+iterations. The first step is the proximal point method: b is the q of the previous iteration, and δ shrinks tenfold
+each time. In the second step b is the natural distribution n_k,·/n_k, and m is held at the result of the first.
 """
 
 from collections.abc import Callable
@@ -25,22 +25,24 @@ from fedgap.errors import InputError
 Array = npt.NDArray[np.float64]
 
 _FIRST_DELTA, _LAST_DELTA = 1e-1, 1e-3
-"""δ of the first proximal step and of the last ones. The smaller it is, the fewer steps and digits of the duals."""
+"""δ of the first proximal iteration and of the last ones. A smaller δ needs fewer iterations, and leaves fewer correct
+digits of the dual variables."""
 _HELD_MEAN = 1e-9
-"""δ of the second step: m may move by this much times a dual variable of order one."""
+"""δ of the second step: m may move by this much times a dual variable, which is of order one."""
 _TOLERANCE = 1e-10
-"""Largest error of m that ends an iteration; far below the 1e-6 that is promised."""
+"""An iteration ends when the error of m is at most this, far below the 1e-6 that is promised."""
 _SLOPE_LEFT = 0.1
-"""A line search ends where the slope has fallen to this share of the first; with a larger share Newton may cycle."""
+"""A line search ends where the slope is at most this share of the initial one; with a larger share Newton's method may
+cycle."""
 _STEPS = 100
-"""Most steps of any iteration; usually fewer than 20 are taken."""
+"""Maximum number of steps of any iteration; usually fewer than 20 are taken."""
 _LARGEST_EXPONENT = 300.0
 """Keeps exponentials finite while a line search tries long steps."""
 
 
 @dataclass(frozen=True)
 class LabelMatch:
-    """Label probabilities of K clients, and how far their mean is from the target, in nats."""
+    """Label probabilities of K clients, and the divergence of their mean from the target, in nats."""
 
     probabilities: Array
     """q_{k,c}, shape (K, C); each row sums to one."""
@@ -51,9 +53,9 @@ class LabelMatch:
 
 
 def label_divergence(labels: npt.ArrayLike, target: npt.ArrayLike) -> Array:
-    """KL(p‖t) = Σ_c p_c·ln(p_c/t_c) ≥ 0, in nats, over the last axis; p is ``labels`` divided by its sum.
+    """Return KL(p‖t) = Σ_c p_c·ln(p_c/t_c) ≥ 0, in nats, over the last axis.
 
-    ``labels`` (..., C) are probabilities, or counts such as those of the labels that were drawn in a round.
+    p and t are ``labels`` (..., C) and ``target``, each divided by its sum, so that both may be counts.
     """
     p, t = (values / values.sum(axis=-1, keepdims=True) for values in
             (np.asarray(labels, dtype=np.float64), np.asarray(target, dtype=np.float64)))
@@ -63,18 +65,20 @@ def label_divergence(labels: npt.ArrayLike, target: npt.ArrayLike) -> Array:
 
 
 def largest_probabilities(label_counts: npt.ArrayLike, max_repeat: float, draws: npt.ArrayLike | None = None) -> Array:
-    """u_{k,c} = min(1, ρ·n_{k,c}/min(n_k, T_k)), shape (K, C), where ρ ≥ 1 is ``max_repeat``.
+    """Return the largest label probabilities, u_{k,c} = min(1, ρ·n_{k,c}/min(n_k, T_k)), shape (K, C).
 
-    A client that draws T_k samples in all its rounds and local steps draws one of its samples of label c T_k·q/n_{k,c}
-    times on average. The limit on this number is ρ times the average over its samples, T_k/n_k, or ρ itself where
-    that is larger (few draws repeat little). Without ``draws`` (T_k, one number or one per client) the limit is ρ
-    times the average.
+    A client that draws T_k samples in all its rounds and local steps draws each of its samples of label c on average
+    T_k·q_{k,c}/n_{k,c} times. This number is limited to ρ times the average over all its samples, T_k/n_k, or to ρ
+    where that is larger.
+
+    :param max_repeat: ρ ≥ 1.
+    :param draws: T_k, one number or one per client; if None, the limit is ρ times the average.
     """
     counts = np.asarray(label_counts, dtype=np.float64)
     size = counts.sum(axis=-1)
     if not (size.size and (counts >= 0.0).all() and (size > 0.0).all() and np.isfinite(size).all()):
-        raise InputError("label_counts: must be numbers of at least 0 for at least one client; each client needs a "
-                         "sample")
+        raise InputError("label_counts: must have one row per client, with numbers of at least 0; each client needs "
+                         "at least one sample")
     if not max_repeat >= 1.0:
         raise InputError(f"max_repeat: must be at least 1; got {max_repeat}")
     if draws is not None:
@@ -90,21 +94,22 @@ def match_labels(
     draws: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
 ) -> LabelMatch:
-    """The solution of the module's problem.
+    """Solve the problem of the module docstring.
 
     :param label_counts: n_{k,c} of the K selected clients, shape (K, C).
-    :param target: t(c) > 0, shape (C,), such as :func:`~fedgap.theory.generalization.smoothed` target counts.
-    :param max_repeat: how often a sample may be repeated; see :func:`largest_probabilities`, likewise ``draws``.
-    :param weights: of the clients in the mean, shape (K,); equal ones by default.
+    :param target: t_c > 0, shape (C,), such as :func:`~fedgap.theory.generalization.smoothed` target counts.
+    :param max_repeat: how often a sample may be repeated, and :param draws: how many samples each client draws; see
+        :func:`largest_probabilities`.
+    :param weights: v_k, the weights of the clients in the mean, shape (K,); equal by default.
     """
     limits = largest_probabilities(label_counts, max_repeat, draws)
     counts, t = np.asarray(label_counts, dtype=np.float64), np.asarray(target, dtype=np.float64)
     if t.shape != counts.shape[1:] or not (np.isfinite(t).all() and (t > 0.0).all()):
-        raise InputError("target: must be a positive number for each label; smooth counts that have zeros")
+        raise InputError("target: must have one positive number per label; add one to counts that contain a zero")
     t = t / t.sum()
     v = np.ones(len(counts)) if weights is None else np.asarray(weights, dtype=np.float64)
     if v.shape != counts.shape[:1] or not (np.isfinite(v).all() and (v > 0.0).all()):
-        raise InputError("weights: must be a positive number for each client")
+        raise InputError("weights: must have one positive number per client")
     v = v / v.sum()
     natural = counts / counts.sum(axis=1, keepdims=True)
     probabilities = np.zeros_like(natural)
@@ -114,7 +119,7 @@ def match_labels(
 
 
 def _solve(natural: Array, t: Array, v: Array, limits: Array) -> Array:
-    """The best q (K, C) where each label has samples at some client."""
+    """Return the best q (K, C). Each label must have samples at some client."""
     q, delta = natural, _FIRST_DELTA
     dual = -np.log(v @ q / t) / delta
     for _ in range(_STEPS):
@@ -126,44 +131,51 @@ def _solve(natural: Array, t: Array, v: Array, limits: Array) -> Array:
         dual, delta = dual * (delta / smaller), smaller
     mean = anchor = v @ q
     dual = np.zeros_like(t)
-    for _ in range(2):  # the second time makes up for what δ·λ moves the mean
+    for _ in range(2):  # the first solution has the mean a − δ·λ; the second time the anchor a makes up for δ·λ
         q, dual = _Dual(natural, v, limits, partial(_held_mean, anchor)).minimised(dual)
         anchor = mean + _HELD_MEAN * dual
     return np.asarray(q / q.sum(axis=1, keepdims=True))
 
 
 def _divergence_mean(t: Array, delta: float, dual: Array) -> tuple[Array, Array]:
-    """Where KL(m‖t)/δ has the gradient −λ: m = t·exp(−δ·λ), up to a constant in λ, and minus its derivative."""
+    """Return the m at which KL(m‖t)/δ has the gradient −λ (``dual``), and −dm/dλ, which is diagonal.
+
+    m = t·exp(−δ·λ), where a constant is absorbed into λ.
+    """
     mean = t * np.exp(np.clip(-delta * dual, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
     return mean, delta * mean
 
 
 def _held_mean(anchor: Array, dual: Array) -> tuple[Array, Array]:
-    """Where Σ_c (m_c − a_c)²/(2·δ) has the gradient −λ: m = a − δ·λ, and minus its derivative."""
+    """Return the m at which Σ_c (m_c − a_c)²/(2·δ) has the gradient −λ (``dual``), and −dm/dλ, which is diagonal.
+
+    m = a − δ·λ with a = ``anchor``.
+    """
     return anchor - _HELD_MEAN * dual, np.full_like(anchor, _HELD_MEAN)
 
 
 @dataclass(frozen=True)
 class _Dual:
-    """The dual of: minimise g(m) + ½·Σ_k v_k·‖q_k − b_k‖² over distributions q_k ≤ u_k, with m = Σ_k v_k·q_k.
+    """The dual of: minimise g(m) + ½·Σ_k v_k·‖q_k − b_k‖² over distributions q_k ≤ u_k, where m = Σ_k v_k·q_k.
 
     For dual variables λ (C,) the best q_k is the projection of b_k + λ, and the best m is where g has the gradient −λ.
-    The dual is convex, and its gradient is the difference of the two means.
+    The dual is convex, and its gradient is Σ_k v_k·q_k − m. The fields are b (K, C), v (K,) and u (K, C).
     """
 
     base: Array
     weights: Array
     limits: Array
     best_mean: Callable[[Array], tuple[Array, Array]]
-    """From λ, the m at which g has the gradient −λ, and minus the derivative of m (a diagonal matrix)."""
+    """Function from λ to the m at which g has the gradient −λ, and to the diagonal of −dm/dλ."""
 
     def at(self, dual: Array) -> tuple[Array, Array, Array]:
-        """Probabilities (K, C), where they touch no limit (K, C), and the dual's gradient (C,)."""
+        """Return the probabilities q (K, C), 1.0 where they are strictly between their limits (K, C), and the gradient
+        of the dual (C,)."""
         q, free = _projected(self.base + dual, self.limits)
         return q, free, self.weights @ q - self.best_mean(dual)[0]
 
     def minimised(self, dual: Array) -> tuple[Array, Array]:
-        """The probabilities (K, C) and the dual variables (C,), by Newton's method from ``dual``."""
+        """Minimise by Newton's method from ``dual``; return the probabilities (K, C) and the dual variables (C,)."""
         q, free, gradient = self.at(dual)
         for _ in range(_STEPS):
             if np.abs(gradient).max() <= _TOLERANCE:
@@ -175,7 +187,10 @@ class _Dual:
         return q, dual
 
     def _along(self, dual: Array, step: Array, descent: float) -> tuple[Array, tuple[Array, Array, Array]]:
-        """The point along the step where the slope is at most a tenth of the first one, ``descent``, in size."""
+        """Return a point along ``step`` where the slope is at most a tenth of the initial one, and :meth:`at` of it.
+
+        :param descent: absolute value of the initial slope.
+        """
         low, high, length = 0.0, np.inf, 1.0
         for _ in range(_STEPS):
             moved = dual + length * step
@@ -189,7 +204,7 @@ class _Dual:
 
 
 def _projected(points: Array, limits: Array) -> tuple[Array, Array]:
-    """The nearest distributions q_k ≤ u_k to the rows of ``points``, and where they touch no limit (1.0 or 0.0).
+    """Return the distributions q_k ≤ u_k that are nearest to the rows of ``points``, and 1.0 where 0 < q < u, else 0.0.
 
     q = clip(point + μ_k, 0, u) with the shift μ_k that makes the sum one. The sum is piecewise linear in μ: it bends
     at μ = −point (an entry leaves zero) and at μ = u − point (an entry reaches its limit).

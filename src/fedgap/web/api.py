@@ -47,23 +47,22 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": Refusal} for code in (401, 403, 404, 413, 421, 422)
 }
 COMPILE_ALL = b"//# allFunctionsCalledOnLoad\n"
-"""Before a script: asks Chromium to compile all of it while it arrives, beside the page's own work."""
+"""A comment at the start of a script that asks Chromium to compile all of it in the background while it downloads."""
 _KEY = re.compile(r"[A-Za-z_][\w.\[\]]*")
 
 
 def create_app(runs: Path, opened: Opened, *, token: str, hosts: Iterable[str]) -> FastAPI:
     """The application.
 
-    :param runs: the one folder in which run folders are read and written;
-    :param opened: what the command line named; the page can get no other files of this machine;
-    :param token: needed by all requests that change something; :param hosts: the allowed Host headers.
-    """
+    :param runs: the only folder in which run folders are read and written;
+    :param opened: what the command line asked to open; the page gets no other files of this machine;
+    :param token: needed by all requests that change something; :param hosts: the allowed Host headers."""
     solvers, store, closing = Solvers(), Runs(runs), asyncio.Event()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await solvers.start()
-        known = asyncio.create_task(asyncio.to_thread(_names))  # installed packages are searched before the page asks
+        known = asyncio.create_task(asyncio.to_thread(_names))  # searches the installed packages
         yield
         await known
         await solvers.stop()
@@ -108,7 +107,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RecursionError)
     async def too_deep(request: Request, error: RecursionError) -> JSONResponse:
-        return refuse(422, "document: is nested too deeply")
+        return refuse(422, "document: must be nested less deeply")
 
 
 def _printable(text: str) -> str:
@@ -117,15 +116,15 @@ def _printable(text: str) -> str:
 
 @cache
 def _names() -> dict[str, list[str]]:
-    """The known names by kind. Searching the installed packages takes a while, and they stay as they are."""
+    """The registered names by kind. They are cached, because searching the installed packages takes a while."""
     return {registry.kind: registry.names() for registry in
             (SCHEMES, OBJECTIVES, SELECTION, AGGREGATORS, POLICIES, DATA, MODELS)}
 
 
 def _scenario(source: ScenarioSource) -> tuple[dict[str, Any], Scenario]:
-    """The document, and the scenario it stands for."""
+    """The document of a request, and its scenario."""
     if (source.preset is None) == (source.document is None):
-        raise InputError("preset: give either a preset or a document")
+        raise InputError("preset: must be given, or a document instead, but not both")
     document = documents.preset(source.preset) if source.preset is not None else source.document
     assert document is not None
     return document, documents.open_scenario(document, source.overrides)
@@ -135,7 +134,7 @@ def _reply(document: dict[str, Any], scenario: Scenario) -> ScenarioReply:
     try:
         phi: list[float | None] = scenario.phi().tolist()
     except InputError:
-        phi = [client.phi for client in scenario.clients]  # a pooled statement needs no client's own
+        phi = [client.phi for client in scenario.clients]  # with a pooled statement, clients need no φ
     return ScenarioReply(
         document=document, listed=documents.listed(scenario), scenario=scenario.to_dict(), names=scenario.names,
         phi=phi, hash=scenario.hash(), recipe="labels" in scenario.document(), usual_scheme=scenario.usual_scheme,
@@ -181,10 +180,10 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
     @app.post("/api/plan", response_class=StreamingResponse, responses={
         200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}})
     async def plan(request: PlanRequest) -> StreamingResponse:
-        """Plan: JSON objects, one per line, with a ``stage``: draft, plan, scheme (six), grid, frontier, failed, done.
+        """Plan a scenario. The reply has JSON objects, one per line, with a ``stage``: draft, plan, scheme (six), grid,
+        frontier, failed, done.
 
-        Closing the connection stops the solver.
-        """
+        Closing the connection stops the solver."""
         document, _ = await asyncio.to_thread(_scenario, request)
         return _streamed(solvers.events({
             "document": document, "overrides": request.overrides, "scheme": request.scheme,
@@ -193,11 +192,10 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
     @app.post("/api/budget", response_class=StreamingResponse, responses={
         200: {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}}})
     async def budget(request: BudgetRequest) -> StreamingResponse:
-        """The least joules and seconds for an accuracy: JSON objects, one per line, with a ``stage``: budget (the
-        answers), budget_point (of the frontier, one by one), failed.
+        """Find the smallest joules and seconds for an accuracy. The reply has JSON objects, one per line, with a
+        ``stage``: budget (the answers), budget_point (a point of the frontier), failed.
 
-        Closing the connection stops the search.
-        """
+        Closing the connection stops the search."""
         document, _ = await asyncio.to_thread(_scenario, request)
         return _streamed(solvers.alone("budget", {
             "document": document, "overrides": request.overrides, "accuracy": request.accuracy,
@@ -205,12 +203,12 @@ def _add_planning(app: FastAPI, solvers: Solvers) -> None:
 
 
 def _streamed(events: AsyncIterator[dict[str, Any]]) -> StreamingResponse:
-    """Events as JSON objects, one per line."""
+    """Stream events as JSON objects, one per line."""
     async def lines() -> AsyncIterator[bytes]:
         async for event in events:
             yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
-    # Compressed, the first lines would wait in the compressor.
+    # No compression, because the compressor would hold back the first lines.
     headers = {"content-encoding": "identity", "cache-control": "no-store"}
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
 
@@ -218,33 +216,33 @@ def _streamed(events: AsyncIterator[dict[str, Any]]) -> StreamingResponse:
 def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:
     @app.get("/api/runs")
     def listing() -> list[dict[str, Any]]:
-        """All runs in one row each, the newest first."""
+        """All runs, one row each, the newest first."""
         return [store.overview(name) for name in store.names()]
 
     @app.get("/api/compare")
     def compare(run: Annotated[list[str], Query(max_length=1000)],
                 reference: Annotated[str | None, Query(max_length=1000)] = None) -> dict[str, Any]:
-        """Runs grouped over seeds: curves and outcomes with 95 % intervals, and paired differences from one group.
+        """Compare runs, grouped over seeds: curves and outcomes with 95 % intervals, and paired differences from one
+        group.
 
-        ``reference`` is a run of the group that the others are compared with; by default the first run.
-        """
+        ``reference`` is a run of the group with which the others are compared; by default the first run."""
         return comparison(store, run, reference)
 
     @app.get("/api/runs/{name}")
     def one(name: str) -> dict[str, Any]:
-        """A run in one row."""
+        """One run as a row."""
         return store.overview(name)
 
     @app.get("/api/runs/{name}/rounds")
     def rounds(name: str) -> list[dict[str, Any]]:
-        """A run's rounds so far."""
+        """The rounds of a run so far."""
         return store.rounds(name)
 
     @app.get("/api/runs/{name}/events", response_class=StreamingResponse, responses={
         200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}})
     async def events(name: str, position: Annotated[int, Query(ge=0, le=2**53)] = 0,
                      last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
-        """Server-sent events: rounds, state, reset."""
+        """The rounds of a run as server-sent events: rounds, state, reset."""
         store.folder(name)
         known = last_event_id if last_event_id and last_event_id.isdigit() and len(last_event_id) < 16 else None
         stream = follow(store, name, int(known) if known else position, closing)
@@ -255,7 +253,7 @@ def _add_runs(app: FastAPI, store: Runs, closing: asyncio.Event) -> None:
 def _add_opened(app: FastAPI, opened: Opened) -> None:
     @app.get("/api/opened")
     def what_was_opened() -> OpenedReply:
-        """What ``fedgap studio`` was asked to open."""
+        """What the command line asked the studio to open."""
         return OpenedReply(**opened.to_dict())
 
 
@@ -292,14 +290,14 @@ def _add_training(app: FastAPI, store: Runs, opened: Opened) -> None:
 
 def _add_pages(app: FastAPI) -> None:
     static = Path(str(resources.files("fedgap.web"))) / "static"
-    spec = find_spec("plotly")  # found, not imported: only its bundle is wanted
+    spec = find_spec("plotly")  # only its JavaScript file is needed, so it is not imported
     assert spec is not None
     assert spec.origin is not None
     bundle = Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
     @app.get("/plotly.min.js", include_in_schema=False)
     def plotly() -> Response:
-        # Five megabytes: on the way within one machine, compressing them takes longer than sending them.
+        # Within one machine, compressing these five megabytes takes longer than sending them.
         headers = {"cache-control": "max-age=86400", "content-encoding": "identity"}
         return Response(b"".join((COMPILE_ALL, bundle.read_bytes())), media_type="text/javascript", headers=headers)
 

@@ -1,4 +1,4 @@
-"""Requests and responses of the page, as in the OpenAPI description."""
+"""The requests and replies of the page, as described in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Override = Annotated[str, Field(max_length=10_000, examples=["budget.delay_s=120
 
 
 def _known(registry: Registry) -> AfterValidator:
-    """Accept only registered names: a page must not choose files or ``package.module:NAME`` of this machine."""
+    """Accept only registered names, because a page must not choose files or ``package.module:NAME`` of this machine."""
     def check(name: str) -> str:
         if name not in registry.names():
             raise ValueError(f"must be one of {', '.join(registry.names())}")
@@ -40,21 +40,21 @@ class _Strict(BaseModel):
 
 
 class ScenarioSource(_Strict):
-    """A scenario: a preset or a document, and what was changed in it."""
+    """A scenario: a preset or a document, and the changes to it."""
 
     preset: ScenarioPreset | None = None
     """A preset's name."""
     document: dict[str, Any] | None = None
     """The scenario itself, in place of a preset."""
     overrides: Annotated[list[Override], Field(max_length=5000)] = []
-    """``key.path=value`` texts."""
+    """Changes to the scenario, as ``key.path=value`` texts."""
 
 
 class PlanRequest(ScenarioSource):
-    """What to plan."""
+    """A scenario, and how to plan it."""
 
     scheme: SchemeName | None = None
-    """What may be decided; by default forecast where the scenario has auto, else proposed."""
+    """What the planner may decide; by default forecast if the scenario has a key auto, otherwise proposed."""
     objective: ObjectiveName | None = None
     """What is minimised, in place of the scheme's objective."""
     selection: SelectionName | None = None
@@ -62,75 +62,76 @@ class PlanRequest(ScenarioSource):
 
 
 class BudgetRequest(ScenarioSource):
-    """A request for the least budgets of a target accuracy."""
+    """A request for the smallest budgets with which a target accuracy is reached."""
 
     accuracy: Annotated[float, Field(gt=0, lt=1)] = 0.95
-    """On the test set, a share of one."""
+    """Target accuracy on the test set, between 0 and 1."""
     confidence: Annotated[float, Field(gt=0, lt=1)] = 0.9
-    """The probability with which a run is to reach it."""
+    """The probability with which a run must reach the target."""
 
 
 class UploadRequest(ScenarioSource):
-    """A file that a person chose."""
+    """A file that the user chose."""
 
     kind: Literal["yaml", "csv"]
-    """A whole scenario (YAML or JSON), or a fleet for the scenario there is (CSV)."""
+    """``yaml``: a whole scenario (YAML or JSON); ``csv``: a fleet for the present scenario."""
     text: str
     """The file's text."""
 
 
 class ScenarioReply(BaseModel):
-    """A scenario, checked and resolved."""
+    """A checked scenario, in several forms."""
 
     document: dict[str, Any]
-    """As written, without the overrides."""
+    """The scenario as written, without the overrides."""
     listed: dict[str, Any]
-    """The same with the overrides in it and its clients listed."""
+    """The scenario with the overrides applied and its clients listed."""
     scenario: dict[str, Any]
-    """Resolved: every client, every reading."""
+    """The complete scenario, with every client and every default value."""
     names: list[str]
     phi: list[float | None]
     hash: str
     recipe: bool
     """Whether the clients' labels are drawn from σ."""
     usual_scheme: str
-    """The scheme that plans it where nobody chooses one."""
+    """The scheme that is used if none is chosen."""
 
 
 class OpenedReply(BaseModel):
-    """What the command line named."""
+    """What the command line asked the studio to open."""
 
     kind: Literal["nothing", "preset", "scenario", "experiment", "runs"]
     name: str
     """A preset's name or a path, as it was typed."""
     document: dict[str, Any] | None
-    """The scenario of a file."""
+    """The scenario, if a file was opened."""
     run: str | None
-    """The run to show, where one was named."""
+    """The run to show, if a single run was named."""
     training: dict[str, Any] | None
-    """The opened experiment's choices; null in it where the page cannot name them."""
+    """The choices of the opened experiment; null for a choice that the page cannot offer."""
 
 
 class TextReply(BaseModel):
-    """A file to save."""
+    """A text file for the browser to save."""
 
     name: str
     text: str
 
 
 class RunRequest(PlanRequest):
-    """A training run on the scenario's fleet and budgets. Only registered data sets and models, or those of the
-    experiment that the command line named."""
+    """A training run with the scenario's fleet and budgets.
+
+    Only registered data sets and models can be chosen, or those of the experiment that the command line opened."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """The folder's name; by default made of data, scheme and seed."""
+    """The name of the run's folder; by default it consists of data, scheme and seed."""
     opened: bool = False
-    """Train the opened experiment: data, model, partition and whatever else it says are its own."""
+    """Train the opened experiment, with its own data, model, partition and other settings."""
     data: DataName = "embedded"
     model: ModelName = "lenet5"
     aggregator: AggregatorName = "mean"
     policy: PolicyName | None = None
-    """Who decides the rounds; without one the plan is trained as it is."""
+    """The policy that decides the rounds; None to train the plan as it is."""
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     concentration: Annotated[float, Field(gt=0, le=1e9)] = 5.0
     """σ of the partition."""
@@ -138,14 +139,14 @@ class RunRequest(PlanRequest):
 
 
 class RunName(BaseModel):
-    """A run that was started, stopped or resumed."""
+    """The name of a run that was started, stopped or resumed."""
 
     name: str
 
 
 class Refusal(BaseModel):
-    """What is wrong, and where."""
+    """The answer to a request that cannot be fulfilled."""
 
     key: str
-    """The key path, or empty."""
+    """The path of the key that is wrong, or empty."""
     message: str

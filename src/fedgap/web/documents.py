@@ -1,4 +1,4 @@
-"""Scenarios as a browser sends them: checked, bounded, and unable to point at files of this machine."""
+"""Scenarios that a browser sends: they are checked, limited in size, and cannot name files of this machine."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fedgap.config.yaml_files import parse, to_yaml
 from fedgap.errors import InputError
 
 MOST_CLIENTS = 1000
-"""A page with more rows is of no use; larger fleets are planned on the command line."""
+"""Maximum number of clients on the page; larger fleets are planned on the command line."""
 MOST_CLASSES = 1000
 MOST_DEPTH = 40
 
 
 def parse_yaml(text: str, label: str = "scenario") -> dict[str, Any]:
-    """The mapping that a YAML (or JSON) text writes."""
+    """The mapping in a YAML (or JSON) text; ``label`` begins the error message."""
     value = parse(text, label)
     if not isinstance(value, dict):
         raise InputError(f"{label}: must be a mapping of keys such as rounds and clients; got {shown(value)}")
@@ -32,15 +32,14 @@ def parse_yaml(text: str, label: str = "scenario") -> dict[str, Any]:
 
 
 def preset(name: str) -> dict[str, Any]:
-    """The scenario of a preset, as the mapping that its YAML text writes."""
+    """The scenario of a preset, as a mapping."""
     return parse_yaml(preset_text(name), f"preset {name}")
 
 
 def open_scenario(document: Mapping[str, Any], overrides: Sequence[str]) -> Scenario:
-    """The scenario that a page shows.
+    """Check a document with its overrides and return the scenario that the page shows.
 
-    :raises InputError: also where the document is too deep or too large, or names a file.
-    """
+    :raises InputError: also if the document is too deep or too large, or names a file."""
     check_plain(document)
     parsed = parse_overrides(overrides)
     _check_before_drawing(document, parsed)
@@ -72,14 +71,15 @@ def with_table(document: Mapping[str, Any], overrides: Sequence[str], table: str
 
 
 def listed(scenario: Scenario) -> dict[str, Any]:
-    """The scenario as a document that lists its clients, its mode kept."""
+    """The scenario as a document that lists its clients; its mode is kept."""
     resolved = scenario.to_dict()
     document = {key: value for key, value in scenario.document().items() if key not in ("fleet", "labels", "seed")}
     return document | {key: resolved[key] for key in ("clients", "target_counts") if key in resolved}
 
 
 def to_csv(scenario: Scenario) -> str:
-    """The fleet as CSV: one row per client, one column for each key that some client has; lists as ``12;0;7``."""
+    """The fleet as CSV: one row per client, one column for each key that any client has; lists are written as
+    ``12;0;7``."""
     clients = scenario.to_dict()["clients"]
     columns = [key for key in Client.model_fields if any(key in client for client in clients)]
     text = io.StringIO()
@@ -91,17 +91,17 @@ def to_csv(scenario: Scenario) -> str:
 
 
 def to_text(scenario: Scenario) -> str:
-    """The scenario as it was written, with the overrides in it, as YAML."""
+    """The scenario as YAML, as it was written, with the overrides applied."""
     return to_yaml({"format": 1} | scenario.document())
 
 
 def check_plain(document: Any) -> None:
-    """Refuse what a scenario never holds: endless nesting, and text that is not Unicode. Without recursion."""
+    """Raise an InputError for very deep nesting, and for text that is not valid Unicode. This does not recurse."""
     todo: list[tuple[Any, int]] = [(document, 0)]
     while todo:
         value, depth = todo.pop()
         if depth > MOST_DEPTH:
-            raise InputError(f"document: is nested more than {MOST_DEPTH} deep")
+            raise InputError(f"document: must be nested at most {MOST_DEPTH} levels deep")
         if isinstance(value, Mapping):
             todo += [(item, depth + 1) for pair in value.items() for item in pair]
         elif isinstance(value, (list, tuple)):
@@ -110,11 +110,11 @@ def check_plain(document: Any) -> None:
             try:
                 value.encode("utf-8")
             except UnicodeEncodeError:
-                raise InputError("document: holds half of a surrogate pair") from None
+                raise InputError("document: must be valid Unicode; it has half of a surrogate pair") from None
 
 
 def _check_before_drawing(document: Mapping[str, Any], overrides: Sequence[Override]) -> None:
-    """Bound what a recipe would expand to, and keep files and code of this machine out of a page's reach."""
+    """Limit the size to which a recipe would expand, and refuse documents that name files or code of this machine."""
     changed = apply(dict(document), [o for o in overrides if o.path[0] != "clients" or len(o.path) == 1])
     clients = changed.get("clients")
     if isinstance(clients, str):
@@ -133,7 +133,7 @@ def _check_before_drawing(document: Mapping[str, Any], overrides: Sequence[Overr
         try:
             sizes.append((f"{section}.{key}", float(value or 0), most))
         except (TypeError, ValueError, OverflowError):
-            continue  # not a number, which the scenario's check reports
+            continue  # not a number; the check of the scenario reports that
     for key, size, most in sizes:
         if size > most:
             raise InputError(f"{key}: the studio shows up to {most}; plan larger fleets with `fedgap plan`")

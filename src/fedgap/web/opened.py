@@ -1,7 +1,6 @@
-"""What ``fedgap studio NAME`` opens: a preset, a scenario's or an experiment's file, or a folder of runs.
+"""What ``fedgap studio NAME`` opens: a preset, the file of a scenario or an experiment, or a folder of runs.
 
-The page cannot choose files of this machine; it gets only what the command line named.
-"""
+The page cannot choose files of this machine; it gets only what the command line named."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ from fedgap.web.documents import open_scenario
 from fedgap.web.runs import Runs, is_run
 
 _TEMPLATE = ("experiment.yaml", "scenario.yaml")
-"""Files of a folder that ``fedgap init`` wrote; the first existing one is opened."""
+"""The files that ``fedgap init`` writes into a folder; the first one that exists is opened."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """What the command line named."""
+    """What the command line asked the studio to open."""
 
     kind: Literal["nothing", "preset", "scenario", "experiment", "runs"] = "nothing"
     name: str = ""
@@ -32,26 +31,25 @@ class Opened:
     """The scenario, with the clients of its CSV file, if it has one; None for presets and runs."""
     experiment: Experiment | None = None
     runs: Path | None = None
-    """The folder of runs, where one was named."""
+    """The folder of runs, if one was named."""
     run: str | None = None
-    """The run to show first, where a single run was named."""
+    """The run to show first, if a single run was named."""
 
     def to_dict(self) -> dict[str, Any]:
-        """What the page gets."""
+        """The values that are sent to the page."""
         return {"kind": self.kind, "name": self.name, "document": self.document, "run": self.run,
                 "training": None if self.experiment is None else _training(self.experiment)}
 
     def trained(self, scenario: Scenario, choices: dict[str, Any]) -> Experiment:
-        """The opened experiment with the page's scenario and choices: data, model, partition and engine stay.
+        """The opened experiment with the page's scenario and choices; its data, model, partition and engine are kept.
 
         The scenario on the page contains the experiment's rounds, budgets, readings and learner, possibly changed by
-        the user, so they replace those of the experiment.
-        """
+        the user, so they replace those of the experiment."""
         if self.experiment is None:
-            raise InputError("opened: no experiment was opened; start `fedgap studio EXPERIMENT.yaml`")
+            raise InputError("opened: needs an experiment; start the studio with `fedgap studio EXPERIMENT.yaml`")
         kept = {key: value for key, value in self.experiment.to_dict().items() if key not in ("rounds", "budget")}
         if self.experiment.policy in POLICIES.names():
-            del kept["policy"]  # the form shows it, and perhaps another one by now
+            del kept["policy"]  # the form on the page has the present choice
         resolved = scenario.to_dict()
         readings = {name: resolved[section][key] for name, (section, key) in PLANNING_KEYS.items()
                     if key in resolved.get(section, {})}
@@ -62,10 +60,7 @@ class Opened:
 
 
 def open_named(name: str | None) -> Opened:
-    """Open what the command line named.
-
-    :raises InputError: one line that says what is wrong with it.
-    """
+    """Open what the command line named. Errors are an InputError of one line."""
     if name is None:
         return Opened()
     path = Path(name)
@@ -75,7 +70,7 @@ def open_named(name: str | None) -> Opened:
         if not path.exists() and not path.suffix:
             known = (*PRESETS["scenario"], *PRESETS["experiment"])
             hint = did_you_mean(name, known) or f"; presets: {', '.join(known)}"
-            raise InputError(f"{name}: is neither a file, a folder nor a preset{hint}")
+            raise InputError(f"{name}: must be a file, a folder or a preset{hint}")
     return _open_file(name)
 
 
@@ -88,14 +83,15 @@ def _open_folder(name: str, folder: Path) -> Opened:
     for file in _TEMPLATE:
         if (folder / file).is_file():
             return _open_file(str(folder / file))
-    raise InputError(f"{name}: holds no runs and no {' or '.join(_TEMPLATE)}; a folder for new runs is named by --runs")
+    raise InputError(f"{name}: must have runs, or a file {' or '.join(_TEMPLATE)}; use --runs to choose a folder for "
+                     "new runs")
 
 
 def _open_file(name: str) -> Opened:
     if Path(name).suffix.lower() != ".csv" and kind_of(name) == "experiment":
         experiment = Experiment.load(name)
         document = _planned_with(experiment).document()
-        open_scenario(document, [])  # says what the page could not show
+        open_scenario(document, [])  # raises an error if the page could not show it
         return Opened("experiment", name, document, experiment)
     scenario = Scenario.load(name)
     if name in PRESETS["scenario"]:
@@ -106,10 +102,10 @@ def _open_file(name: str) -> Opened:
 
 
 def _planned_with(experiment: Experiment) -> Scenario:
-    """The scenario that the experiment is planned with.
+    """The scenario with which the experiment is planned.
 
-    Where it leaves labels or the model's sizes to the data and the model, these are read, which takes a few seconds.
-    """
+    If the experiment takes labels or the model's sizes from the data and the model, these are read, which takes a few
+    seconds."""
     try:
         return experiment.planning_scenario()
     except InputError:
@@ -119,7 +115,7 @@ def _planned_with(experiment: Experiment) -> Scenario:
 
 
 def _training(experiment: Experiment) -> dict[str, Any]:
-    """The defaults of the run form. Data and models that only the experiment can name are shown as its own."""
+    """The defaults of the form that starts a run. A choice is None if only the experiment's file can name it."""
     chosen: dict[str, Any] = {"seed": experiment.seed, "evaluate_every": experiment.evaluate_every,
                               "concentration": experiment.partition.concentration,
                               "data_name": experiment.data.name, "model_name": experiment.model.name}
@@ -128,5 +124,5 @@ def _training(experiment: Experiment) -> dict[str, Any]:
         ("aggregator", experiment.learning.aggregator, AGGREGATORS), ("scheme", experiment.scheme, SCHEMES),
         ("objective", experiment.objective, OBJECTIVES), ("selection", experiment.selection, SELECTION),
         ("policy", experiment.policy, POLICIES))
-    # A page uses only registered names; other names in the file stay with the experiment.
+    # The page may use only registered names. The experiment keeps other names in its file.
     return chosen | {key: name if name in registry.names() else None for key, name, registry in named}

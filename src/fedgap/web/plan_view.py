@@ -1,4 +1,4 @@
-"""A plan for the page: its JSON object, with the costs of each client's rounds."""
+"""Plans in the form that the page needs: JSON objects with the costs of each client's rounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _BY_CLIENT = ("compute_s", "upload_s", "download_s", "compute_j", "upload_j")
 
 
 def drawn(plan: Plan, problem: Problem) -> dict[str, Any]:
-    """The plan's JSON object with its forecast; each segment has its costs by client and cause and its stragglers."""
+    """The plan's JSON object with its forecast; each segment also has its costs by client and cause, and its
+    stragglers."""
     forecast, reason = applicable_forecast(plan, problem)
     answer, report = plan.to_dict(), CostReport.from_problem(problem, plan)
     answer["forecast"] = None if forecast is None else forecast.to_dict() | {
@@ -29,7 +30,7 @@ def drawn(plan: Plan, problem: Problem) -> dict[str, Any]:
 
 
 def brief(plan: Plan) -> dict[str, Any]:
-    """The values of a row in the comparison."""
+    """The plan's JSON object without its segments, for a row of the comparison."""
     answer = plan.to_dict()
     answer["selected"] = [int(segment.selected.sum()) for segment in plan.segments]
     answer["mean_pruning_ratio"] = mean_pruning_ratio(plan)
@@ -38,7 +39,7 @@ def brief(plan: Plan) -> dict[str, Any]:
 
 
 def target_view(answer: AccuracyBudget) -> dict[str, Any]:
-    """The budgets for a target accuracy, with what the page shows of their plans."""
+    """The budgets for a target accuracy, with the values of their plans that the page shows."""
     return {
         "accuracy": answer.accuracy, "confidence": answer.confidence, "sentence": answer.sentence,
         "warnings": answer.warnings, "origin": answer.origin,
@@ -49,7 +50,7 @@ def target_view(answer: AccuracyBudget) -> dict[str, Any]:
 
 
 def point_view(one: TargetPlan) -> dict[str, Any]:
-    """A pair of budgets that suffices."""
+    """A pair of budgets with which the target is reached, and its plan."""
     return {"energy_j": one.energy_j, "delay_s": one.delay_s, "surely": one.surely, "plan": brief(one.plan)}
 
 

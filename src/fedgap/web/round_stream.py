@@ -1,4 +1,4 @@
-"""A run's rounds as server-sent events: first the existing ones, then new ones until the run has ended."""
+"""The rounds of a run as server-sent events: first the existing ones, then new ones until the server stops."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _MOST = 2**22  # bytes read at once
 
 
 async def follow(runs: Runs, name: str, position: int, closing: asyncio.Event) -> AsyncIterator[str]:
-    """Events ``rounds`` (a list; their id is the byte at which the log stands), ``reset`` (the log was cut, forget all)
-    and ``state``. A reader that reconnects says where it was. ``closing`` ends the stream with the server.
-    """
+    """Yield server-sent events: ``rounds`` (a list), ``state``, and ``reset`` (the log was cut, so all rounds must be
+    forgotten).
+
+    The id of an event is the position in the log in bytes; a reader that reconnects sends the last one as ``position``.
+    ``closing`` ends the stream when the server stops."""
     path = runs.folder(name) / "rounds.jsonl"
     said: Any = None
     spoke = time.monotonic()
@@ -47,12 +49,12 @@ async def follow(runs: Runs, name: str, position: int, closing: asyncio.Event) -
 
 
 def _new(path: Path, position: int) -> tuple[list[dict[str, Any]], int]:
-    """The whole lines after a byte, and the byte where they end."""
+    """The complete lines after byte ``position``, and the byte at which they end."""
     with open(path, "rb") as file:
         file.seek(position)
         text = file.read(_MOST)
     whole, events = whole_lines(text), []
-    with suppress(InputError):  # of a damaged log, show what stands before the damage
+    with suppress(InputError):  # of a damaged log, show the rounds before the damage
         for event in parse_json_lines(whole, path):
             events.append(slim(event))
     return events, position + len(whole)

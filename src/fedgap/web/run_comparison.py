@@ -1,4 +1,4 @@
-"""Compare runs: grouped over seeds, with short names, curves, outcomes and paired differences."""
+"""Compare runs, grouped over seeds: short names, curves, outcomes and paired differences."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fedgap.statistics import holm, interval, paired
 from fedgap.web.runs import Runs
 
 OUTCOMES = ("test_accuracy", "test_loss", "energy_j", "delay_s")
-"""What a group's table shows: a mean over seeds with its interval."""
+"""The measures in the table of groups, each a mean over seeds with its interval."""
 CURVES = ("test_accuracy", "test_loss")
 ACROSS = ("delay_total_s", "energy_total_j")
-"""Quantities other than rounds against which a curve may be drawn."""
+"""Quantities against which a curve may be drawn, instead of rounds."""
 DIFFERENCES = ("test_accuracy", "test_loss")
 _FIRST = ("scheme", "objective", "selection", "policy", "data.name", "model.name")
-"""The keys that tell groups apart best; the others follow in alphabetical order."""
+"""The keys that are used first to name groups; the others follow in alphabetical order."""
 _PHRASES = {"partition.concentration": "σ {}", "budget.energy_j": "{} J", "budget.delay_s": "{} s",
             "rounds": "{} rounds", "learning.local_steps": "τ {}", "learning.rate": "η {}"}
 _ABSENT = "null"
@@ -39,10 +39,9 @@ class _Group:
 
 
 def comparison(runs: Runs, names: Sequence[str], reference: str | None = None) -> dict[str, Any]:
-    """The groups of these runs, each with its label, curves and outcomes, and the differences from one of them.
+    """The groups of these runs, each with its label, curves and outcomes, and the differences from one group.
 
-    :param reference: a run of the group that the others are compared with; by default the first group.
-    """
+    :param reference: a run of the group with which the others are compared; by default the first group."""
     groups = _groups(runs, names)
     labels = short_names([group.config for group in groups])
     overviews = {name: runs.overview(name) for group in groups for name in group.runs}
@@ -57,8 +56,8 @@ def comparison(runs: Runs, names: Sequence[str], reference: str | None = None) -
 
 
 def _groups(runs: Runs, names: Sequence[str]) -> list[_Group]:
-    """Group the runs. Only finished runs are averaged, because others are not comparable; for each seed the first
-    counts."""
+    """Group the runs that differ only in their seed. Unfinished runs are not averaged, and each forms its own group; of
+    several runs with one seed the first is used."""
     finished: dict[str, tuple[dict[str, str], dict[int | None, str]]] = {}
     alone = []
     for name in names:
@@ -74,7 +73,7 @@ def _groups(runs: Runs, names: Sequence[str]) -> list[_Group]:
 
 
 def flattened(document: Mapping[str, Any], above: str = "") -> dict[str, str]:
-    """``{"budget": {"delay_s": 120}}`` → ``{"budget.delay_s": "120"}``; lists stay whole."""
+    """Flatten nested keys: ``{"budget": {"delay_s": 120}}`` → ``{"budget.delay_s": "120"}``; lists are not split."""
     flat: dict[str, str] = {}
     for key, value in document.items():
         path = f"{above}{key}"
@@ -86,7 +85,7 @@ def flattened(document: Mapping[str, Any], above: str = "") -> dict[str, str]:
 
 
 def short_names(configs: Sequence[Mapping[str, str]]) -> list[str]:
-    """A name for each configuration: what differs between them, in as few keys as tell them apart."""
+    """A name for each configuration, made of the values of as few keys as are needed to distinguish them."""
     keys = sorted({key for config in configs for key in config})
     wanted = [key for key in _FIRST if key in keys] + [key for key in keys if key not in _FIRST]
     told: list[str] = []
@@ -128,7 +127,8 @@ def _interval(values: Sequence[float]) -> dict[str, float | None]:
 
 
 def _curve(histories: Sequence[list[dict[str, Any]]], measure: str) -> dict[str, list[Any]]:
-    """The mean over seeds in each round that all of them evaluated, with its interval, and what it had cost by then."""
+    """The mean over seeds with its interval, for each round that all seeds evaluated, and what was spent on average
+    until then."""
     needed = ("round", measure, *ACROSS)
     evaluated = [{event["round"]: event for event in history if all(event.get(key) is not None for key in needed)}
                  for history in histories]
@@ -142,7 +142,8 @@ def _curve(histories: Sequence[list[dict[str, Any]]], measure: str) -> dict[str,
 
 def _differences(overviews: Mapping[str, Overview], groups: Sequence[_Group], labels: Sequence[str], chosen: int,
                  others: Sequence[int]) -> list[dict[str, Any]]:
-    """Each other group minus the chosen one, paired over the seeds that both have; Holm's correction per measure."""
+    """The differences of each other group from the chosen one, paired over the seeds that both have; Holm's correction
+    for each measure."""
     rows: dict[int, dict[str, Any]] = {i: {"label": labels[i], "from": labels[chosen], "seeds": 0} for i in others}
     for measure in DIFFERENCES:
         known = {i: {seed: overviews[name][measure] for seed, name in groups[i].by_seed.items()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _FRESH_S = 1.0
-"""How many seconds a scan of all processes stays valid."""
+"""Number of seconds for which a scan of all processes stays valid."""
 _RECENT_S = 60.0
 
 
 def command(pid: int) -> str:
-    """A process's command line; empty where there is none."""
+    """The command line of a process; empty if there is no such process."""
     try:
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
@@ -25,14 +25,15 @@ def command(pid: int) -> str:
 
 
 class Writers:
-    """The processes that hold a ``rounds.jsonl`` open, which a run does for as long as it trains."""
+    """Finds the processes that have a ``rounds.jsonl`` open, as a run does while it trains."""
 
     def __init__(self) -> None:
         self._seen: dict[str, int] = {}
         self._when = -_FRESH_S
 
     def process_of(self, log: Path) -> int | None:
-        """The process that writes this log; 0 if there is one but it cannot be identified (no /proc, but new lines)."""
+        """The id of the process that writes this log, or None; 0 if there is one that cannot be identified (no /proc,
+        but new lines)."""
         if not (_PROC / "self").is_dir():
             try:
                 return 0 if time.time() - log.stat().st_mtime < _RECENT_S else None
@@ -55,5 +56,5 @@ def _open_logs() -> dict[str, int]:
                 if target.endswith("/rounds.jsonl"):
                     writers[target] = int(process.name)
         except OSError:
-            continue  # it ended meanwhile, or is another person's
+            continue  # the process has ended, or belongs to another user
     return writers

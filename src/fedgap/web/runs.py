@@ -1,8 +1,7 @@
-"""Run folders and the processes that work on them.
+"""Run folders, and the processes that train in them.
 
-Every run is a separate process in a separate session, and its folder contains all information: the server may end and
-be restarted during the training. Nothing outside the folder of runs is read or written.
-"""
+Every run is a separate process in a separate session, and its folder contains all information, so the server may end
+and be restarted during the training. Nothing outside the folder of runs is read or written."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from fedgap.running.run_folder import has_run
 from fedgap.web.run_processes import Writers, command
 
 Event = dict[str, Any]
-"""A round: a line of rounds.jsonl."""
+"""A round, as in a line of rounds.jsonl."""
 State = Literal["preparing", "running", "stopping", "stopped", "finished", "failed"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,+-]{0,99}")
 _SEPARATOR = "~"
@@ -45,7 +44,7 @@ KEPT = ("round", "clients", "energy_total_j", "delay_total_s", "train_loss", "te
 
 @dataclass
 class Runs:
-    """The runs below one folder."""
+    """The runs in one folder and its sub-folders."""
 
     root: Path
     _started: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -57,7 +56,7 @@ class Runs:
     # --- reading runs -----------------------------------------------------------------------------------------------
 
     def folder(self, name: str) -> Path:
-        """The folder of a run that exists; a name that leads anywhere else is refused."""
+        """The folder of an existing run. Raises LookupError for any other name."""
         parts = name.split(_SEPARATOR)
         if len(parts) <= _DEEPEST and all(_NAME.fullmatch(part) for part in parts):
             folder = self.root.joinpath(*parts).resolve()
@@ -66,7 +65,7 @@ class Runs:
         raise LookupError(name)
 
     def names(self) -> list[str]:
-        """All runs, the newest first."""
+        """The names of all runs, the newest first."""
         folders = sorted(self._walk(self.root, 1), key=lambda folder: folder.stat().st_mtime, reverse=True)
         return [_SEPARATOR.join(folder.relative_to(self.root).parts) for folder in folders]
 
@@ -82,23 +81,24 @@ class Runs:
                 yield from self._walk(entry, depth + 1)
 
     def state(self, name: str) -> tuple[State, str]:
-        """The state of a run, with an explanation if needed."""
+        """The state of a run, and an explanation if one is needed."""
         folder = self.folder(name)
         if (folder / "summary.json").is_file():
             return "finished", str(_json(folder / "summary.json").get("ended") or "")
         mark = _json(folder / _MARK)
         if self._alive(folder, mark):
             if mark.get("stopping"):
-                return "stopping", "the current round ends, then everything is on disk"
-            return ("running", "") if has_run(folder) else ("preparing", "reads the data and plans")
+                return "stopping", "it stops after the current round; nothing is lost"
+            return ("running", "") if has_run(folder) else ("preparing", "it reads the data and plans")
         if self._writer(folder, mark) is not None:
             return "running", "started outside the studio"
         if has_run(folder):
             return "stopped", "" if mark.get("stopping") else _last_words(folder)
-        return ("stopped", "stopped before it began") if mark.get("stopping") else ("failed", _last_words(folder))
+        return ("stopped", "it was stopped before training began") if mark.get("stopping") else (
+            "failed", _last_words(folder))
 
     def overview(self, name: str) -> dict[str, Any]:
-        """One row about a run: its state, what it trains, its progress."""
+        """One row of facts about a run: its state, what it trains, and its progress."""
         folder = self.folder(name)
         state, message = self.state(name)
         rounds, config, scenario = self.rounds(name), _document(folder / "config.yaml"), _document(
@@ -125,25 +125,26 @@ class Runs:
         }  # fmt: skip
 
     def _place(self, name: str) -> dict[str, str]:
-        """The folder that a run shares with others of its sweep ("" for a single run), and its name in there."""
+        """The folder that a run shares with other runs of its sweep ("" for a single run), and its name in that
+        folder."""
         *above, last = name.split(_SEPARATOR)
         if above[-1:] == [_SWEPT]:
             above = above[:-1] or [self.root.name]
         return {"group": "/".join(above), "label": last}
 
     def config(self, name: str) -> dict[str, Any]:
-        """A run's resolved experiment."""
+        """The complete experiment of a run."""
         return _document(self.folder(name) / "config.yaml")
 
     def rounds(self, name: str) -> list[Event]:
-        """Every round so far, as much of it as the page draws."""
+        """All rounds so far, with the keys that the page needs."""
         path = self.folder(name) / "rounds.jsonl"
         if not path.is_file():
             return []
         try:
             return [slim(event) for event in read_json_lines(path)]
         except InputError:
-            return []  # half-way through a resume that cuts the log
+            return []  # the run is just being resumed, and its log is being cut
 
     # --- starting and stopping runs ---------------------------------------------------------------------------------
 
@@ -151,8 +152,8 @@ class Runs:
         """Start a run in a new folder and return its name."""
         name = experiment.run_name if wish is None else wish
         if not _NAME.fullmatch(name):
-            raise InputError("name: must be of letters, digits and . _ = , + - and begin with a letter or digit; "
-                             "at most 100")
+            raise InputError("name: must have at most 100 characters, only letters, digits and . _ = , + -, and begin "
+                             "with a letter or digit")
         if wish is None:
             name = self._free(name)
         folder = self.root / name
@@ -167,20 +168,20 @@ class Runs:
         return name
 
     def resume(self, name: str) -> None:
-        """Continue a run that was stopped, or begin again where it had not begun."""
+        """Continue a run that was stopped, or start it again if training had not begun."""
         folder = self.folder(name)
         state, _ = self.state(name)
         if state not in ("stopped", "failed"):
-            raise InputError(f"run: is {state}; only a run that has stopped can be continued")
+            raise InputError(f"run: must have stopped before it can be continued; it is {state}")
         if has_run(folder):
             self._launch(folder, "resume", str(folder), "--json")
         elif (folder / "experiment.yaml").is_file():
             self._launch(folder, "train", str(folder / "experiment.yaml"), "--out", str(folder), "--json")
         else:
-            raise InputError("run: has nothing to continue")
+            raise InputError("run: cannot be continued, because its folder has neither a job nor an experiment")
 
     def stop(self, name: str) -> None:
-        """Ask a run to end after its current round; everything so far stays on disk."""
+        """Ask a run to end after its current round. Everything so far stays on disk."""
         folder = self.folder(name)
         mark = _json(folder / _MARK)
         if self._alive(folder, mark):
@@ -208,8 +209,8 @@ class Runs:
         write_json(folder / _MARK, {"pid": process.pid, "started": time.time()})
 
     def _alive(self, folder: Path, mark: dict[str, Any]) -> bool:
-        """Whether the process that was started on this folder still works on it (another process may have its number by
-        now)."""
+        """Whether the process that was started for this folder still works on it. (Another process may have its number
+        by now.)"""
         pid = mark.get("pid")
         if not isinstance(pid, int) or isinstance(pid, bool) or pid < 2:
             return False
@@ -217,23 +218,24 @@ class Runs:
         return child.poll() is None if child is not None else str(folder) in command(pid)
 
     def _writer(self, folder: Path, mark: dict[str, Any]) -> int | None:
-        """Another process than the studio's that trains this run; ``fedgap train`` in a terminal, say."""
+        """The process outside the studio that trains this run, for example ``fedgap train`` in a terminal; None if
+        there is none."""
         pid = self._writers.process_of(folder / "rounds.jsonl")
         return None if pid == mark.get("pid") else pid
 
 
 def slim(event: Event) -> Event:
-    """A round's numbers that the page draws."""
+    """The values of a round that the page draws."""
     return {key: event[key] for key in KEPT if key in event}
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run, begun or about to begin."""
+    """Whether a folder holds a run that has begun or is about to begin."""
     return has_run(folder) or (folder / _MARK).is_file()
 
 
 def _last_words(folder: Path) -> str:
-    """The last line of the process's output, without the command's name."""
+    """The last line of the process's output, without the leading ``fedgap:``."""
     try:
         lines = (folder / _LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError:
@@ -267,10 +269,9 @@ def _parsed(path: Path, changed_ns: int, size: int) -> dict[str, Any]:
 
 
 def _learner(scenario: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any] | None:
-    """How clients and server learn, as far as the page says it; None as long as there is no scenario.
+    """The learning settings that the page shows; None as long as there is no scenario.
 
-    Where local steps and bits were planned, the plan has them.
-    """
+    If local steps and upload bits were planned, they are taken from the plan."""
     learning = scenario.get("learning")
     if not isinstance(learning, dict):
         return None

@@ -12,7 +12,7 @@ MOST_BYTES = 8_000_000
 """The largest request body; a fleet of a thousand clients takes less than one megabyte."""
 TOKEN_HEADER = "x-fedgap-token"
 
-# Plotly writes styles into the page, so these may be inline; a script never is, and nothing comes from another host.
+# Plotly writes styles into the page, so inline styles are allowed. Inline scripts and other hosts are not.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -29,20 +29,20 @@ HEADERS = {
 
 
 class Guard:
-    """ASGI middleware.
+    """ASGI middleware that checks every request.
 
     The Host check prevents DNS rebinding by other sites. The Origin check prevents their pages from posting to this
-    server. All requests that start or stop a process or write a file need the token, which is shown in the terminal.
-    """
+    server. All requests that start or stop a process or write a file need the token, which is shown in the terminal."""
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], token: str, guarded: str) -> None:
-        """``hosts`` are the allowed Host headers, port included; paths below ``guarded`` need the token to change."""
+        """``hosts`` are the allowed Host headers, including the port; requests that change something below ``guarded``
+        need the token."""
         self.app, self.token, self.guarded = app, token, guarded
         self.hosts = {host.lower() for host in hosts}
         self.origins = {f"http://{host}" for host in self.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer what is refused, and pass on the rest."""
+        """Refuse a request, or pass it on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -61,13 +61,13 @@ class Guard:
             return
         body = await _read(receive, headers) if scope["method"] not in ("GET", "HEAD", "OPTIONS") else b""
         if body is None:
-            await _reply(with_headers, 413, f"the request is too large; at most {MOST_BYTES // 10**6} MB are taken")
+            await _reply(with_headers, 413, f"the request is too large; at most {MOST_BYTES // 10**6} MB are accepted")
             return
         await self.app(scope, _replay(body, receive), with_headers)
 
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
         if headers.get("host", "").lower() not in self.hosts:
-            return 421, "this address is not the studio's; open the link that `fedgap studio` printed"
+            return 421, "this is not the studio's address; open the link that `fedgap studio` printed"
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return None
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
@@ -81,7 +81,7 @@ class Guard:
 
 
 async def _read(receive: Receive, headers: dict[str, str]) -> bytes | None:
-    """The body, or None where it is too large."""
+    """The body of the request, or None if it is too large."""
     declared = headers.get("content-length", "0")
     if not declared.isdigit() or len(declared) > 18 or int(declared) > MOST_BYTES:
         return None
@@ -100,7 +100,7 @@ async def _read(receive: Receive, headers: dict[str, str]) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return the stored body first, then the further messages of the connection."""
+    """A receive function that returns the stored body first, then the further messages of the connection."""
     waiting = [body]
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""Serving the studio on this machine."""
+"""Serve the studio on this machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ ADDRESS = "127.0.0.1"
 def serve(runs: Path, opened: Opened, *, port: int, browser: bool, say: Callable[[str], None]) -> None:
     """Serve until interrupted.
 
-    :param opened: what the page shows first; :param port: 0 takes any that is free;
-    :param browser: whether to open the page; :param say: is told the page's address once it can be opened.
-    """
+    :param opened: what the page shows first; :param port: 0 takes any free port; :param browser: whether to open the
+    page; :param say: is called with the address of the page once it can be opened."""
     import uvicorn
 
     from fedgap.web.api import create_app
@@ -28,7 +27,7 @@ def serve(runs: Path, opened: Opened, *, port: int, browser: bool, say: Callable
     port = listener.getsockname()[1]
     token = secrets.token_urlsafe(24)
     hosts = [f"{name}:{port}" for name in (ADDRESS, "localhost")]
-    # Behind '#', the token reaches neither a log nor another site.
+    # Browsers do not send the part after '#', so the token reaches neither a log nor another site.
     address = f"http://{ADDRESS}:{port}/#token={token}"
 
     class AnnouncingServer(uvicorn.Server):
@@ -39,7 +38,7 @@ def serve(runs: Path, opened: Opened, *, port: int, browser: bool, say: Callable
                 webbrowser.open(address)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            app.state.closing.set()  # whoever watches a run would otherwise keep the server from ending
+            app.state.closing.set()  # otherwise an open page that watches a run would keep the server from ending
             await super().shutdown(sockets)
 
     app = create_app(runs, opened, token=token, hosts=hosts)
@@ -53,6 +52,7 @@ def _listen(port: int) -> socket.socket:
     try:
         listener.bind((ADDRESS, port))
     except OSError as error:
-        raise InputError(f"--port: {port} cannot be used ({error.strerror}); 0 takes any that is free") from None
+        raise InputError(f"--port: {port} cannot be used ({error.strerror}); use another one, or 0 for any free port"
+                         ) from None
     listener.listen(128)
     return listener

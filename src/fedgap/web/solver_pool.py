@@ -1,4 +1,4 @@
-"""The server's side of its solver processes: send jobs, receive events, cancel jobs that are no longer needed."""
+"""The server's side of its solver processes: send jobs, receive events, and cancel jobs that are no longer needed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 Event = dict[str, Any]
-_LINE = 2**27  # bytes of the longest event
+_LINE = 2**27  # maximum length of an event in bytes
 _LATER_S = 3.0
 
 
 class SolverProcess:
-    """One solver process. Jobs wait for each other; one whose reader goes away is cancelled."""
+    """One solver process. It does one job at a time; a job is cancelled if nobody reads its events any more."""
 
     def __init__(self, *, nice: int = 0) -> None:
         self._nice = nice
@@ -26,7 +26,7 @@ class SolverProcess:
         self._drains: set[asyncio.Task[None]] = set()
 
     async def start(self, after_s: float = 0.0) -> None:
-        """Starts the process, unless a job has done so by then; it imports the solver meanwhile."""
+        """Start the process after some seconds, unless a job has already started it. It then imports the solver."""
         await asyncio.sleep(after_s)
         async with self._turn:
             await self._alive()
@@ -39,13 +39,13 @@ class SolverProcess:
         )  # fmt: skip
 
     async def stop(self) -> None:
-        """Ends the process."""
+        """End the process."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
 
     async def events(self, job: Event) -> AsyncIterator[Event]:
-        """The job's events as they come. Closing the iterator cancels the job."""
+        """Yield the events of a job as they arrive. Closing the iterator cancels the job."""
         await self._turn.acquire()
         number, ended = next(self._numbers), False
         try:
@@ -66,7 +66,7 @@ class SolverProcess:
                 task.add_done_callback(self._drains.discard)
 
     async def _drain(self, number: int) -> None:
-        """Cancels a job and waits for its end; then it is the next one's turn."""
+        """Cancel a job and wait for its end; after that the next job may begin."""
         try:
             self._send({"cancel": number})
             while True:
@@ -74,7 +74,7 @@ class SolverProcess:
                 if event.get("id") == number and event.get("end"):
                     break
         except (OSError, EOFError, RuntimeError):
-            pass  # the process is gone; the next job starts another
+            pass  # the process has ended; the next job starts a new one
         finally:
             self._turn.release()
 
@@ -99,28 +99,27 @@ class SolverProcess:
 
 
 class Solvers:
-    """Two processes: one for the present plan, one for the other schemes and the frontier."""
+    """Two solver processes: one for the present plan, the other for further schemes and the frontier."""
 
     def __init__(self) -> None:
         self.quick, self.slow = SolverProcess(), SolverProcess(nice=5)
         self._later: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Starts the first, and the second once the page has had time to be served: two cores are soon taken."""
+        """Start the first process now, and the second a few seconds later, so that the page gets enough of the
+        processor first."""
         await self.quick.start()
         self._later = asyncio.create_task(self.slow.start(_LATER_S))
 
     async def stop(self) -> None:
-        """Ends both."""
+        """End both processes."""
         if self._later is not None:
             self._later.cancel()
         await asyncio.gather(self.quick.stop(), self.slow.stop())
 
     async def events(self, job: Event) -> AsyncIterator[Event]:
-        """Draft, plan, the six schemes and the frontier; ``{"stage": "done"}`` comes last.
-
-        Where something goes wrong, a stage ``failed`` says what.
-        """
+        """Yield draft, plan, the six schemes and the frontier; ``{"stage": "done"}`` is last. If something fails, a
+        stage ``failed`` says what."""
         for kind, process in (("quick", self.quick), ("slow", self.slow)):
             stages = _stages(process, {"kind": kind, **job})
             try:
@@ -131,7 +130,7 @@ class Solvers:
         yield {"stage": "done"}
 
     async def alone(self, kind: str, job: Event) -> AsyncIterator[Event]:
-        """Run a job in the background."""
+        """Run a single job in the second process."""
         stages = _stages(self.slow, {"kind": kind, **job})
         try:
             async for event in stages:
@@ -141,7 +140,7 @@ class Solvers:
 
 
 async def _stages(process: SolverProcess, job: Event) -> AsyncIterator[Event]:
-    """A job's stages; what goes wrong is a stage ``failed``."""
+    """Yield the stages of a job; an error becomes a stage ``failed``."""
     stream = process.events(job)
     try:
         async for event in stream:

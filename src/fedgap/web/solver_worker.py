@@ -1,9 +1,8 @@
-"""``python -m fedgap.web.solver_worker [NICE]``: a process that solves, one job after another, and can be told to stop.
+"""``python -m fedgap.web.solver_worker [NICE]``: a process that solves one job after another, and can be told to stop.
 
-Jobs come in on stdin and events go out on stdout, one JSON object per line. ``{"cancel": ID}`` ends a job at once,
-wherever its solver is, so that a slider's next position does not wait for the last one's answer. The process ends with
-its stdin, that is with the server.
-"""
+Jobs arrive on stdin and events are written to stdout, one JSON object per line. ``{"cancel": ID}`` ends a job at once,
+so that the next position of a slider need not wait for the answer to the last one. The process ends when its stdin
+ends, that is with the server."""
 
 from __future__ import annotations
 
@@ -34,9 +33,9 @@ from fedgap.web.documents import open_scenario
 from fedgap.web.plan_view import brief, drawn, point_view, target_view
 
 FACTORS = budget_factors(7, least=0.5)
-"""The frontier's grid, as multiples of the budgets in the document; it stays while the sliders move."""
+"""The grid of the frontier, as multiples of the budgets in the document; it does not change when sliders move."""
 LIMIT_S = 120.0
-"""A job that takes longer is given up."""
+"""A job that takes longer than this many seconds is cancelled."""
 Event = dict[str, Any]
 
 
@@ -44,9 +43,9 @@ class Cancelled(BaseException):
     """The job was cancelled. This is not an Exception, so that no solver mistakes it for a numerical failure."""
 
 
-@lru_cache(maxsize=512)  # some nine times the plans that a page asks for
+@lru_cache(maxsize=512)  # about nine times as many plans as a page asks for
 def solved(scenario: Scenario, scheme: Scheme) -> Plan:
-    """The plan, solved now or before."""
+    """The plan of a scenario with a scheme; it is cached."""
     return plan(scenario, scheme=scheme)
 
 
@@ -55,19 +54,19 @@ def _scheme(job: Event, scenario: Scenario) -> Scheme:
 
 
 def quick(job: Event) -> Iterator[Event]:
-    """The plan: first a draft, then the certified one."""
+    """Yield the plan: first a draft, then the certified one."""
     scenario = open_scenario(job["document"], job["overrides"])
     problem, scheme = Problem.of(scenario), _scheme(job, scenario)
     task = Task.of(problem, scheme)
     first = best_single_selection(task)
     if first is None and not feasible(task):
-        first = infeasible(task, SolverSettings())  # which budgets suffice is known long before the solver gives up
+        first = infeasible(task, SolverSettings())  # says at once which budgets would be enough
     yield {"stage": "draft", "plan": None if first is None else drawn(first, problem)}
     yield {"stage": "plan", "plan": drawn(plan(scenario, scheme=scheme), problem)}
 
 
 def slow(job: Event) -> Iterator[Event]:
-    """All six schemes, then the frontier: θ on a grid of budgets, from the middle outwards."""
+    """Yield the plans of all six schemes, then the frontier: θ on a grid of budgets, from the middle outwards."""
     scenario = open_scenario(job["document"], job["overrides"])
     grid = BudgetGrid.around(open_scenario(job["document"], []).budget, FACTORS)
     yield {"stage": "grid", "energy_j": grid.energy_j, "delay_s": grid.delay_s}
@@ -81,7 +80,7 @@ def slow(job: Event) -> Iterator[Event]:
 
 
 def budgets(job: Event) -> Iterator[Event]:
-    """The least budgets for a target accuracy, then the frontier point by point."""
+    """Yield the smallest budgets for a target accuracy, then the points of the frontier."""
     search = BudgetSearch(open_scenario(job["document"], job["overrides"]), job["accuracy"], job["confidence"])
     yield {"stage": "budget", **target_view(least_budgets(search))}
     for point in target_frontier(search):
@@ -92,7 +91,7 @@ KINDS: dict[str, Callable[[Event], Iterator[Event]]] = {"quick": quick, "slow": 
 
 
 class SolverWorker:
-    """Takes jobs from stdin until it ends."""
+    """Solves the jobs that arrive on stdin until it ends."""
 
     def __init__(self) -> None:
         self.jobs: queue.Queue[Event] = queue.Queue()
@@ -101,7 +100,7 @@ class SolverWorker:
         self.solving = False
 
     def listen(self) -> None:
-        """Read stdin in a separate thread, so that a cancellation arrives during a solve."""
+        """Read stdin in a separate thread, so that a cancellation is noticed while a job is being solved."""
         for line in sys.stdin:
             message = json.loads(line)
             if "cancel" not in message:
@@ -116,13 +115,15 @@ class SolverWorker:
             _thread.interrupt_main()
 
     def interrupt(self, number: int, frame: Any) -> None:
-        """Runs in the main thread between two of the solver's steps; Ctrl-C in the terminal is the server's affair."""
+        """Signal handler in the main thread, called between two steps of the solver: end the job if it was cancelled.
+
+        Ctrl-C in the terminal is handled by the server."""
         if self.solving and self.current in self.cancelled:
             self.solving = False
             raise Cancelled
 
     def run(self) -> None:
-        """Until stdin ends."""
+        """Solve jobs until stdin ends."""
         signal.signal(signal.SIGINT, self.interrupt)
         threading.Thread(target=self.listen, daemon=True).start()
         self.say({"ready": True})
@@ -137,7 +138,7 @@ class SolverWorker:
             self.cancelled.discard(job["id"])
 
     def work(self, job: Event) -> None:
-        """One job's events, then its end."""
+        """Write all events of one job, then its end."""
         ending: Event = {"end": True}
         try:
             events = KINDS[job["kind"]](job)
@@ -162,13 +163,13 @@ class SolverWorker:
 
     @staticmethod
     def say(event: Event) -> None:
-        """One line on stdout."""
+        """Write an event as one line on stdout."""
         sys.stdout.write(json.dumps(event, allow_nan=False) + "\n")
         sys.stdout.flush()
 
 
 def main(nice: int) -> None:
-    """Solve until stdin ends, at a lower priority where asked for."""
+    """Solve until stdin ends; ``nice`` above 0 lowers the priority."""
     if hasattr(os, "nice"):
         os.nice(nice)
     SolverWorker().run()

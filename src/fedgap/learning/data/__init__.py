@@ -1,4 +1,4 @@
-"""Data sets: four known by name, or a user's arrays, ``.npz`` file or torch data sets."""
+"""Data sets: four that are known by name, and those of a user (arrays, an ``.npz`` file or torch data sets)."""
 
 from fedgap.learning.data.batches import batch_indices, batch_keys, draw_batches, draw_weighted_batches
 from fedgap.learning.data.dataset import Dataset, Preprocessing, from_arrays, from_torch

@@ -33,18 +33,18 @@ class Preprocessing:
     deviation: tuple[float, ...]
 
     def apply(self, samples: ArrayLike | Tensor, key: str = "samples") -> Tensor:
-        """Inputs (n, c, h, w) or (n, features) float32 from ``samples``, which may also be images (n, h, w).
+        """Standardise ``samples``, images (n, h, w) or (n, c, h, w) or vectors (n, features), to inputs (n, c, h, w) or
+        (n, features) float32.
 
-        The result equals what :func:`from_arrays` makes of the same samples, bit for bit. ``key`` names the samples in
-        an error message.
-        """
+        The result equals, bit for bit, what :func:`from_arrays` makes of the same samples. ``key`` names the samples in
+        an error message."""
         x = model_inputs(samples, key)
         if x.shape[1] != len(self.mean):
-            raise InputError(f"data: {key} has {x.shape[1]} channels or features; {len(self.mean)} are expected")
+            raise InputError(f"data: {key} must have {len(self.mean)} channels or features; it has {x.shape[1]}")
         return self.standardised(x)
 
     def standardised(self, x: Tensor) -> Tensor:
-        """(x − mean)/deviation of inputs (n, c, ...) float32."""
+        """Standardise inputs (n, c, ...) float32: (x − mean)/deviation."""
         shape = [1, -1, *[1] * (x.dim() - 2)]
         mean, deviation = (torch.tensor(v, dtype=torch.float32).reshape(shape) for v in (self.mean, self.deviation))
         return (x - mean) / deviation
@@ -92,7 +92,7 @@ class Dataset:
         for x, y, part in ((self.train_x, self.train_y, "train"), (self.test_x, self.test_y, "test")):
             if len(x) != len(y):
                 raise InputError(f"data: {part}_x has {len(x)} samples and {part}_y {len(y)} labels; "
-                                 "they must be as many")
+                                 "the numbers must be equal")
             if not 0 <= int(y.min()) <= int(y.max()) < self.classes:
                 raise InputError(f"data: labels must lie in 0..{self.classes - 1}; {part}_y has "
                                  f"{int(y.min())}..{int(y.max())}")
@@ -103,18 +103,19 @@ class Dataset:
         return tuple(self.train_x.shape[1:])
 
     def label_counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Samples of each class in the training and in the test set, each (classes,) int64."""
+        """The number of samples of each class in the training set and in the test set, each (classes,) int64."""
         return (np.bincount(self.train_y.numpy(), minlength=self.classes),
                 np.bincount(self.test_y.numpy(), minlength=self.classes))
 
     def thinned(self, train_samples: int | None, test_samples: int | None) -> Dataset:
-        """The data set with only this many samples, evenly spaced in the original order; None keeps all."""
+        """The data set with only this many training and test samples, evenly spaced in the original order; None keeps
+        all."""
         def pick(x: Tensor, y: Tensor, wanted: int | None, key: str) -> tuple[Tensor, Tensor]:
             if wanted is None:
                 return x, y
             if not 1 <= wanted <= len(y):
-                raise InputError(f"data.{key}: {self.name} has {len(y)} such samples; between 1 and {len(y)} can be "
-                                 f"taken, not {wanted}")
+                raise InputError(f"data.{key}: must be between 1 and {len(y)}, the number that {self.name} has; got "
+                                 f"{wanted}")
             index = torch.arange(wanted) * len(y) // wanted
             return x[index], y[index]
 
@@ -123,12 +124,12 @@ class Dataset:
         return replace(self, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y)
 
     def with_validation(self, wanted: float, seed: int) -> Dataset:
-        """The data set with some training samples held out for validation, to choose rates and when to stop.
+        """The data set with some training samples held out for validation, on which rates and the time to stop are
+        chosen.
 
-        ``wanted`` is a share of the training samples (below 1) or their number; 0 leaves the data set as it is. Each
-        class contributes its share and keeps at least one training sample. The choice depends only on the labels and
-        the ``seed``. The preprocessing stays that of all training samples.
-        """
+        ``wanted`` is a share of the training samples (below 1) or their number; 0 returns the data set unchanged. Each
+        class contributes in proportion and keeps at least one training sample. The choice depends only on the labels
+        and the ``seed``. The preprocessing remains that of all training samples."""
         if not wanted:
             return self
         if self.validation_y is not None:
@@ -140,12 +141,12 @@ class Dataset:
                        validation_x=self.train_x[chosen], validation_y=self.train_y[chosen])
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All samples and labels, by the names that files give them."""
+        """All samples and labels, by their names in ``.npz`` files."""
         tensors = {key: getattr(self, key) for key in (*_ARRAYS, *_VALIDATION_ARRAYS)}
         return {key: tensor for key, tensor in tensors.items() if tensor is not None}
 
     def digest(self) -> str:
-        """SHA-256 of all tensors: a resumed run checks that it still sees the same data."""
+        """SHA-256 of all tensors, with which a resumed run checks that the data have not changed."""
         return self._digest
 
     @cached_property
@@ -157,7 +158,7 @@ class Dataset:
         return total.hexdigest()
 
     def save(self, path: Path) -> None:
-        """Writes the data set as one ``.npz`` file that :func:`Dataset.open` reads back bit for bit."""
+        """Write the data set as one ``.npz`` file that :func:`Dataset.open` reads back bit for bit."""
         known = self.preprocessing
         arrays: dict[str, Any] = {key: tensor.numpy() for key, tensor in self._tensors().items()}
         if known:
@@ -166,7 +167,7 @@ class Dataset:
 
     @staticmethod
     def open(path: Path) -> Dataset:
-        """Reads what :meth:`save` wrote, as it is (no second standardisation)."""
+        """Read a file that :meth:`save` wrote, without standardising the samples again."""
         with np.load(path, allow_pickle=False) as file:
             train_x, train_y, test_x, test_y = (torch.from_numpy(file[key]) for key in _ARRAYS)
             validation = [torch.from_numpy(file[key]) for key in _VALIDATION_ARRAYS if key in file]
@@ -215,7 +216,7 @@ def from_torch(train: torch.utils.data.Dataset[Any], test: torch.utils.data.Data
 
 def _read_all(items: torch.utils.data.Dataset[Any], part: str) -> tuple[Tensor, list[int | str]]:
     if not hasattr(items, "__len__"):
-        raise InputError(f"data: the {part} set has no length; a map-style torch data set is needed")
+        raise InputError(f"data: the {part} set must be a map-style torch data set; it has no length")
     samples: list[Tensor] = []
     labels: list[int | str] = []
     for i in range(len(cast(Sized, items))):
@@ -232,13 +233,16 @@ def _read_all(items: torch.utils.data.Dataset[Any], part: str) -> tuple[Tensor, 
 
 
 def model_inputs(values: ArrayLike | Tensor, key: str) -> Tensor:
-    """Samples (n, c, h, w) or (n, features) float32, not yet standardised; images (n, h, w) get their channel."""
+    """Convert samples to (n, c, h, w) or (n, features) float32, without standardising; images (n, h, w) get one
+    channel.
+
+    ``key`` names the samples in error messages."""
     x = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, dtype=np.float32))
     if x.dim() == 3:
         x = x.unsqueeze(1)
     if x.dim() not in (2, 4):
-        raise InputError(f"data: {key} has shape {tuple(x.shape)}; images (n, h, w) or (n, c, h, w), "
-                         "or vectors (n, features), are needed")
+        raise InputError(f"data: {key} must be images (n, h, w) or (n, c, h, w), or vectors (n, features); its shape "
+                         f"is {tuple(x.shape)}")
     if len(x) == 0:
         raise InputError(f"data: {key} is empty; at least one sample is needed")
     x = x.to(torch.float32)
@@ -248,7 +252,7 @@ def model_inputs(values: ArrayLike | Tensor, key: str) -> Tensor:
 
 
 def _labels(values: ArrayLike | Tensor, key: str) -> NDArray[Any]:
-    """Labels (n,) as int64 or as strings."""
+    """Convert labels (n,) to int64, or to an array of strings."""
     y = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if y.dtype.kind in "OU" and len({isinstance(label, str) for label in np.asarray(values, dtype=object).flat}) > 1:
         raise InputError(f"data: {key} mixes strings and other labels; use strings only, or whole numbers only")
@@ -262,7 +266,9 @@ def _labels(values: ArrayLike | Tensor, key: str) -> NDArray[Any]:
 
 def _numbered(train: NDArray[Any], test: NDArray[Any],
               names: tuple[str, ...] | None) -> tuple[Tensor, Tensor, tuple[str, ...]]:
-    """Classes (n,) int64 of the training and test labels, and the classes' names, which are found where not given."""
+    """The classes (n,) int64 of the training labels and of the test labels, and the names of the classes.
+
+    If ``names`` is None, the classes are the distinct labels."""
     texts = train.dtype.kind == "U"
     if texts != (test.dtype.kind == "U"):
         raise InputError("data: train_y and test_y must both be strings or both be whole numbers")
@@ -285,7 +291,8 @@ def _numbered(train: NDArray[Any], test: NDArray[Any],
 
 
 def _statistics(train: Tensor) -> Preprocessing:
-    """Each channel's mean and deviation; summed by numpy in float64, so that torch's thread count cannot matter."""
+    """The mean and standard deviation of each channel, summed by numpy in float64 so that torch's number of threads
+    does not change them."""
     axes, shape = (0, *range(2, train.dim())), [1, -1, *[1] * (train.dim() - 2)]
     pieces = [train[i:i + 4096].numpy() for i in range(0, len(train), 4096)]
     values_per_channel = train[:, 0].numel()

@@ -12,16 +12,16 @@ from fedgap.errors import InputError
 from fedgap.learning.data.formats import check, members, unzipped
 
 Progress = Callable[[str, int, int], None]
-"""Called while a file is fetched with its name, the bytes so far and the bytes in all (0 where unknown)."""
+"""A function that is called during a download with the file's name, the bytes so far and the total (0 if unknown)."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set's files: SHA-256 of the *unzipped* bytes by name, and the places that may hold them.
+    """The files of a data set: the SHA-256 of their *unzipped* bytes by name, and where they may be found.
 
-    ``folders`` are extra places looked in (Debian's package path); ``inside`` are sub-folders that other tools make.
-    A file is fetched from ``url`` + name + ``.gz``; where ``archive`` is given, that one archive holds all files.
-    """
+    ``folders`` are additional places to search (the path of Debian's package); ``inside`` are sub-folders that other
+    tools create. A file is downloaded from ``url`` + name + ``.gz``; if ``archive`` is given, that one archive holds
+    all files."""
 
     name: str
     sha256: dict[str, str]
@@ -62,18 +62,18 @@ SOURCES = {source.name: source for source in (
 
 
 def cache_folder() -> Path:
-    """Where fetched files are kept: ``$FEDGAP_CACHE``, else ``$XDG_CACHE_HOME/fedgap``, else ``~/.cache/fedgap``."""
+    """The folder of downloaded files: ``$FEDGAP_CACHE``, or else ``$XDG_CACHE_HOME/fedgap``, or else
+    ``~/.cache/fedgap``."""
     own = os.environ.get("FEDGAP_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedgap"
 
 
 def read(source: Source, folder: Path | None, cache: Path | None, download: bool,
          progress: Progress | None) -> dict[str, tuple[bytes, Path]]:
-    """Every file's unzipped, checked bytes and where it lay.
+    """The unzipped, checked bytes of every file, and the path at which it was found.
 
-    If ``folder`` is given, only this folder is searched and nothing is downloaded, so that a mistyped path causes no
-    download.
-    """
+    If ``folder`` is given, only this folder is searched and nothing is downloaded, so that a mistyped path does not
+    start a download."""
     store = (cache or cache_folder()) / source.name
     roots = [folder] if folder is not None else [*source.folders, store]
     places = [place for root in roots for place in (root, *(root / sub for sub in source.inside))]
@@ -84,7 +84,7 @@ def read(source: Source, folder: Path | None, cache: Path | None, download: bool
         found |= _look(source, [store])
         missing = [name for name in source.sha256 if name not in found]
     if missing:
-        fetch = ("put it there, or leave data.folder out to have it fetched" if download and folder is not None else
+        fetch = ("put it there, or leave data.folder out to download it" if download and folder is not None else
                  f"put it there, set data.folder{'' if download else ', or set data.download=true'}")
         archive = f" (or {source.archive})" if source.archive else " (plain or .gz)"
         note = f"; {source.note}" if source.note else ""
@@ -109,7 +109,8 @@ def _look(source: Source, places: list[Path]) -> dict[str, tuple[bytes, Path]]:
 
 
 def _fetch(source: Source, names: list[str], store: Path, progress: Progress | None) -> None:
-    """Downloads into ``store``; a file whose unzipped bytes are wrong is removed again and named."""
+    """Download the files into ``store``. A file whose unzipped bytes are wrong is removed again, and the error names
+    it."""
     import pooch  # only a download needs it
 
     pooch.get_logger().setLevel("WARNING")  # the progress bar is enough
@@ -119,7 +120,7 @@ def _fetch(source: Source, names: list[str], store: Path, progress: Progress | N
                            downloader=pooch.HTTPDownloader(progressbar=_Bar(file, progress) if progress else False,
                                                            timeout=60))
         except OSError as error:  # requests' errors are OSErrors
-            raise InputError(f"data: {source.url}{file} could not be fetched ({type(error).__name__}); "
+            raise InputError(f"data: {source.url}{file} could not be downloaded ({type(error).__name__}); "
                              f"put {file} into {store} by hand, or set data.folder") from None
         try:
             got = _look(source, [store])
@@ -127,12 +128,12 @@ def _fetch(source: Source, names: list[str], store: Path, progress: Progress | N
                 check(data, source.sha256[name], path)
         except InputError:
             (store / file).unlink(missing_ok=True)
-            raise InputError(f"data: {source.url}{file} is not the original (SHA-256 of its unzipped bytes differs); "
-                             f"put an undamaged {file} into {store}, or set data.folder") from None
+            raise InputError(f"data: {source.url}{file} is not the original file (the SHA-256 of its unzipped bytes "
+                             f"differs); put an undamaged {file} into {store}, or set data.folder") from None
 
 
 class _Bar:
-    """Hands pooch's progress (tqdm's four methods) to a plain function."""
+    """Passes pooch's progress, which calls the four methods of a tqdm bar, on to a plain function."""
 
     def __init__(self, file: str, report: Progress) -> None:
         self.file, self.report, self.done, self.total = file, report, 0, 0
@@ -142,8 +143,8 @@ class _Bar:
         self.report(self.file, self.done, int(self.total))
 
     def reset(self) -> None:
-        """Pooch empties the bar at the end and fills it in one step."""
+        """Start at 0 again; pooch empties the bar at the end and fills it in one step."""
         self.done = 0
 
     def close(self) -> Any:
-        """Nothing to close."""
+        """Do nothing, because there is nothing to close."""

@@ -31,14 +31,15 @@ class InputFormat:
         return InputFormat(dataset.shape, dataset.class_names, dataset.preprocessing)
 
     def to_dict(self) -> dict[str, Any]:
-        """``preprocessing`` in a run's ``summary.json``; JSON keeps the float32 numbers exactly."""
+        """The format as the JSON object ``preprocessing`` of a run's ``summary.json``; JSON keeps the float32 numbers
+        exactly."""
         known = self.preprocessing
         return {"mean": list(known.mean) if known else None, "deviation": list(known.deviation) if known else None,
                 "input_shape": list(self.shape), "class_names": list(self.class_names)}
 
     @staticmethod
     def from_dict(document: Mapping[str, Any]) -> InputFormat:
-        """Reads what :meth:`to_dict` wrote."""
+        """Read what :meth:`to_dict` wrote."""
         mean, deviation = document["mean"], document["deviation"]
         known = None if mean is None else Preprocessing(tuple(mean), tuple(deviation))
         return InputFormat(tuple(document["input_shape"]), tuple(document["class_names"]), known)

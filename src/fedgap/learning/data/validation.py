@@ -1,4 +1,4 @@
-"""Choose the training samples that are held out for validation, so that the test set decides nothing."""
+"""Choose the training samples that are held out for validation, so that no decision uses the test set."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedgap.streams import stream
 
 
 def validation_indices(labels: NDArray[np.int64], wanted: float, seed: int) -> NDArray[np.int64]:
-    """Positions of the training samples to set aside, ascending, drawn class by class from the stream ``validation``.
+    """Positions of the training samples to hold out, ascending, drawn class by class from the random stream
+    ``validation``.
 
     :param labels: classes of the training samples, shape (n,).
-    :param wanted: a share of them (above 0, below 1) or their number (1 and more).
-    """
+    :param wanted: a share of the samples (above 0, below 1) or their number (1 and more)."""
     counts = np.bincount(labels)
     most = int(np.maximum(counts - 1, 0).sum())
     if not (0 < wanted < 1 or (wanted >= 1 and float(wanted).is_integer())):
@@ -22,8 +22,8 @@ def validation_indices(labels: NDArray[np.int64], wanted: float, seed: int) -> N
                          f"{wanted:g}")
     number = round(wanted * len(labels)) if wanted < 1 else int(wanted)
     if not 1 <= number <= most:
-        raise InputError(f"data.validation: {number} of {len(labels)} training samples cannot be set aside; between 1 "
-                         f"and {most} can, so that every class keeps one to train with")
+        raise InputError(f"data.validation: of {len(labels)} training samples, 1 to {most} can be held out, so that "
+                         f"every class keeps one to train with; not {number}")
     draw = stream(seed, "validation")
     taken = [draw.permutation(np.flatnonzero(labels == z))[:count]
              for z, count in enumerate(_shares(counts, number))]
@@ -31,10 +31,11 @@ def validation_indices(labels: NDArray[np.int64], wanted: float, seed: int) -> N
 
 
 def _shares(counts: NDArray[np.int64], number: int) -> NDArray[np.int64]:
-    """``number`` samples divided among the classes in proportion to ``counts``, each class keeping one.
+    """Divide ``number`` samples among the classes in proportion to ``counts``, so that each class keeps at least one
+    sample.
 
-    Every class gets the whole part of its exact share, and the rest goes to the largest fractions.
-    """
+    Every class first gives the whole part of its exact share; the remaining samples come from the classes with the
+    largest fractions."""
     room = np.maximum(counts - 1, 0)
     exact = number * counts / counts.sum()
     shares: NDArray[np.int64] = np.minimum(np.floor(exact).astype(np.int64), room)

@@ -1,11 +1,12 @@
 """LeNet-5's logits and gradient on a CPU, written by hand with the batch as the innermost dimension.
 
-Local steps give every client its own weights, so that clients share no pass. What is left to gain lies inside one
-client's step. Each layer is one matrix product, kernel × columns, whose columns are copies of whole runs of samples:
-with the batch innermost these copies are contiguous. A 5×5 convolution computes the four pixels of a 2×2 pooling
-window as four blocks of rows (see :mod:`~fedgap.learning.engine.pooling`), so that pooling is a maximum of contiguous
-blocks. The first layer writes its pixels ordered by phase (even and odd rows and columns), as the second reads them.
-One autograd node covers the whole model, since nodes cost as much as small layers do.
+Local steps give every client different weights, so clients cannot share a pass, and only the computation of a single
+client's step can be made faster. Each layer is one matrix product, kernel × columns. The columns are copies of whole
+rows of samples, and with the batch innermost these copies are contiguous. A 5×5 convolution computes the four pixels of
+a 2×2 pooling window as four blocks of rows (see :mod:`~fedgap.learning.engine.pooling`), so that pooling is a maximum
+of contiguous blocks. The first layer writes its pixels ordered by phase (even and odd rows and columns), which is the
+order in which the second layer reads them. One autograd node covers the whole model, because a node costs as much as a
+small layer.
 """
 
 from collections.abc import Mapping
@@ -20,12 +21,13 @@ LAYERS = ("conv1", "conv2", "fc1", "fc2", "fc3")
 
 
 def fits(height: int, width: int) -> bool:
-    """Whether images of this size divide into phases twice without a rest."""
+    """Whether images of this size can be split into phases twice (both sides are multiples of 4)."""
     return height % 4 == 0 and width % 4 == 0
 
 
 def lenet_batch_last(parameters: Mapping[str, Tensor], buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
-    """Logits (G, S, classes) of G models with own weights; see :class:`~fedgap.learning.engine.forwards.Forward`."""
+    """Logits (G, S, classes) of G models with different weights; see
+    :class:`~fedgap.learning.engine.forwards.Forward`."""
     layers = [parameters[f"{name}.{kind}"] for name in LAYERS for kind in ("weight", "bias")]
     return _LeNet.apply(inputs, *layers)  # type: ignore[no-any-return,no-untyped-call]
 
@@ -64,7 +66,7 @@ class _LeNet(torch.autograd.Function):
         to_bias2 = to_x.sum(2)
         to_pooled1 = _fold(torch.bmm(kernels2.transpose(1, 2), to_windows2), pooled1, image)
         to_pooled1 = torch.ops.aten.threshold_backward(to_pooled1, pooled1, 0.0)
-        # A product that sums over the long inner dimension is four times faster if that is the rows of its factor.
+        # This product sums over a long inner dimension. It is four times faster if that is the contiguous one.
         to_kernels1 = torch.bmm(first_maximum_backward(to_pooled1, *windows1).flatten(1, 2),
                                 columns1.transpose(1, 2).contiguous())
         return (None, kernel_gradient(to_kernels1, shape1), to_pooled1.sum(2), kernel_gradient(to_kernels2, shape2),
@@ -72,23 +74,24 @@ class _LeNet(torch.autograd.Function):
 
 
 def _as_rows(weight: Tensor) -> Tensor:
-    """(G, O, C, 5, 5) → (G, 4·O, 36·C)."""
+    """Kernels (G, O, C, 5, 5) as the rows of a matrix (G, 4·O, 36·C), for the four positions in a pooling window."""
     return window_kernels(weight).flatten(2)
 
 
 def _pool(windows: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pool ``windows``, (G, 4·O, N), to relu(max over the 4 window positions + bias), (G, O, N).
+    """Pool ``windows`` (G, 4·O, N) to relu(max over the 4 window positions + bias), (G, O, N).
 
-    Also returns the three tensors that the gradient needs.
-    """
+    Also returns the three tensors that the backward pass needs."""
     windows = windows.view(len(windows), 4, -1, windows.shape[2])
     largest, upper, lower = first_maximum(windows)
     return largest.add_(bias[:, :, None]).relu_(), windows, upper, lower
 
 
 def _image_columns(inputs: Tensor) -> Tensor:
-    """Images (G, S, C, H, W) → (G, 36·C, N): rows are the taps of a 6×6 patch by phase, columns the pooled pixels by
-    phase, then by sample."""
+    """Images (G, S, C, H, W) → columns (G, 36·C, N) of the first layer's matrix product.
+
+    Rows are the taps of a 6×6 patch, ordered by phase; columns are the pooled pixels ordered by phase, then the
+    samples."""
     models, samples, channels, height, width = inputs.shape
     x = inputs.permute(0, 2, 3, 4, 1).contiguous()
     row, column = width * samples, samples
@@ -100,19 +103,21 @@ def _image_columns(inputs: Tensor) -> Tensor:
 
 
 def _grid(pooled: Tensor, image: torch.Size) -> Tensor:
-    """The first layer's pixels (G, C, N) as (G, C·4, rows, columns, S), by phase."""
+    """View the first layer's pixels (G, C, N) as (G, C·4, rows, columns, S), ordered by phase."""
     return pooled.view(len(pooled), -1, (image[3] - 4) // 4, (image[4] - 4) // 4, image[1])
 
 
 def _phase_columns(pooled: Tensor, inputs: Tensor) -> Tensor:
-    """The first layer's pixels (G, C, N) → (G, 36·C, N'): rows are taps by phase, columns pooled pixels and samples."""
+    """The first layer's pixels (G, C, N) → columns (G, 36·C, N') of the second layer's matrix product.
+
+    Rows are taps ordered by phase; columns are pooled pixels, then samples."""
     grid = _grid(pooled, inputs.shape)
     windows = grid.unfold(2, grid.shape[2] - 2, 1).unfold(3, grid.shape[3] - 2, 1)
     return windows.permute(0, 1, 2, 3, 5, 6, 4).reshape(len(grid), 9 * grid.shape[1], -1)
 
 
 def _fold(to_columns: Tensor, pooled: Tensor, image: torch.Size) -> Tensor:
-    """The gradient of :func:`_phase_columns`."""
+    """Backward pass of :func:`_phase_columns`."""
     result = torch.zeros_like(pooled)
     grid = _grid(result, image)
     rows, columns = grid.shape[2] - 2, grid.shape[3] - 2

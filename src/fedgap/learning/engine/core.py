@@ -1,4 +1,4 @@
-"""The engine's interface: one call per round, one call per evaluation."""
+"""The engine's interface: one call computes a round, another one evaluates models."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -28,17 +28,18 @@ from fedgap.learning.models.layout import Layout
 from fedgap.learning.structure import Channels, Structure, Weights
 
 STRATEGIES = ("auto", "stacked", "vmap", "loop")
-"""How models with own weights are computed: by a hand-written stack (our own models), under ``torch.func.vmap``, one
-after the other, or whichever of these is fastest on the device."""
-_EVALUATED = 16_384  # samples of a pass, in which a GPU evaluates several models
-_SAMPLES, _MODELS = 2**19, 4096  # of a pass on a GPU, at most
-_RANKED = 2**20  # scores, up to which a sort on a GPU is bound by its launches
-_ALONE = 64  # up to so many jobs on a GPU, a model each costs no more than sharing, and names who is not finite
+"""How several models with different weights are computed: ``stacked`` by a hand-written stack (only fedgap's own
+models), ``vmap`` with ``torch.func.vmap``, ``loop`` one after the other, ``auto`` by the fastest of these."""
+_EVALUATED = 16_384  # samples of one evaluation pass on a GPU, over all its models
+_SAMPLES, _MODELS = 2**19, 4096  # upper limits of a training pass on a GPU
+_RANKED = 2**20  # with at most this many scores, launching a sort on a GPU takes longer than the sort
+_ALONE = 64  # with at most this many jobs on a GPU, one model per job costs no more than sharing models
 
 
 @dataclass(frozen=True)
 class _Planned:
-    """A chunk with its tensors on the device; ``back`` takes its jobs to the round's order, None if they are in it."""
+    """A chunk with its tensors on the device. ``back`` reorders its jobs to the round's order; None if they already
+    have it."""
 
     chunk: Chunk
     shape: Shape
@@ -49,24 +50,23 @@ class _Planned:
 
 
 def check_device(device: str | torch.device) -> torch.device:
-    """The device (``auto``: a GPU where there is one); one that is not there is an InputError."""
+    """The torch device with this name (``auto``: a GPU if there is one). Raises an InputError if it does not exist."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     found = torch.device(device)
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("engine.device: torch sees no CUDA device on this machine; use cpu, or auto")
+        raise InputError("engine.device: torch finds no CUDA device on this machine; use cpu or auto")
     return found
 
 
 class Engine:
     """Computes rounds and evaluations of one model on one device.
 
-    ``module`` is a template: its weights are never read or changed, they come with each call, flat (``engine.layout``
-    is their order). ``precision`` is one of :data:`PRECISIONS`, ``strategy`` one of :data:`STRATEGIES`.
-    ``memory_bytes`` bounds what the activations of one pass may take; a round that needs more is divided. On a GPU
-    rounds are replayed as CUDA graphs unless ``graphs`` is False. Tensors of a call may live anywhere; results are on
-    ``device``.
-    """
+    ``module`` is a template: its weights are never read or changed; each call brings flat weights, in the order of
+    ``engine.layout``. ``precision`` is one of :data:`PRECISIONS`, ``strategy`` one of :data:`STRATEGIES`.
+    ``memory_bytes`` limits the memory for the activations of one pass; a round that needs more is divided into passes.
+    On a GPU rounds are replayed as CUDA graphs unless ``graphs`` is False. The tensors of a call may be on any device;
+    results are on ``device``."""
 
     def __init__(self, module: nn.Module, *, device: str | torch.device = "cpu", precision: str = "float32",
                  strategy: str = "auto", memory_bytes: int | None = None, graphs: bool = True) -> None:
@@ -74,8 +74,8 @@ class Engine:
             raise InputError(f"precision: {precision!r} is not known; it is one of {', '.join(PRECISIONS)}")
         for name, layer in module.named_modules():
             if isinstance(layer, _DropoutNd) and layer.p > 0:
-                raise InputError(f"model: layer {name} is dropout, which draws at random inside the model, so that a "
-                                 "round could not be repeated; set its p to 0")
+                raise InputError(f"model: layer {name} is dropout, which draws random numbers inside the model, so a "
+                                 "round could not be repeated exactly; set its p to 0")
         self.device = check_device(device)
         if self.device.type == "cpu":
             check_cpu_precision(precision)
@@ -92,7 +92,7 @@ class Engine:
         on_gpu = self.device.type == "cuda"
         self._recorder = Recorder() if graphs and on_gpu and self._forward.at_once else None
         self._recorded_ranks = RecordedRanks() if graphs and on_gpu else None
-        self._local_forward: Forward | None = None  # chosen when images are known
+        self._local_forward: Forward | None = None  # chosen when the shape of the inputs is known
         self._no_rates = torch.empty(0, dtype=self.dtype, device=self.device)
         self._fusable: bool | None = False if self.layout.buffer_size else None
         self._sample_bytes = 0
@@ -104,19 +104,20 @@ class Engine:
         stack = stack_of(self.module, self.layout, dtype, self.device)
         on_gpu = self.device.type == "cuda"
         if strategy == "auto":
-            # On a CPU a stack pays only where layers are too small to fill a vector unit, i.e. without BatchNorm here.
+            # On a CPU a stack is faster only if layers are too small to fill a vector unit. Of our models these are
+            # the ones without BatchNorm.
             stack_pays = on_gpu or not self.layout.buffer_size
             strategy = "stacked" if stack and stack_pays else "vmap" if on_gpu else "loop"
         if strategy == "stacked":
             if stack is None:
-                raise InputError("strategy: 'stacked' is there for fedgap's own models; use 'vmap', 'loop' or 'auto'")
+                raise InputError("strategy: 'stacked' works only for fedgap's own models; use 'vmap', 'loop' or 'auto'")
             return stack
         if strategy not in STRATEGIES:
             raise InputError(f"strategy: {strategy!r} is not known; it is one of {', '.join(STRATEGIES)}")
         return Generic(self.module, self.layout, dtype, vectorised=strategy == "vmap")
 
     def _choose_for_steps(self, image: torch.Size) -> Forward:
-        """How local steps on images of this shape are computed."""
+        """The computation to use for local steps on images of this shape."""
         if not self._auto:
             return self._forward
         dtype = compute_dtype(self.precision)
@@ -125,27 +126,30 @@ class Engine:
     # --- a round ----------------------------------------------------------------------------------------------------
 
     def rank(self, scores: Tensor) -> Tensor:
-        """:func:`~fedgap.learning.masks.ranks` of (R, M); it may hold until the next call only."""
+        """:func:`~fedgap.learning.masks.ranks` of scores (R, M). On a GPU the next call may overwrite the result."""
         if self._recorded_ranks is None or scores.numel() > _RANKED or not scores.is_cuda:
             return ranks(scores)
         return self._recorded_ranks(scores)
 
     def ranking(self, structure: Structure) -> Callable[[Tensor], Tensor]:
-        """The structure's ranking function; on a GPU it is replayed, and a result may hold until the next call only."""
+        """The structure's ranking function. On a GPU it is replayed as a graph, and the next call may overwrite the
+        result."""
         if isinstance(structure, Weights):
             return self.rank
         return structure.ranks if self._recorded_ranks is None else RecordedRanks(structure.ranks)
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
-        """A round of FedSGD. ``per_client`` asks for ``client_gradients`` too: K·M values, and no shared passes."""
+        """Compute a round of FedSGD.
+
+        ``per_client`` also returns ``client_gradients`` (K, M); clients then share no passes."""
         return self._round(round_input, per_client, None, self._no_rates)
 
     def updates(self, round_input: RoundInput, local: LocalTraining, rates: Tensor, *,
                 per_client: bool = False) -> RoundOutput:
-        """A round with local steps, of each run's rate η in ``rates`` (R,); see :mod:`fedgap.learning.contract`.
+        """Compute a round with local steps; ``rates`` (R,) is each run's learning rate η. See
+        :mod:`fedgap.learning.contract`.
 
-        One step without clipping is a round of FedSGD, computed by :meth:`gradients`.
-        """
+        One step without clipping is a round of FedSGD, and is computed by :meth:`gradients`."""
         round_input.check_steps(local, rates)
         if local.is_gradient:
             return self.gradients(round_input.first_step(), per_client=per_client)
@@ -158,7 +162,7 @@ class Engine:
         weights, buffers = self._here(round_input.weights).contiguous(), self._here(round_input.buffers)
         ranks = round_input.ranks.to(self.device).contiguous()  # kernels read rows
         plan = self._plan(round_input, per_client, local)
-        if len(plan) == 1 and plan[0].shape.clients == 1:  # one row per client: who is not finite is known
+        if len(plan) == 1 and plan[0].shape.clients == 1:  # one model per client
             out = self._pass(compute_round, plan[0], round_input, weights, ranks, buffers, rates)
             back = plan[0].back
             losses, finite = out.losses[:, 0], out.finite
@@ -170,7 +174,7 @@ class Engine:
         return self._divided(plan, round_input, weights, ranks, buffers, rates, per_client)
 
     def _small_models(self, structure: Channels) -> SmallModels["Engine"]:
-        """The engines of the structure's small models; kept for the next round."""
+        """The engines of the structure's small models, cached for the next round."""
         if self._smaller is None or self._smaller.structure is not structure:
             on_gpu = self.device.type == "cuda"
             self._smaller = SmallModels(structure, self, self._of_small_module, ON_GPU if on_gpu else ON_CPU,
@@ -183,7 +187,7 @@ class Engine:
 
     def _divided(self, plan: list[_Planned], round_input: RoundInput, weights: Tensor, ranks: Tensor, buffers: Tensor,
                  rates: Tensor, per_client: bool) -> RoundOutput:
-        """Compute a round in several passes, or in passes that several clients share."""
+        """Compute a round that needs several passes, or in which clients share a model."""
         jobs, runs = len(round_input.run), len(weights)
         losses = torch.zeros(jobs, dtype=self.dtype, device=self.device)
         finite = torch.zeros(jobs, dtype=torch.bool, device=self.device)
@@ -211,7 +215,7 @@ class Engine:
         return RoundOutput(mean.gradient, losses, finite, mean.accepted, mean.buffers, each, mean.kept, each_buffers)
 
     def _plan(self, round_input: RoundInput, per_client: bool, local: LocalTraining | None) -> list[_Planned]:
-        """The round's chunks; a plan's rounds repeat, so they are kept."""
+        """The chunks of a round. They are cached, because a plan's rounds repeat."""
         labels = round_input.labels
         sizes = ((labels.shape[-1],) * len(labels) if isinstance(labels, Tensor) else
                  tuple(batch.shape[-1] for batch in labels))
@@ -227,11 +231,12 @@ class Engine:
             if local is None and self._fusable is None:
                 self._fusable = _samples_are_independent(self.module, batch)
             on_gpu = self.device.type == "cuda"
-            # Mask, pruned weights, gradient in three forms; with local steps also update, momentum, starting weights.
+            # A pass holds the mask, the pruned weights and the gradient in three forms; local steps also need the
+            # update, the momentum and the starting weights.
             model_bytes = (5 if local is None else 8) * self.layout.size * self.dtype.itemsize
             samples = max(1, self.memory_bytes // self._sample_bytes)
             models = max(1, self.memory_bytes // model_bytes) if self._forward.at_once else 1
-            if on_gpu:  # kernels count in 32 bits
+            if on_gpu:  # kernels use 32-bit addresses
                 samples = min(samples, _SAMPLES, addressable(batch.shape[1:]))
                 models = max(1, min(models, _MODELS, (2**31 - 1) // self.layout.size))
             chunks = schedule(
@@ -274,13 +279,14 @@ class Engine:
             return what(forward, shape, given)
 
     def _measure(self, batch: Tensor, buffers: Tensor) -> int:
-        """Bytes that the backward pass keeps for one sample, twice: the gradients of activations need room too."""
+        """Bytes of memory per sample in a training pass: twice what the backward pass keeps, because gradients of
+        activations need as much."""
         try:
             kept = self._kept_bytes(batch, buffers)
         except RuntimeError:
             if not (isinstance(self._forward, Generic) and self._forward.at_once):
                 raise
-            self._forward, self._recorder = self._choose("loop"), None  # a module that vmap cannot vectorise
+            self._forward, self._recorder = self._choose("loop"), None  # vmap cannot vectorise this module
             kept = self._kept_bytes(batch, buffers)
         return 2 * kept
 
@@ -305,11 +311,11 @@ class Engine:
     @torch.no_grad()
     def evaluate(self, weights: Tensor, buffers: Tensor, inputs: Tensor, labels: Tensor,
                  batch_size: int | None = None) -> list[Evaluation]:
-        """Each run's model, weights (R, M) and buffers (R, B), in evaluation mode on T samples: the same for all runs,
-        (T, *shape) and (T,), or each run's own, (R, T, *shape) and (R, T).
+        """Loss and accuracy of each run's model, with ``weights`` (R, M) and ``buffers`` (R, B), in evaluation mode.
 
-        For the pruned model give the weights times :func:`fedgap.learning.masks.kept_fraction`.
-        """
+        ``inputs`` and ``labels`` are T samples for all runs, (T, *shape) and (T,), or separate ones for each run, (R,
+        T, *shape) and (R, T). To evaluate the pruned model, pass the weights times
+        :func:`fedgap.learning.masks.kept_fraction`."""
         weights, buffers = self._here(weights), self._here(buffers)
         runs, own = len(weights), labels.dim() == 2
         at_once = min(runs, _ALONE) if self._stacks else 1
@@ -331,10 +337,10 @@ class Engine:
 
     @torch.no_grad()
     def logits(self, weights: Tensor, buffers: Tensor, inputs: Tensor) -> Tensor:
-        """Logits (T, classes) of one model, weights (M,) and buffers (B,), in evaluation mode for inputs (T, *shape).
+        """Logits (T, classes) of one model, with weights (M,) and buffers (B,), in evaluation mode for inputs (T,
+        *shape).
 
-        On the CPU they are the numbers that :meth:`evaluate` counts, bit for bit.
-        """
+        On a CPU they equal, bit for bit, the numbers from which :meth:`evaluate` computes the accuracy."""
         parameters, buffers = self._forward.spread(self._here(weights)[None]), self._here(buffers)[None]
         batches = torch.split(inputs, self._batch(1, len(inputs), None))
         return torch.cat([self._logits(parameters, buffers, self._here(batch)[None])[0] for batch in batches])
@@ -344,13 +350,15 @@ class Engine:
             return self._forward(parameters, buffers, inputs, False).to(self.dtype)
 
     def _batch(self, models: int, samples: int, asked: int | None) -> int:
-        """Samples of each of so many models in a pass: on a GPU as many as keep it busy, in passes of equal size, since
-        cuDNN tries its algorithms for each size."""
+        """Samples of each of ``models`` models in one evaluation pass.
+
+        On a GPU as many as keep it busy, in passes of equal size, because cuDNN tries its algorithms anew for each
+        size."""
         if asked is not None:
             return asked
         if not self._stacks:
             return 1000
-        kept = self._sample_bytes  # of a training pass, which an evaluation does not need: on the safe side
+        kept = self._sample_bytes  # of a training pass; an evaluation needs less, so this is on the safe side
         most = max(1, (min(_EVALUATED, self.memory_bytes // kept) if kept else 1000) // models)
         return -(-samples // -(-samples // most)) if samples else 1
 
@@ -359,13 +367,16 @@ class Engine:
 
 
 def addressable(shape: Sequence[int]) -> int:
-    """How many samples (C, ...) a kernel's 32 bits count: none of ours has more than max(16, C) numbers for a pixel of
-    them (residual networks 16, LeNet-5's second layer 13.5 in its windows)."""
+    """The number of samples (C, ...) that a kernel can address with 32 bits.
+
+    None of our models has more than max(16, C) numbers per input pixel (residual networks have 16, LeNet-5's second
+    layer 13.5 in its windows)."""
     return max(1, (2**31 - 1) // (max(16, shape[0]) * prod(shape[1:])))
 
 
 def _take(batches: Tensor | Sequence[Tensor], jobs: Sequence[int], index: Tensor) -> Tensor:
-    """The batches of some jobs; ``index`` are the same numbers on the device, which a graph can read."""
+    """The batches of these jobs. ``index`` holds the same job numbers as a tensor on the device, which a graph can
+    read."""
     if isinstance(batches, Tensor):
         return batches if list(jobs) == list(range(len(batches))) else batches[index.to(batches.device)]
     return torch.stack([batches[job] for job in jobs])
@@ -378,7 +389,8 @@ def _default_memory(device: torch.device) -> int:
 
 
 def _wake_autograd(device: torch.device) -> None:
-    """Give autograd's thread its CUDA context by an ordinary operation; otherwise cuBLAS would print a warning."""
+    """Run one ordinary operation so that autograd's thread gets its CUDA context; otherwise cuBLAS would print a
+    warning."""
     with torch.enable_grad():  # whatever the caller is doing
         x = torch.zeros(1, device=device, requires_grad=True)
         torch.autograd.grad(x * x, x)
@@ -386,7 +398,8 @@ def _wake_autograd(device: torch.device) -> None:
 
 @torch.no_grad()
 def _samples_are_independent(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether a batch's logits are its samples' logits, so that clients of one mask may share a pass."""
+    """Whether a sample's logits are the same alone and in a batch, so that clients with the same mask may share a
+    pass."""
     if len(inputs) < 2:
         return True
     probe = copy.deepcopy(module).cpu().double().train()

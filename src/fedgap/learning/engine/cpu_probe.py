@@ -1,8 +1,8 @@
 """Check whether this computer's processor can compute in a precision.
 
-Some processors, and some virtual machines, announce instructions that they cannot run: bfloat16 products then end the
-process with an illegal instruction, which no Python code can catch. So the kernels of a precision are tried in a child
-process first. The answer is kept in an environment variable, for this process and for those that it starts.
+Some processors, and some virtual machines, announce instructions that they cannot run. A bfloat16 product then ends the
+process with an illegal instruction, which Python cannot catch. So the kernels of a precision are first tried in a child
+process. The answer is kept in an environment variable, for this process and for those that it starts.
 
 float32, float64 and tf32 (which is float32 on a processor) are not probed: they use the instructions that torch itself
 needs everywhere.
@@ -22,16 +22,17 @@ from fedgap.errors import InputError
 from fedgap.learning.engine.precision import compute_dtype
 
 ANSWER_VARIABLE = "FEDGAP_CPU_{}"
-"""Environment variable with the answer for a precision (in capitals): one of the three below."""
+"""Name of the environment variable with the answer for a precision (in capitals): one of the next three values."""
 WORKS, FAILS, WORKS_LIMITED = "works", "fails", "works limited"
 LIMIT = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 """Environment variable and value that keep torch's kernels from using AMX."""
 CHILD = (sys.executable, "-c", "import sys; from fedgap.learning.engine.cpu_probe import run_kernels; "
                                "run_kernels(sys.argv[1])")
 PATIENCE_S = 300.0
-"""The kernels take seconds, even on a busy machine; a child that hangs for so long does not work either."""
+"""Seconds to wait for the child. The kernels take a few seconds, even on a busy machine; a child that takes this long
+counts as failed."""
 TOLERANCE = 0.05
-"""Largest accepted relative error against float32; bfloat16 rounds to 2⁻⁹, wrong kernels are off by much more."""
+"""Largest accepted relative error against float32. Rounding to bfloat16 errs by 2⁻⁹; wrong kernels by much more."""
 
 
 def check_cpu_precision(precision: str) -> None:
@@ -44,7 +45,8 @@ def check_cpu_precision(precision: str) -> None:
 
 
 def probe(precision: str) -> str:
-    """Return WORKS, FAILS, or WORKS_LIMITED where only the kernels without AMX work."""
+    """Whether the processor can compute in ``precision``: WORKS, FAILS, or WORKS_LIMITED if only the kernels without
+    AMX work."""
     if compute_dtype(precision) in (torch.float32, torch.float64):
         return WORKS
     variable = ANSWER_VARIABLE.format(precision.upper())
@@ -65,7 +67,7 @@ def _child_survives(precision: str, environment: dict[str, str]) -> bool:
 
 
 def run_kernels(precision: str) -> None:
-    """Compute layers as the engine does, forwards and backwards, in ``precision``; exit with 1 if one is wrong."""
+    """Compute the engine's layers, forward and backward, in ``precision``; exit with code 1 if a result is wrong."""
     dtype, generator = compute_dtype(precision), torch.Generator().manual_seed(0)
 
     def compare(kernel: Callable[..., Tensor], *shapes: tuple[int, ...], **options: int) -> None:
@@ -85,7 +87,7 @@ def run_kernels(precision: str) -> None:
 
 
 def _with_gradients(kernel: Callable[..., Tensor], tensors: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """The kernel's result and the gradients of its sum of squares, computed in ``dtype``, as float32."""
+    """The kernel's result and the gradients of its sum of squares, computed in ``dtype`` and returned as float32."""
     inputs = [tensor.to(dtype).detach().requires_grad_() for tensor in tensors]
     output = kernel(*inputs)
     gradients = torch.autograd.grad(output.square().sum(), inputs)

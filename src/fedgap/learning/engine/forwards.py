@@ -1,4 +1,4 @@
-"""How a stack of G models with own weights is evaluated on G batches."""
+"""How a stack of G models with different weights is evaluated on G batches."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -15,26 +15,27 @@ Tensors = Mapping[str, Tensor]
 
 
 class Forward(Protocol):
-    """A stack of models."""
+    """The forward pass of a stack of models."""
 
     at_once: bool
     """Whether G > 1 models in one call cost less than G calls."""
 
     pruning: PruningSteps
-    """How its parameters come from the global weights, and masked gradients from its parameters'."""
+    """How the stack's parameters are computed from the global weights, and masked gradients from its logits."""
 
     def spread(self, weights: Tensor) -> dict[str, Tensor]:
-        """The parameters by name, each (G, *shape), from flat weights (G, M)."""
+        """Split flat weights (G, M) into parameters by name, each (G, *shape)."""
 
     def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
         """Logits (G, S, classes) of ``inputs`` (G, S, *shape).
 
-        In training BatchNorm takes each model's own batch statistics and updates ``buffers`` (G, B) in place.
+        In training, BatchNorm uses the statistics of each model's own batch, and updates ``buffers`` (G, B) in place.
         """
 
 
 class Generic:
-    """Any module: one model after the other (``vectorised`` False), or under :func:`torch.func.vmap`."""
+    """The forward pass of any module: one model after the other (``vectorised`` False), or all with
+    :func:`torch.func.vmap`."""
 
     def __init__(self, module: nn.Module, layout: Layout, dtype: torch.dtype, *, vectorised: bool) -> None:
         self.module, self.layout, self.dtype, self.at_once = module, layout, dtype, vectorised
@@ -42,7 +43,7 @@ class Generic:
         self.pruning: PruningSteps = PlainPruning(self.spread, _join)
 
     def spread(self, weights: Tensor) -> dict[str, Tensor]:
-        """Views of ``weights``."""
+        """Parameters by name, each (G, *shape): views of ``weights`` (G, M)."""
         return {name: view.detach().requires_grad_() for name, view in self.layout.split(weights).items()}
 
     def __call__(self, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
@@ -51,7 +52,7 @@ class Generic:
         if inputs.dim() == 5 and not self.at_once:
             inputs = inputs.flatten(0, 1).contiguous(memory_format=torch.channels_last).reshape(inputs.shape)
         count = inputs.shape[0]
-        # Copies: autograd watches what it has read, and vmap updates no strided view in place.
+        # Copies, because autograd forbids changes to what it has read, and vmap cannot update a strided view in place.
         own = {name: buffer.clone() for name, buffer in self.layout.split_buffers(buffers).items()}
         state = {**parameters, **own, **{name: b.expand(count, *b.shape).clone() for name, b in self.counters.items()}}
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.dtype is torch.bfloat16,
@@ -81,7 +82,8 @@ class ByModel:
         self.pruning: PruningSteps = PlainPruning(self.spread, _join)
 
     def spread(self, weights: Tensor) -> dict[str, Tensor]:
-        """Views of ``weights``; matrices and kernels in the compute dtype, vectors (biases) as they are."""
+        """Views of ``weights`` (G, M) by name; matrices and kernels are converted to the compute dtype, biases are
+        not."""
         return {name: (v.detach().to(self.dtype) if v.dim() > 2 else v.detach()).requires_grad_()
                 for name, v in self.layout.split(weights).items()}
 
@@ -91,10 +93,9 @@ class ByModel:
 
 
 class Grouped:
-    """A hand-written stack by grouped convolutions, whose parameters are rearranged for them.
+    """A hand-written stack by grouped convolutions, with parameters rearranged for them.
 
-    ``kernels`` says that Triton is there: weights and gradients are then masked and rearranged in one.
-    """
+    ``kernels`` says whether Triton is available: weights and gradients are then masked and rearranged in one step."""
 
     at_once = True
 
@@ -113,5 +114,6 @@ class Grouped:
 
 
 def _join(gradients: Sequence[Tensor]) -> Tensor:
-    """Leaves' gradients, each (G, *shape), side by side: (G, M). bfloat16 is promoted."""
+    """Join gradients of parameters, each (G, *shape), to (G, M). Gradients in bfloat16 are promoted to the widest
+    dtype."""
     return torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)

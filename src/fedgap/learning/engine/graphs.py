@@ -1,4 +1,4 @@
-"""CUDA graphs: a pass is recorded once and replayed, which saves a round about a thousand kernel launches."""
+"""CUDA graphs: a pass is recorded once and then replayed, which saves about a thousand kernel launches per round."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -9,17 +9,18 @@ from torch import Tensor
 
 from fedgap.learning.masks import ranks
 
-_KEPT = 8  # recordings; a training alternates between a few selections
+_KEPT = 8  # cached recordings; a training alternates between a few selections of clients
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
 def _capture(function: Callable[[Given], Result], given: Given) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """A graph of ``function`` at ``given``'s memory, and where its result will be."""
+    """Record ``function`` on the memory of ``given``. Returns the graph, and the tensors into which a replay writes its
+    result."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(2):  # cuDNN chooses its algorithms, Triton compiles, the allocator settles
+        for _ in range(2):  # before recording, cuDNN must choose its algorithms and Triton compile
             function(given)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
@@ -29,16 +30,16 @@ def _capture(function: Callable[[Given], Result], given: Given) -> tuple[torch.c
 
 
 class Recording:
-    """A function of a named tuple of tensors of fixed shapes that returns another, captured in a graph."""
+    """A recorded function that maps a named tuple of tensors of fixed shapes to another one."""
 
     def __init__(self, function: Callable[[Any], Any], example: Any) -> None:
         self._given = type(example)(*(tensor.clone() for tensor in example))
         self._graph, self._result = _capture(function, self._given)
 
     def __call__(self, given: Any) -> Any:
-        """Replay on ``given``. The result is a copy, but for ``gradients``, which hold until the next replay."""
+        """Replay on ``given``. The result is a copy, except ``gradients``, which the next replay overwrites."""
         for name, mine, new in zip(given._fields, self._given, given):
-            if name != "run" and mine.numel():  # the models' runs are part of the structure
+            if name != "run" and mine.numel():  # each model's run is fixed by the recording's key
                 mine.copy_(new, non_blocking=True)
         self._graph.replay()
         result = self._result
@@ -47,13 +48,14 @@ class Recording:
 
 
 class Recorder:
-    """Recordings by the pass's structure; a structure is recorded when it comes for the second time."""
+    """Runs functions by replaying recordings. A function is recorded when its ``key`` (the pass's structure) occurs for
+    the second time."""
 
     def __init__(self) -> None:
         self._recordings: OrderedDict[Hashable, Callable[[Any], Any] | None] = OrderedDict()
 
     def run(self, key: Hashable, function: Callable[[Given], Result], given: Given) -> Result:
-        """``function(given)``, by replay where that is possible."""
+        """``function(given)``, by replay if it has been recorded under ``key``."""
         if key not in self._recordings:
             self._recordings[key] = None
             if len(self._recordings) > _KEPT:
@@ -64,15 +66,17 @@ class Recorder:
         if known is None:
             try:
                 known = Recording(function, given)
-            except RuntimeError:  # a user's module may look at its values, which cannot be recorded
+            except RuntimeError:  # a user's module may read values on the host, which cannot be recorded
                 known = function
             self._recordings[key] = known
         return cast(Result, known(given))
 
 
 class RecordedRanks:
-    """A ranking function by replay, recorded when a shape comes for the second time in a row: a sort is twenty
-    launches, more than a small model's ranking takes. The result holds until the next call."""
+    """Runs a ranking function by replay, recorded when a shape occurs for the second time in a row.
+
+    A sort takes twenty kernel launches, which is longer than ranking a small model. The next call overwrites the
+    result."""
 
     def __init__(self, rank: Callable[[Tensor], Tensor] = ranks) -> None:
         self._rank = rank
@@ -80,7 +84,7 @@ class RecordedRanks:
         self._recorded: tuple[Tensor, torch.cuda.CUDAGraph, Tensor] | None = None
 
     def __call__(self, scores: Tensor) -> Tensor:
-        """The ranks of ``scores`` on a GPU."""
+        """Rank ``scores`` on a GPU."""
         kind = scores.shape, scores.dtype
         if kind != self._kind:
             self._kind, self._recorded = kind, None

@@ -1,9 +1,8 @@
-"""A round's local steps, stacked: every client trains its own pruned model, all of them side by side.
+"""The local steps of a round, stacked: every client trains its own pruned model, all of them side by side.
 
-After the first step clients have weights of their own, so a step is a pass over G models with one client each. Batches,
-weights, updates and momentum are tensors on the device; no value is read by the host between steps, so that a GPU
-records all steps of a round in one graph.
-"""
+After the first step every client has different weights, so a step is a pass over G models with one client each.
+Batches, weights, updates and momentum are tensors on the device, and the host reads no value between steps, so that a
+GPU can record all steps of a round in one graph."""
 
 import torch
 from torch import Tensor
@@ -14,7 +13,8 @@ from fedgap.learning.engine.pruned_models import PassInput, Shape, Sums, masks_o
 
 
 def take_steps(forward: Forward, shape: Shape, given: PassInput, local: LocalTraining) -> tuple[Sums, Tensor]:
-    """Sums over the clients' updates, and each client's buffers (G, B) after its last step."""
+    """Compute all local steps; returns the sums of the clients' updates, and each client's buffers (G, B) after its
+    last step."""
     masks = masks_of(given, shape)
     start = rows_of(given.weights, given, shape) * masks
     rates = given.rates.index_select(0, given.run)[:, None]

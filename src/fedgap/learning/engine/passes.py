@@ -1,4 +1,4 @@
-"""The arithmetic of one pass: pruned weights, losses, masked gradients or updates, sums over clients."""
+"""The arithmetic of one pass: pruned weights, losses, masked gradients or updates, and sums over clients."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,10 @@ from fedgap.learning.engine.pruned_models import PassInput, Shape, finite_rows, 
 
 
 class PassOutput(NamedTuple):
-    """:class:`~fedgap.learning.engine.pruned_models.Sums`, the sum of the finite models' buffers (R, B), and each
-    model's (G, B) where its gradient was asked for; else (0, B)."""
+    """The fields of :class:`~fedgap.learning.engine.pruned_models.Sums`, and BatchNorm buffers.
+
+    ``buffers`` (R, B) is the sum over the finite models of each run. ``client_buffers`` (G, B) has those of each model
+    if ``Shape.each`` is set; otherwise it is (0, B)."""
 
     gradient: Tensor
     buffers: Tensor
@@ -25,7 +27,7 @@ class PassOutput(NamedTuple):
 
 
 def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
-    """One pass: a gradient of each model, or all its local steps."""
+    """Compute one pass: the gradient of each model, or all its local steps."""
     if shape.local is None:
         leaves, of = forward.pruning.leaves(given, shape)
         client_buffers = given.buffers.index_select(0, given.run)
@@ -41,12 +43,13 @@ def compute(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
 
 
 def finish(total: PassOutput, before: Tensor) -> PassOutput:
-    """Sums over all of a round's clients turned into means; a run without accepted clients keeps its buffers."""
+    """Turn the sums over all clients of a round into means. A run without accepted clients keeps its buffers
+    ``before``."""
     divisor = total.accepted.clamp(min=1)[:, None]
     buffers = torch.where(total.accepted[:, None] > 0, total.buffers / divisor, before)
     return total._replace(gradient=total.gradient / divisor, buffers=buffers)
 
 
 def compute_round(forward: Forward, shape: Shape, given: PassInput) -> PassOutput:
-    """A round that is one pass."""
+    """Compute a round that consists of one pass."""
     return finish(compute(forward, shape, given), given.buffers)

@@ -1,4 +1,4 @@
-"""The arithmetic of a forward and backward pass."""
+"""Number formats of a forward and backward pass."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,26 +12,25 @@ clients are float32 (float64 for ``float64``)."""
 
 
 def storage_dtype(precision: str) -> torch.dtype:
-    """In what weights, losses and sums over clients are held."""
+    """The dtype in which weights, losses and sums over clients are held."""
     return torch.float64 if precision == "float64" else torch.float32
 
 
 def compute_dtype(precision: str) -> torch.dtype:
-    """In what layers multiply and activations are held."""
+    """The dtype in which layers multiply and activations are held."""
     return torch.bfloat16 if precision == "bfloat16" else storage_dtype(precision)
 
 
 @contextmanager
 def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
-    """Allow TF32 products where, and only where, ``precision`` asks for them; the process's settings come back
-    after."""
+    """Allow TF32 products if, and only if, ``precision`` needs them; afterwards the process's settings are restored."""
     if device.type != "cuda":
         yield
         return
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark
     matmul.allow_tf32 = cudnn.allow_tf32 = precision in ("tf32", "bfloat16")
-    cudnn.benchmark = True  # shapes repeat round after round, so that trying cuDNN's algorithms once pays
+    cudnn.benchmark = True  # shapes repeat in every round, so trying all cuDNN algorithms once is worth it
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The residual networks as stacks, by grouped convolutions, channels last."""
+"""The residual networks as stacks, by grouped convolutions with channels-last memory."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from fedgap.learning.models.layout import Layout
 from fedgap.learning.models.resnet import Block, ResNet
 
 Tensors = Mapping[str, Tensor]
-_MOMENTUM, _EPSILON = 0.1, 1e-5  # torch.nn.BatchNorm2d's own
+_MOMENTUM, _EPSILON = 0.1, 1e-5  # the defaults of torch.nn.BatchNorm2d
 
 
 class ResidualStack:
@@ -65,7 +65,7 @@ class ResidualStack:
         return torch.baddbmm(parameters["fc.bias"][:, None].to(x.dtype), x, parameters["fc.weight"].transpose(1, 2))
 
     def _rectify(self, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
-        """relu(batch_norm(x) [+ residual]) and the batch's mean and unbiased variance (2, G·C)."""
+        """Compute relu(batch_norm(x) [+ residual]), and the batch's mean and unbiased variance (2, G·C)."""
         if self.kernels:
             from fedgap.learning.engine.kernels.normalise import NormaliseRectify  # Triton: where there is a GPU
             return NormaliseRectify.apply(x, weight, bias, residual, _EPSILON)  # type: ignore[no-any-return,no-untyped-call]
@@ -75,7 +75,7 @@ class ResidualStack:
 
 
 def _shortcut(x: Tensor, models: int, stride: int, padding: int) -> Tensor:
-    """Each model's channels subsampled, with ``padding`` channels of zeros on either side."""
+    """Subsample each model's channels, and add ``padding`` channels of zeros on either side."""
     x = x[:, :, ::stride, ::stride]
     by_model = x.permute(0, 2, 3, 1).reshape(x.shape[0], x.shape[2], x.shape[3], models, -1)  # channels last in memory
     return functional.pad(by_model, (padding, padding)).flatten(3).permute(0, 3, 1, 2)

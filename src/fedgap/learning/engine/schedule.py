@@ -1,4 +1,4 @@
-"""Decide which clients share a pass through the model."""
+"""Decide which clients share a pass (one forward and backward computation) through the model."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Chunk:
-    """One pass: G pruned models, each on the batches of the same number of clients.
+    """The jobs of one pass: G pruned models, each applied to the batches of the same number of clients.
 
-    ``groups[g]`` are the jobs of model g: clients of one run with one mask and one batch size, ordered by run.
-    """
+    ``groups[g]`` are the jobs of model g: clients of one run with the same mask and batch size. Groups are ordered by
+    run."""
 
     groups: tuple[tuple[int, ...], ...]
 
     @property
     def jobs(self) -> list[int]:
-        """All jobs, group after group."""
+        """The numbers of all jobs, group after group."""
         return [job for group in self.groups for job in group]
 
 
 def schedule(run: Sequence[int], keeps: Sequence[int], batch_sizes: Sequence[int], *, fuse: bool, uniform: bool,
              samples: int, models: int) -> list[Chunk]:
-    """Divide the jobs into chunks of at most ``samples`` samples and ``models`` models.
+    """Divide the jobs of a round into chunks of at most ``samples`` samples and ``models`` models.
 
-    With ``fuse``, jobs of equal run, mask and batch size share one model; else each job has its own. With ``uniform``
-    (where a launch costs more than arithmetic) sharing is given up if groups would come in several sizes.
-    """
+    With ``fuse``, jobs with equal run, mask and batch size share one model; otherwise each job has its own. With
+    ``uniform`` (for devices on which launching a pass costs more than its arithmetic) no models are shared if the
+    groups would differ in size."""
     chunks = []
     for batch in sorted(set(batch_sizes)):
         jobs = sorted((j for j in range(len(run)) if batch_sizes[j] == batch), key=lambda j: run[j])

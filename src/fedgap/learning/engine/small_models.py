@@ -1,8 +1,7 @@
-"""A round of clients whose models are really smaller: one engine per size, and their combined results.
+"""A round of clients whose models are really smaller: one engine per model size, and their combined results.
 
 Extracting the small models from the whole one and putting their gradients back takes dozens of small operations. On a
-GPU their launches would cost as much as the round, so the whole round is recorded in one graph.
-"""
+GPU launching these would cost as much as the round, so the whole round is recorded in one graph."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from fedgap.learning.contract import LocalTraining, RoundInput, RoundOutput
 from fedgap.learning.engine.graphs import Recorder
 from fedgap.learning.structure import Channels
 
-_KEPT = 64  # engines; a plan has a few ratios for each client
-_DIVISIONS = 256  # of rounds' jobs into sizes
+_KEPT = 64  # cached engines; a plan has a few ratios for each client
+_DIVISIONS = 256  # cached divisions of a round's jobs into sizes
 
 
 class _Engine(Protocol):
@@ -27,19 +26,22 @@ class _Engine(Protocol):
     dtype: torch.dtype
 
     def gradients(self, round_input: RoundInput, *, per_client: bool = False) -> RoundOutput:
-        """A round of FedSGD."""
+        """Compute a round of FedSGD."""
 
     def updates(self, round_input: RoundInput, local: LocalTraining, rates: Tensor, *,
                 per_client: bool = False) -> RoundOutput:
-        """A round with local steps."""
+        """Compute a round with local steps."""
 
 
 EngineKind = TypeVar("EngineKind", bound=_Engine)
 
 
 class _Size(NamedTuple):
-    """The jobs of one size: their numbers, runs (all that there are, and each job's place among them) and counts of
-    kept weights; the same on the device, where reading or writing them would make the host wait."""
+    """The jobs that are computed with one model size, whose layers have ``widths`` units.
+
+    ``jobs`` are their numbers in the round, ``places`` the position of each job's run among the runs that occur here,
+    ``keeps`` each job's number of kept weights. ``on_device`` holds the same as tensors, so that the host need not wait
+    for the device."""
 
     widths: tuple[int, ...]
     jobs: list[int]
@@ -49,7 +51,8 @@ class _Size(NamedTuple):
 
 
 class _OnDevice(NamedTuple):
-    """``jobs``, ``places``, ``job_runs`` and ``keeps`` (J,) and ``runs`` (r,) of a size."""
+    """The numbers of a :class:`_Size` as tensors: ``jobs``, ``places``, ``job_runs`` (each job's run), ``keeps`` (J,),
+    and ``runs`` (r,), the runs that occur."""
 
     jobs: Tensor
     places: Tensor
@@ -59,11 +62,10 @@ class _OnDevice(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """How small models are grouped on a device.
+    """How the jobs of small models are grouped into passes on a device.
 
-    ``aligned``: widths are rounded up to multiples of it; units that a job does not keep come along and are masked.
-    ``least_jobs``: jobs of the next smaller size join a pass that has fewer.
-    """
+    ``aligned``: widths are rounded up to multiples of it; the additional units are computed, and masked for jobs that
+    do not keep them. ``least_jobs``: a pass with fewer jobs than this takes in the jobs of the next smaller size."""
 
     aligned: int
     least_jobs: int
@@ -87,7 +89,8 @@ class _Tensors(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """Those of :class:`~fedgap.learning.contract.RoundOutput`; ``gradients`` (0, M) where nobody asked for them."""
+    """The tensors of :class:`~fedgap.learning.contract.RoundOutput`. ``gradients`` is (0, M) unless each client's was
+    requested."""
 
     gradient: Tensor
     losses: Tensor
@@ -97,15 +100,15 @@ class _Result(NamedTuple):
     gradients: Tensor
     kept: Tensor
     client_buffers: Tensor
-    """(0, B) likewise."""
+    """(0, B) unless each client's was requested."""
 
 
 class SmallModels(Generic[EngineKind]):
-    """Jobs are divided by the size of their models; those of one size are computed together.
+    """Computes rounds with small models: jobs are divided by the size of their models, and those of one size are
+    computed together.
 
-    ``whole`` is the engine of the whole model, ``make`` makes that of a module. With a ``recorder`` a round is
-    replayed; then the engines that ``make`` makes must not record.
-    """
+    ``whole`` is the engine of the whole model, and ``make`` creates the engine of a module. With a ``recorder`` rounds
+    are recorded and replayed; the engines that ``make`` creates must then not record."""
 
     def __init__(self, structure: Channels, whole: EngineKind, make: Callable[[nn.Module], EngineKind],
                  passes: Passes, recorder: Recorder | None) -> None:
@@ -116,7 +119,8 @@ class SmallModels(Generic[EngineKind]):
 
     def round(self, round_input: RoundInput, local: LocalTraining | None, rates: Tensor,
               per_client: bool) -> RoundOutput:
-        """The round; see :class:`~fedgap.learning.engine.core.Engine`."""
+        """Compute a round; see :meth:`~fedgap.learning.engine.core.Engine.updates`. ``local`` None stands for
+        FedSGD."""
         device, dtype = self._whole.device, self._whole.dtype
         weights, buffers = (tensor.to(device, dtype) for tensor in (round_input.weights, round_input.buffers))
         given = replace(round_input, weights=weights, buffers=buffers, ranks=round_input.ranks.to(device))
@@ -139,7 +143,8 @@ class SmallModels(Generic[EngineKind]):
 
     def _compute(self, round_input: RoundInput, local: LocalTraining | None, rates: Tensor,
                  per_client: bool) -> _Result:
-        """The round of tensors on the device. On a GPU nothing in here waits for it, or it could not be recorded."""
+        """Compute a round whose tensors are on the device. On a GPU nothing in here may wait for the device, or the
+        round could not be recorded."""
         weights, buffers, ranks = round_input.weights, round_input.buffers, round_input.ranks
         device, dtype, jobs = weights.device, weights.dtype, len(round_input.run)
         units = self.structure.unit_ranks(ranks)
@@ -181,7 +186,7 @@ class SmallModels(Generic[EngineKind]):
                        each_buffers)
 
     def _divided(self, round_input: RoundInput) -> list[_Size]:
-        """The jobs by the widths of their models; a plan's rounds repeat, so divisions are kept."""
+        """Divide the jobs by the widths of their models. Divisions are cached, because a plan's rounds repeat."""
         key = tuple(round_input.run), tuple(round_input.keeps)
         if key not in self._divisions:
             if len(self._divisions) >= _DIVISIONS:
@@ -190,7 +195,8 @@ class SmallModels(Generic[EngineKind]):
             for job, keep in enumerate(key[1]):
                 by_widths.setdefault(self._computed_widths(keep), []).append(job)
             together: list[tuple[tuple[int, ...], list[int]]] = []
-            for widths in sorted(by_widths, key=sum, reverse=True):  # no width of a smaller size is larger
+            # Largest size first: none of its widths is smaller than the next size's, so a pass of it can take that in.
+            for widths in sorted(by_widths, key=sum, reverse=True):
                 if together and len(together[-1][1]) < self._passes.least_jobs:
                     together[-1][1].extend(by_widths[widths])
                 else:
@@ -223,7 +229,7 @@ class SmallModels(Generic[EngineKind]):
 
 
 def _take(batches: Tensor | Sequence[Tensor], size: _Size) -> Tensor | list[Tensor]:
-    """The batches of a size's jobs."""
+    """Those of the round's batches that belong to the jobs of this size."""
     if not isinstance(batches, Tensor):
         return [batches[job] for job in size.jobs]
     return batches if len(size.jobs) == len(batches) else batches[size.on_device.jobs.to(batches.device)]

@@ -1,4 +1,4 @@
-"""Our own models as stacks: G models with own weights on G batches in one computation."""
+"""fedgap's own models as stacks: G models with different weights are applied to G batches in one computation."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -24,17 +24,18 @@ Tensors = Mapping[str, Tensor]
 
 def local_stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device,
                    image: torch.Size) -> Forward | None:
-    """A stack for local steps on images (C, H, W), where there is a faster one for them than :func:`stack_of`'s.
+    """A stack for local steps on images (C, H, W), or None if none is faster than that of :func:`stack_of`.
 
-    Gradients of FedSGD keep theirs, so that results stay what they were, bit for bit.
-    """
+    FedSGD always uses :func:`stack_of`, so that its results stay equal bit for bit to those of earlier versions."""
     if type(module) is LeNet5 and device.type == "cpu" and dtype is not torch.bfloat16 and fits(*image[1:]):
         return ByModel(lenet_batch_last, layout, dtype)
     return None
 
 
 def stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torch.device) -> Forward | None:
-    """The stacked computation of ``module``, if it is one of ours (not of a subclass: its forward pass may differ)."""
+    """The stacked computation of ``module`` if it is one of fedgap's own models, otherwise None.
+
+    A subclass does not count as one of them, because its forward pass may differ."""
     on_gpu = device.type == "cuda"
     kernels = on_gpu and find_spec("triton") is not None and dtype is not torch.float64
     if type(module) is LeNet5:
@@ -49,8 +50,10 @@ def stack_of(module: nn.Module, layout: Layout, dtype: torch.dtype, device: torc
 
 
 class _Linear(torch.autograd.Function):
-    """x·Wᵀ + b for each model. Its weights' gradient comes out as W lies in memory, which autograd's own does not, and
-    at their homes where there are."""
+    """x·Wᵀ + b for each model.
+
+    Unlike autograd's, the gradient of the weights has the memory layout of W. Gradients are written to ``weight_home``
+    and ``bias_home`` if given."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, weight_home: Tensor | None,
@@ -73,13 +76,13 @@ def linear(x: Tensor, parameters: Tensors, name: str) -> Tensor:
 
 
 def _of_layer(parameters: Tensors, name: str) -> tuple[Tensor | None, ...]:
-    """A layer's weight and bias, and where their gradients may be written."""
+    """A layer's weight and bias, and the two tensors into which their gradients may be written (or None)."""
     names = f"{name}.weight", f"{name}.bias"
     return *(parameters[one] for one in names), *(home(parameters, one) for one in names)
 
 
 def mlp(layers: int, parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
-    """:class:`~fedgap.learning.models.mlp.MLP` by batched matrix products."""
+    """The logits of a stack of :class:`~fedgap.learning.models.mlp.MLP` by batched matrix products."""
     x = inputs.flatten(2)
     for i in range(layers - 1):
         x = functional.relu(linear(x, parameters, f"layers.{i}"))
@@ -87,11 +90,12 @@ def mlp(layers: int, parameters: Tensors, buffers: Tensor, inputs: Tensor, train
 
 
 def lenet_by_model(parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
-    """LeNet-5 for CPUs: convolutions model by model, all else stacked. Activations are (G·S, C, H, W)."""
+    """Logits of LeNet-5 on CPUs: convolutions model by model, everything else stacked. Activations are (G·S, C, H,
+    W)."""
     models, samples = inputs.shape[:2]
     x = convolve_and_pool(inputs.flatten(0, 1), parameters["conv1.weight"], models)
     x = functional.relu(_add_bias(x, parameters["conv1.bias"]))
-    # Channels last: torch's pooling is vectorised over channels, of which there are enough now.
+    # Channels last, because torch vectorises pooling over channels, and here there are enough of them.
     parts = x.contiguous(memory_format=torch.channels_last).chunk(models)
     x = torch.cat([functional.conv2d(part, own) for part, own in zip(parts, parameters["conv2.weight"])])
     x = functional.relu(_add_bias(functional.max_pool2d(x, 2), parameters["conv2.bias"]))
@@ -99,13 +103,13 @@ def lenet_by_model(parameters: Tensors, buffers: Tensor, inputs: Tensor, trainin
 
 
 def _add_bias(x: Tensor, bias: Tensor) -> Tensor:
-    """x (G·S, C, H, W) plus each model's bias (G, C); done after pooling, where it is a quarter of the work."""
+    """x (G·S, C, H, W) plus each model's bias (G, C). This is done after pooling, where it is a quarter of the work."""
     by_model = x.reshape(len(bias), -1, *x.shape[1:])
     return (by_model + bias[:, None, :, None, None].to(x.dtype)).flatten(0, 1)
 
 
 def lenet_grouped(parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
-    """LeNet-5 for GPUs by grouped convolutions. Activations are (S, G·C, H, W)."""
+    """Logits of LeNet-5 on GPUs by grouped convolutions. Activations are (S, G·C, H, W)."""
     models, samples = inputs.shape[:2]
     x = inputs.transpose(0, 1).flatten(1, 2)
     for name in ("conv1", "conv2"):
@@ -116,10 +120,10 @@ def lenet_grouped(parameters: Tensors, buffers: Tensor, inputs: Tensor, training
 
 
 def lenet_fused(parameters: Tensors, buffers: Tensor, inputs: Tensor, training: bool) -> Tensor:
-    """LeNet-5 for GPUs by kernels of our own. Activations are (G, S, H, W, C)."""
-    from fedgap.learning.engine.kernels.pool import ConvolvePool  # Triton: where there is a GPU
+    """Logits of LeNet-5 on GPUs by fedgap's own kernels. Activations are (G, S, H, W, C)."""
+    from fedgap.learning.engine.kernels.pool import ConvolvePool  # needs Triton, so import it only on a GPU
 
-    if inputs.shape[3] % 4 or inputs.shape[4] % 4:  # both layers want even images
+    if inputs.shape[3] % 4 or inputs.shape[4] % 4:  # the kernels of both layers need images of even size
         return lenet_grouped(parameters, buffers, inputs, training)
     x = inputs.permute(0, 1, 3, 4, 2).contiguous()
     for name in ("conv1", "conv2"):

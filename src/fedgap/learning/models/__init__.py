@@ -1,4 +1,4 @@
-"""Models by name, and a user's own module by import path."""
+"""Build a model by its name, or a user's own module by its import path."""
 
 import inspect
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ __all__ = ["MLP", "Layout", "LeNet5", "ResNet", "build"]
 
 def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, initialisation: str = "he",
           **arguments: Any) -> nn.Module:
-    """The model ``name`` for inputs of ``input_shape`` (channels, height, width), initialised from ``seed``.
+    """Build the model ``name`` for inputs of ``input_shape`` (channels, height, width), initialised from ``seed``.
 
-    ``name`` is in :data:`fedgap.registry.MODELS`, or ``package.module:NAME``: the factory behind it (a class or a
-    function) is called with ``arguments`` and, where it takes arguments of these names, ``input_shape`` and
-    ``classes``. ``initialisation`` is ``he`` (see :func:`~fedgap.learning.models.initialise.he`) or ``own``: what the
-    factory drew, under a torch seed of ``seed``. The global random state stays as it was. A module that gives
-    probabilities (it ends in ``Softmax`` or ``LogSoftmax``) is refused: training computes the cross-entropy of logits.
-    """
+    ``name`` is in :data:`fedgap.registry.MODELS`, or is ``package.module:NAME``: that factory (a class or a function)
+    is called with ``arguments`` and, if it has parameters of these names, ``input_shape`` and ``classes``.
+    ``initialisation`` is ``he`` (see :func:`~fedgap.learning.models.initialise.he`) or ``own``, which keeps what the
+    factory drew with torch's seed set to ``seed``. The global random state is not changed. A module that returns
+    probabilities (one that ends in ``Softmax`` or ``LogSoftmax``) raises an InputError, because training computes the
+    cross-entropy of logits."""
     if initialisation not in ("he", "own"):
         raise InputError(f"model.initialisation: {initialisation!r} is not known; it is 'he' or 'own'")
     factory = MODELS.load(name, "model.name")
@@ -51,7 +51,7 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
             raise InputError(f"model: {name} could not be built with input_shape={tuple(input_shape)}, "
                              f"classes={classes}: {error}") from error
     if not isinstance(module, nn.Module):
-        raise InputError(f"model.name: {name} gave a {type(module).__name__}; it must give a torch.nn.Module")
+        raise InputError(f"model.name: {name} returned a {type(module).__name__}; it must return a torch.nn.Module")
     if initialisation == "he":
         he(module, seed)
     if name not in MODELS.built_in:
@@ -60,7 +60,7 @@ def build(name: str, *, input_shape: Sequence[int], classes: int, seed: int, ini
 
 
 def _materialise(module: nn.Module, input_shape: Sequence[int]) -> None:
-    """Gives a lazy module (``LazyLinear`` and the like) its shapes, by showing it two samples of zeros."""
+    """Give a lazy module (``LazyLinear`` and similar) its shapes by running it on two samples of zeros."""
     if any(is_lazy(tensor) for tensor in (*module.parameters(), *module.buffers())):
         training = module.training
         with torch.no_grad():
@@ -69,10 +69,10 @@ def _materialise(module: nn.Module, input_shape: Sequence[int]) -> None:
 
 
 def _refuse_probabilities(module: nn.Module, name: str, input_shape: Sequence[int]) -> None:
-    """Raise an :class:`InputError` where the module's outputs for random inputs are probabilities or their logarithms.
+    """Raise an :class:`InputError` if the module's outputs for random inputs are probabilities or their logarithms.
 
-    The outputs decide, not the layers: a ``Softmax`` may be registered and used elsewhere, or called as a function.
-    """
+    The outputs are tested rather than the layers, because a ``Softmax`` layer may be used elsewhere in the model, or be
+    called as a function."""
     modes = {part: part.training for part in module.modules()}
     inputs = torch.randn(4, *input_shape, generator=torch.Generator().manual_seed(0))
     try:
@@ -92,5 +92,5 @@ def _refuse_probabilities(module: nn.Module, name: str, input_shape: Sequence[in
         end, given = "LogSoftmax", "logarithms of probabilities"
     else:
         return
-    raise InputError(f"model: {name} gives {given}; training needs one logit for each class, so remove the {end} at "
+    raise InputError(f"model: {name} returns {given}; training needs one logit for each class, so remove the {end} at "
                      "its end")

@@ -1,4 +1,4 @@
-"""The flat parameter view ω ∈ R^M of a module: one fixed order of all trainable parameters, and of its buffers."""
+"""The flat view ω ∈ R^M of a module: one fixed order of all trainable parameters, and one of all buffers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each trainable parameter and each floating-point buffer of a module lies in its two flat vectors.
+    """Where each trainable parameter and each floating-point buffer of a module lies in the two flat vectors.
 
-    The order is ``module.named_parameters()`` (and ``named_buffers()``), each tensor row-major. ``size`` is the
-    paper's M. Frozen parameters and integer buffers (BatchNorm's batch counter) are no part of it and stay as the
-    module has them.
-    """
+    The order is that of ``module.named_parameters()`` (and ``named_buffers()``), each tensor row-major. ``size`` is the
+    paper's M. Frozen parameters and integer buffers (such as BatchNorm's batch counter) are not included and keep the
+    values that the module has."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
@@ -41,12 +40,12 @@ class Layout:
         return sum(map(prod, self.buffer_shapes))
 
     def weights(self, module: nn.Module) -> Tensor:
-        """ω of ``module``, shape (M,), a copy."""
+        """A copy of the weights ω of ``module``, shape (M,)."""
         parameters = dict(module.named_parameters())
         return _join([parameters[n].detach() for n in self.names])
 
     def buffers(self, module: nn.Module) -> Tensor:
-        """The buffers of ``module``, shape (B,), a copy."""
+        """A copy of the buffers of ``module``, shape (B,)."""
         buffers = dict(module.named_buffers())
         return _join([buffers[n].detach() for n in self.buffer_names])
 

@@ -9,7 +9,8 @@ from torch.nn import functional
 
 
 class MLP(nn.Module):
-    """Flattened input, ``hidden`` layers with ReLU, logits. 784 – 64 – 10 has M = 50,890."""
+    """Flattened input, fully connected layers of ``hidden`` sizes with ReLU, then logits. 784 – 64 – 10 has M =
+    50,890."""
 
     def __init__(self, input_shape: Sequence[int] = (1, 28, 28), classes: int = 10,
                  hidden: Sequence[int] = (64,)) -> None:

@@ -19,7 +19,7 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(outside)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(Z, inside, h, w) → (Z, outside, h/stride, w/stride)."""
+        """Map an activation (Z, inside, h, w) to (Z, outside, h/stride, w/stride)."""
         y = functional.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
         if self.stride != 1:
@@ -39,7 +39,7 @@ class ResNet(nn.Module):
     def __init__(self, depth: int, input_shape: Sequence[int] = (3, 32, 32), classes: int = 10) -> None:
         super().__init__()
         if depth < 8 or depth % 6 != 2:
-            raise ValueError(f"a CIFAR residual network has depth 6n + 2 (8, 14, 20, ...), not {depth}")
+            raise ValueError(f"the depth of a CIFAR residual network must be 6n + 2 (8, 14, 20, ...); got {depth}")
         n = (depth - 2) // 6
         self.conv = nn.Conv2d(input_shape[0], 16, 3, 1, 1, bias=False)
         self.bn = nn.BatchNorm2d(16)

@@ -1,4 +1,4 @@
-"""Algorithm 1 as printed, with every choice that it leaves open as a named option."""
+"""Algorithm 1 of the paper. Choices that the paper leaves open are named options."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -25,19 +25,21 @@ class AlternatingOptions:
     iterations: int = 50
     """O: maximum number of outer iterations."""
     threshold: float = 1e-5
-    """Outer iterations end early when θ falls by less than this share of γ₂R, which is a change of the mean λ by this
-    much. A share of θ would stop at once where γ₁Φ² is far larger than the pruning term.
+    """Outer iterations end when θ falls by less than this share of γ₂R, which corresponds to a change of the mean λ by
+    this much. A share of θ itself would end them at once if γ₁Φ² is far larger than the pruning term.
     """
     tie_break: Literal["centre", "slack"] = "centre"
-    """Which of several solutions of P2.1: the interior-point solver's central one, or one with most slack in both
-    budgets."""
+    """Which solution of P2.1 is taken, as it has many: the central one of the interior-point solver (``centre``), or
+    the one with the most slack in both budgets (``slack``)."""
     inner_stop: Literal["printed", "moves"] = "printed"
-    """When to stop solving P2.1: if the objective does not fall (after one step), or if powers change by less than
-    10⁻⁶."""
+    """When to stop solving P2.1 again: if the objective does not fall, which is after one step (``printed``), or if
+    powers change by less than 10⁻⁶ of their maximum (``moves``)."""
     start: Literal["printed", "feasible"] = "printed"
-    """a = 1, or the largest selection that fits the budgets at λ^max, dropping the slowest and hungriest clients."""
+    """The first selection: all clients (``printed``), or as many as fit the budgets at λ^max, after the slowest and
+    those that need most energy are dropped (``feasible``)."""
     selection: Variant = "printed"
-    """How to solve P5: a and μ in turn (as printed), P4 relaxed and rounded, or P4 exactly."""
+    """How P5 is solved: by turns in a and μ (``printed``), P4 relaxed and rounded (``relaxed``), or P4 exactly
+    (``exact``)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +48,13 @@ class AlternatingResult:
 
     segments: tuple[Segment, ...]
     trace: tuple[float, ...]
-    """θ at the start and after each iteration, as the scheme sees it; never rises (line 11)."""
+    """θ at the start and after each iteration, as the scheme minimises it. It never rises (line 11)."""
     message: str
+    """How the algorithm ended, or why there is no plan."""
     feasible_start: bool
+    """Whether the starting point was feasible."""
     iterations: int
+    """The number of outer iterations."""
 
     @property
     def feasible(self) -> bool:
@@ -60,17 +65,18 @@ class AlternatingResult:
 def solve(
     problem: Problem, scheme: Scheme, options: AlternatingOptions | None = None, progress: Progress | None = None
 ) -> AlternatingResult:
-    """Algorithm 1 for θ of a problem. Ctrl-C ends it with the best point so far.
+    """Minimise θ of a problem by Algorithm 1. After Ctrl-C the best point so far is returned.
 
-    The paper does not say where it starts; here at λ = λ^max, p = p^max, f = f^max and μ⁰ tight at a⁰. A scheme's fixed
-    variables keep these values (λ = 0 where it does not prune). P2.1 without a solution there means that the start is
-    infeasible: the algorithm has no way to leave it, though other selections may fit the budgets.
+    The paper does not say where the algorithm starts. Here it starts at λ = λ^max, p = p^max, f = f^max, with μ⁰ equal
+    to its lower limit at a⁰. Variables that a scheme fixes keep these values (λ = 0 if it does not prune). If P2.1 has
+    no solution there, the start is infeasible. The algorithm then cannot continue, although other selections may fit
+    the budgets.
     """
     _refuse_limits(problem)
     options = options or AlternatingOptions()
     repeated = Repeated(problem, scheme)
     selection = SelectionStep(repeated, options.selection)
-    step_for = cache(lambda clients: ResourceStep(repeated, clients, options.tie_break))  # compiled once per number
+    step_for = cache(lambda count: ResourceStep(repeated, count, options.tie_break))  # compiled once per client count
     if repeated.energy_j <= 0.0:
         return AlternatingResult((), (), why_infeasible(repeated, everybody(repeated)), False, 0)
     point = everybody(repeated) if options.start == "printed" else fewer(repeated)
@@ -86,11 +92,11 @@ def solve(
             if new is None and not started:
                 return AlternatingResult((), (), why_infeasible(repeated, point), False, 0)
             if new is None:
-                # The budgets are so tight at this λ that P2.1 has no inner point: keep the powers.
+                # The budgets are so tight at this λ that P2.1 has no interior point: keep the powers and frequencies.
                 new = point
             new = selection(pruning_step(repeated, new))
             value = repeated.theta(new)
-            if repeated.feasible(new) and value <= theta:  # line 11
+            if repeated.feasible(new) and value <= theta:  # line 11 of Algorithm 1
                 point, gain, theta, started = new, theta - value, value, True
             else:
                 gain = 0.0
@@ -113,12 +119,14 @@ def solve(
 
 
 def _refuse_limits(problem: Problem) -> None:
-    """Refuse minimum clocks and powers, idle power, batteries and cost curves, which the paper's subproblems do not
-    have."""
+    """Raise an error for minimum clocks and powers, idle power, batteries and cost curves.
+
+    The paper's subproblems do not have them.
+    """
     fleet = problem.fleet
     given = {"clients.min_frequency_hz": fleet.min_frequency_hz.any(), "clients.min_power_w": fleet.min_power_w.any(),
              "clients.idle_power_w": fleet.idle_power_w.any(), "clients.battery_j": np.isfinite(fleet.battery_j).any(),
              "model.cost_curve": fleet.cost_curve is not None}
     for key, holds in given.items():
         if holds:
-            raise InputError(f"solver: alternating does not support {key}; use exact")
+            raise InputError(f"solver: must be exact, because alternating does not support {key}")

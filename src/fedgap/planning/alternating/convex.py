@@ -1,4 +1,4 @@
-"""What Algorithm 1's convex subproblems share: CVXPY, and the call of its solver."""
+"""Import CVXPY, and call its solver, for the convex subproblems of Algorithm 1."""
 
 import importlib
 import warnings
@@ -8,7 +8,7 @@ from fedgap.errors import InputError
 
 
 def cvxpy() -> Any:
-    """CVXPY, imported when a model is built: it takes a second, and only Algorithm 1 needs it."""
+    """Import CVXPY and return it. It is imported late, because that takes a second and only Algorithm 1 needs it."""
     try:
         return importlib.import_module("cvxpy")
     except ModuleNotFoundError:
@@ -16,10 +16,10 @@ def cvxpy() -> Any:
 
 
 def solved(model: Any) -> bool:
-    """Solve a CVXPY problem with Clarabel; whether it found a solution.
+    """Solve a CVXPY problem with Clarabel; return whether a solution was found.
 
-    At tight budgets Clarabel may stop a little short of its tolerance (1e-8): that counts, without CVXPY's warning,
-    because every answer is checked by the literal formulas.
+    With tight budgets Clarabel may stop before it reaches its tolerance (1e-8). Such a solution is accepted without
+    CVXPY's warning, because every result is checked by the formulas of P1.
     """
     cp = cvxpy()
     try:

@@ -1,8 +1,8 @@
-"""A point that Algorithm 1 visits, and P1 as it sees it: one round's variables, repeated R times.
+"""A point of Algorithm 1, and P1 as the algorithm treats it: with the variables of one round, repeated R times.
 
-Channels are constant over rounds (Section V), so every round poses the same subproblem, and the algorithm, started
-equally in every round, treats all alike: one round's (a, λ, p, f) stand for all R. Where round 0 must be unpruned
-(``dense_first``) it has the same a, p and f with λ = 0, inside both budgets.
+Channels are constant over rounds (Section V). Every round has the same subproblem, and the algorithm starts equally in
+every round, so that all rounds get the same values: the (a, λ, p, f) of one round stand for all R. If round 0 must be
+unpruned (``dense_first``), it has the same a, p and f with λ = 0, and its cost is part of both budgets.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ tolerance."""
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """(a, λ, p, f) of one round, each of shape (N,). Unselected clients keep the last values they had."""
+    """The values (a, λ, p, f) of one round, each of shape (N,). Unselected clients keep their last λ, p and f."""
 
     selected: Bools
     ratio: Floats
@@ -32,18 +32,19 @@ class Iterate:
 
 @dataclass(frozen=True, eq=False)
 class Loads:
-    """What each client costs at given p and f, per unit of kept model; shape (N,)."""
+    """What each client needs at given p and f for the whole model, shape (N,)."""
 
     energy_j: Floats
-    """Computing and uploading the whole model."""
+    """Energy of computing and uploading."""
     delay_s: Floats
-    """The same in seconds, without the download."""
+    """Time of computing and uploading."""
     download_s: Floats
+    """Time of the download and the latency, which pruning does not change."""
 
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """P1 with one round repeated, as a scheme restricts it."""
+    """P1 with one round that is repeated, under the restrictions of a scheme."""
 
     problem: Problem
     scheme: Scheme
@@ -55,21 +56,21 @@ class Repeated:
 
     @property
     def pruned_rounds(self) -> int:
-        """R − dense_rounds."""
+        """The number of rounds that may be pruned, R − dense_rounds."""
         return self.problem.rounds - self.dense_rounds
 
     @property
     def energy_j(self) -> float:
-        """E₀ minus the R broadcasts, which no decision changes."""
+        """E₀ minus the energy of the R broadcasts, which no decision changes."""
         return self.problem.energy_j - self.problem.rounds * self.problem.broadcast_j
 
     @property
     def max_ratio(self) -> Floats:
-        """λ^max of every client; 0 where the scheme does not prune."""
+        """λ^max of every client, (N,); 0 if the scheme does not prune."""
         return self.problem.fleet.max_ratio if self.scheme.prune else np.zeros(self.problem.size)
 
     def loads(self, power_w: Floats, frequency_hz: Floats) -> Loads:
-        """Every client's cost per unit of kept model."""
+        """Return what every client needs for the whole model at these powers and frequencies."""
         fleet, whole = self.problem.fleet, np.zeros(self.problem.size)
         return Loads(
             energy_j=computation_energy(fleet, whole, frequency_hz) + upload_energy(fleet, whole, power_w),
@@ -78,19 +79,19 @@ class Repeated:
         )
 
     def energy_of(self, loads: Loads, ratio: Floats) -> Floats:
-        """Each client's joules over all rounds, if selected."""
+        """Return the joules of each client over all rounds, if it is selected, (N,)."""
         return np.asarray((self.pruned_rounds * (1.0 - ratio) + self.dense_rounds) * loads.energy_j)
 
     def theta(self, point: Iterate) -> float:
-        """θ of the point, as the scheme sees it."""
+        """Return θ of a point, as the scheme minimises it."""
         return self.problem.objective(self.segments(point)).theta
 
     def feasible(self, point: Iterate) -> bool:
-        """Whether every constraint of P1 holds."""
+        """Return whether a point keeps every constraint of P1."""
         return self.problem.violation(self.segments(point)) <= 2.0 * TOLERANCE
 
     def segments(self, point: Iterate) -> tuple[Segment, ...]:
-        """The point as a plan's segments; round 0 is one of its own where it must be unpruned."""
+        """Return the point as segments of a plan. Round 0 is a separate segment if it must be unpruned."""
 
         def segment(rounds: int, ratio: Floats) -> Segment:
             columns = (np.where(point.selected, c, 0.0) for c in (ratio, point.power_w, point.frequency_hz))

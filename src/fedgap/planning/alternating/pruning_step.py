@@ -1,4 +1,4 @@
-"""Line 9: the pruning ratios, problem P3, a linear program."""
+"""Line 9 of Algorithm 1: the pruning ratios, by problem P3, which is a linear program."""
 
 from dataclasses import replace
 
@@ -9,11 +9,11 @@ from fedgap.planning.alternating.iterate import TOLERANCE, Iterate, Repeated
 
 
 def pruning_step(repeated: Repeated, point: Iterate) -> Iterate:
-    """min Σ λ_n over the selected clients s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max, at fixed a, p and f (HiGHS).
+    """Return the point with the best pruning ratios for its a, p and f, or unchanged if the program has no solution.
 
-    With a fixed, θ is γ₂·Σλ/k and constants. T ≤ T₀ is a lower bound on each λ_n: 1 − (t − download_n)/delay_n, with t
-    a pruned round's time, T₀/R, or (T₀ − the unpruned round's)/(R − 1). If the LP has no solution, the point is
-    returned unchanged.
+    The program is min Σ λ_n over the selected clients s.t. E ≤ E₀, T ≤ T₀, 0 ≤ λ ≤ λ^max. With a fixed, θ is γ₂·Σλ/k
+    plus constants. T ≤ T₀ becomes a lower bound on each λ_n, 1 − (t − download_n)/delay_n, where t is the time of a
+    pruned round: T₀/R, or (T₀ − time of the unpruned round)/(R − 1).
     """
     if not repeated.scheme.prune or repeated.pruned_rounds == 0:
         return point

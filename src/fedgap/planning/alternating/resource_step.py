@@ -1,6 +1,7 @@
-"""Lines 3–8: powers and frequencies by successive convex approximation of P2 (problem P2.1).
+"""Lines 3–8 of Algorithm 1: powers and frequencies by successive convex approximation of P2 (problem P2.1).
 
-P2's objective does not contain p or f: it is pure feasibility, and "the" solution is the one a tie-break rule picks.
+The objective of P2 does not depend on p and f, so that every feasible point is a solution. A rule must therefore decide
+which one is taken.
 """
 
 from dataclasses import replace
@@ -14,12 +15,14 @@ from fedgap.planning.alternating.iterate import Iterate, Repeated
 from fedgap.system import Fleet, fixed_delay, uplink_rate, upload_energy
 
 Rule = Literal["centre", "slack", "energy"]
+"""Which solution of P2.1 is taken: that of the interior-point solver, that with the most slack, or that with the least
+energy."""
 
 
 def upload_energy_slope(fleet: Fleet, power_w: Floats) -> Floats:
-    """b_n = ∂/∂p [p·H/r(p)] = H/r(p) − p·H·h·c/(r(p)²·(c·U₀ + p·h)·ln2), in J/W, shape (N,).
+    """Slope of the upload energy, b_n = ∂/∂p [p·H/r(p)] = H/r(p) − p·H·h·c/(r(p)²·(c·U₀ + p·h)·ln2), J/W, shape (N,).
 
-    The paper prints it with r = c·log₂(·) written out: H/(c·log₂(·)) − p·H·h/(c·log₂(·)²·(c·U₀ + p·h)·ln2).
+    The paper writes out r = c·log₂(·): H/(c·log₂(·)) − p·H·h/(c·log₂(·)²·(c·U₀ + p·h)·ln2).
     """
     noise = fleet.uplink_noise_psd_w_hz[..., None]
     rate = uplink_rate(power_w, fleet.uplink_gain, fleet.bandwidth_hz, noise)
@@ -29,21 +32,21 @@ def upload_energy_slope(fleet: Fleet, power_w: Floats) -> Floats:
 
 
 def tangent(fleet: Fleet, power_w: Floats, at_w: Floats) -> Floats:
-    """ξ(p) = p_k·H/r(p_k) + b·(p − p_k), eq. (SCA), in J: the upload energy's tangent at p_k = ``at_w``, shape (N,).
+    """Tangent of the upload energy at p_k = ``at_w``, ξ(p) = p_k·H/r(p_k) + b·(p − p_k), eq. (SCA), J, shape (N,).
 
-    It lies *above* the upload energy, as the paper claims: with v = p·h/(c·U₀), v/ln(1 + v) = ∫₀¹ (1 + v)^t dt is a
-    mean of concave functions, hence concave. So a point of P2.1 is a point of P2; the approximation only loses points.
+    It is *above* the upload energy, as the paper claims: with v = p·h/(c·U₀), v/ln(1 + v) = ∫₀¹ (1 + v)^t dt is a
+    mean of concave functions and therefore concave. So every point of P2.1 is a point of P2, but not vice versa.
     """
     whole = np.zeros(at_w.shape)
     return np.asarray(upload_energy(fleet, whole, at_w) + upload_energy_slope(fleet, at_w) * (power_w - at_w))
 
 
 class ResourceStep:
-    """P2.1 for k selected clients in CVXPY, compiled once (DPP) and solved for any local point.
+    """P2.1 for k selected clients as a CVXPY model, which is compiled once and solved at any point.
 
-    Variables x = p/p^max and y = f/f^max in [0, 1]. The delay's 1/r(p) is convex in p: an auxiliary
-    v ≤ ln(1 + p·h/(c·U₀)), a concave bound, enters as 1/v. The logarithm is written ln(SNR) + ln(x + 1/SNR) to keep the
-    solver's numbers near 1.
+    The variables are x = p/p^max and y = f/f^max in [0, 1]. 1/r(p) in the delay is convex in p: it is modelled by 1/v
+    with an additional variable v ≤ ln(1 + p·h/(c·U₀)), whose limit is concave. The logarithm is written as
+    ln(SNR) + ln(x + 1/SNR), so that the solver's numbers are near 1.
     """
 
     def __init__(self, repeated: Repeated, count: int, rule: Rule) -> None:
@@ -88,13 +91,13 @@ class ResourceStep:
         self._model = cp.Problem(objective, constraints)
 
     def __call__(self, point: Iterate) -> Iterate | None:
-        """One solution of P2.1 at the local point, or None where the solver finds none."""
+        """Return the point with the powers and frequencies of a solution of P2.1 at this point; None without one."""
         self._set(point)
         if not solved(self._model):
             return None
         fleet = self._repeated.problem.fleet
         power, frequency = point.power_w.copy(), point.frequency_hz.copy()
-        # The solver may end slightly outside [0, 1]; a power or frequency of exactly 0 would never finish.
+        # The solver may end slightly outside [0, 1]. With a power or frequency of 0 a client would never finish.
         if self._repeated.scheme.power:
             power[point.selected] = np.clip(self._x.value, 1e-15, 1.0) * fleet.max_power_w[point.selected]
         if self._repeated.scheme.frequency:
@@ -102,7 +105,7 @@ class ResourceStep:
         return replace(point, power_w=power, frequency_hz=frequency)
 
     def _set(self, point: Iterate) -> None:
-        """Parameter values: energies in units of the energy budget, times in units of T₀/R."""
+        """Set the parameters of the model, with energies in units of the energy budget and times in units of T₀/R."""
         repeated, index = self._repeated, np.flatnonzero(point.selected)
         fleet = repeated.problem.fleet.take(index)
         noise = fleet.bandwidth_hz * fleet.uplink_noise_psd_w_hz[..., None] / fleet.uplink_gain
@@ -116,7 +119,7 @@ class ResourceStep:
         snr = np.expm1(log_snr)
         compute_s = fleet.cycles / fleet.max_frequency_hz
         compute_j = fleet.pue * fleet.capacitance * fleet.cycles * fleet.max_frequency_hz**2
-        # Seconds at one nat a symbol where the power is free, at p^max where it is not.
+        # Seconds at one nat per symbol if the power is decided, otherwise at p^max.
         upload_s = fleet.uplink_bits * np.log(2.0) / (fleet.bandwidth_hz * log_snr)
         upload_s = upload_s * (log_snr if repeated.scheme.power else 1.0)
         numbers = {
@@ -138,10 +141,10 @@ class ResourceStep:
 def successive_approximation(
     step: ResourceStep, repeated: Repeated, point: Iterate, stop: Literal["printed", "moves"]
 ) -> Iterate | None:
-    """Lines 4–7: solve P2.1 at its own solution until the stopping rule; None where P2.1 has no solution at all.
+    """Lines 4–7: solve P2.1, and again at its solution, until the stopping rule holds; None if P2.1 has no solution.
 
-    ``printed`` stops when the objective's decrease is below a threshold, that is after one step: θ has neither p nor f.
-    ``moves`` continues until no power changes by 10⁻⁶ of its maximum.
+    ``printed`` stops when the objective falls by less than a threshold. That is after one step, because θ depends
+    neither on p nor on f. ``moves`` continues until no power changes by more than 10⁻⁶ of its maximum.
     """
     current = step(point)
     if current is None or stop == "printed" or not repeated.scheme.power:

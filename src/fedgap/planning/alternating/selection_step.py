@@ -1,8 +1,9 @@
-"""Line 10: who takes part, problems P4 and P5, at fixed λ, p and f.
+"""Line 10 of Algorithm 1: the selection, by problems P4 and P5, at fixed λ, p and f.
 
-P5 minimises (β + μ)/Σa with μ ≥ γ₁Φ(a)² + γ₂Σaλ, the *numerator*, by turns in a and μ. With μ fixed that maximises Σa,
-with a fixed it makes μ tight; so the printed alternation can never lower Σa, and its result is set by μ⁰. Of several
-selections of the same size the one with the least numerator is taken.
+P5 minimises (β + μ)/Σa by turns in a and μ, where μ ≥ γ₁Φ(a)² + γ₂Σaλ; the right-hand side is called the *numerator*.
+For a fixed μ this maximises Σa, and for a fixed a it lowers μ to the numerator. The printed alternation can therefore
+never lower Σa, and its result depends on μ⁰. Of several selections of the same size the one with the least numerator is
+taken.
 """
 
 from collections.abc import Iterator
@@ -21,29 +22,31 @@ from fedgap.planning.oracles.enumerate import all_selections
 from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 Variant = Literal["printed", "relaxed", "exact"]
+"""How the selection is found; see :class:`SelectionStep`."""
 
 
 class Candidate(NamedTuple):
-    """The selection of least numerator among those of one size that fit the budgets."""
+    """The selection with the least numerator among those of one size that fit the budgets."""
 
     numerator: float
     selected: Bools
 
 
 class _Budgets(NamedTuple):
-    """What P1-a and P1-b say about a at fixed λ, p, f, in units of the budgets; shape (N,)."""
+    """What each client needs over all rounds at fixed λ, p and f, in units of the budgets, shape (N,)."""
 
     energy: Floats
     delay: Floats
-    """The pruned rounds' time, all rounds together."""
+    """Time of all pruned rounds."""
     dense_delay: Floats
-    """The unpruned round's."""
+    """Time of the unpruned round; 0 if there is none."""
     linear: Floats
-    """γ₂·λ_n, times (R − 1)/R where round 0 is unpruned."""
+    """The client's part of the numerator: γ₂·λ_n, times (R − 1)/R if round 0 is unpruned."""
 
 
 class SelectionStep:
-    """P5 by one of three rules: ``printed`` (a, μ by turns), ``relaxed`` (P4 over [0, 1], rounded), ``exact`` (P4)."""
+    """Finds the selection by P5 with a and μ by turns (``printed``), by P4 over a in [0, 1] and rounding (``relaxed``),
+    or by P4 over whole a (``exact``)."""
 
     def __init__(self, repeated: Repeated, variant: Variant) -> None:
         problem = repeated.problem
@@ -51,12 +54,12 @@ class SelectionStep:
         mixture = problem.aggregation == "mixture"
         if mixture and repeated.scheme.select and (problem.size > ENUMERATED_CLIENTS or variant == "relaxed"):
             raise InputError(
-                "bound.aggregation: mixture is a set function, which `alternating` can only enumerate, up to "
-                f"{ENUMERATED_CLIENTS} clients and not relaxed; use sum or mean, or the exact solver"
+                f"bound.aggregation: mixture works with the solver alternating only for up to {ENUMERATED_CLIENTS} "
+                "clients, and not with its option selection: relaxed; use sum or mean, or the solver exact"
             )
 
     def __call__(self, point: Iterate) -> Iterate:
-        """The point with its new selection; the old one where no other fits the budgets."""
+        """Return the point with its new selection, or unchanged if no other selection fits the budgets."""
         if not self._repeated.scheme.select:
             return point
         budgets = self._budgets(point)
@@ -71,7 +74,7 @@ class SelectionStep:
         return point if selected is None else replace(point, selected=selected)
 
     def _by_turns(self, selected: Bools, budgets: _Budgets) -> Bools:
-        """P5 as printed, from the given a with μ tight."""
+        """Solve P5 as printed, starting at the given selection with μ equal to its numerator."""
         mu = self._numerator(selected, budgets)
         while True:
             fitting = (c for c in self._candidates(budgets, int(selected.sum())) if c.numerator <= mu * (1.0 + 1e-12))
@@ -100,7 +103,7 @@ class SelectionStep:
         return float(self._repeated.problem.constants.gamma1 * phi**2 + budgets.linear[selected].sum())
 
     def _fits(self, selected: Bools, budgets: _Budgets) -> Bools:
-        """Whether each selection, (..., N), keeps both budgets."""
+        """Return whether each selection (..., N) keeps both budgets, shape (...)."""
 
         def longest(delays: Floats) -> Floats:
             return np.asarray(np.where(selected, delays, 0.0).max(axis=-1))
@@ -110,9 +113,9 @@ class SelectionStep:
         return np.asarray((energy <= 1.0 + TOLERANCE) & (delay <= 1.0 + TOLERANCE))
 
     def _candidates(self, budgets: _Budgets, least: int = 1) -> Iterator[Candidate]:
-        """For each size k from N down to ``least`` the best selection of that size, where there is one."""
+        """Yield the best selection of each size from N down to ``least`` for which one fits the budgets."""
         sizes = range(self._repeated.problem.size, least - 1, -1)
-        if self._repeated.problem.size <= ENUMERATED_CLIENTS:  # above, each size is a mixed-integer program
+        if self._repeated.problem.size <= ENUMERATED_CLIENTS:  # for more clients, each size is a mixed-integer program
             return self._enumerated(budgets, sizes)
         return (found for size in sizes if (found := self._mixed_integer(budgets, size)) is not None)
 
@@ -134,9 +137,10 @@ class SelectionStep:
                 yield Candidate(float(numerator[best]), every[best])
 
     def _mixed_integer(self, budgets: _Budgets, size: int) -> Candidate | None:
-        """The best selection of ``size`` clients: min q + Σ aγ₂λ, with q ≥ γ₁Φ² by tangent cuts added until tight.
+        """Return the best selection of ``size`` clients: min q + Σ aγ₂λ with q ≥ γ₁Φ².
 
-        Variables: a (binary), q, and the pruned and unpruned rounds' times.
+        q ≥ γ₁Φ² is replaced by its tangents, which are added one by one until it holds. The variables are a (binary),
+        q, and the times of a pruned and of the unpruned round.
         """
         problem = self._repeated.problem
         total, gamma = problem.size, problem.constants.gamma1
@@ -154,7 +158,7 @@ class SelectionStep:
         ]
         limits = [LinearConstraint(np.vstack(times), -np.inf, 0.0)]
         limits += [LinearConstraint(row, low, high) for row, low, high in rows]
-        # A client that alone exceeds the time would only slow the search down.
+        # A client that exceeds the time even alone is left out, which makes the search faster.
         alone = budgets.delay + budgets.dense_delay <= 1.0 + TOLERANCE
         upper = np.r_[alone.astype(np.float64), np.inf, np.inf, np.inf]
         best: Candidate | None = None
@@ -180,9 +184,10 @@ class SelectionStep:
         return best
 
     def _relaxed(self, budgets: _Budgets) -> Bools | None:
-        """P4 with a in [0, 1]: a convex program for each Σa = k; of the best k the k largest a are taken.
+        """Solve P4 with a in [0, 1], and round; None if no selection fits the budgets.
 
-        Rounding can break a budget; then the client that spends most is dropped until all fit.
+        For each k a convex program with Σa = k is solved. For the best k the clients with the k largest a are selected.
+        If they exceed a budget, the client that needs most is dropped until the rest fits.
         """
         cp = cvxpy()
         problem = self._repeated.problem

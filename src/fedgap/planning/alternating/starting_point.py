@@ -10,17 +10,18 @@ from fedgap.planning.alternating.resource_step import ResourceStep
 
 
 def everybody(repeated: Repeated) -> Iterate:
-    """a = 1, λ = λ^max (0 without pruning), p = p^max, f = f^max."""
+    """Return the starting point with all clients: a = 1, λ = λ^max (0 without pruning), p = p^max, f = f^max."""
     fleet = repeated.problem.fleet
     selected = np.ones(repeated.problem.size, dtype=np.bool_)
     return Iterate(selected, repeated.max_ratio, fleet.max_power_w, fleet.max_frequency_hz)
 
 
 def fewer(repeated: Repeated) -> Iterate | None:
-    """The start without the clients that do not fit: first who is too slow, then, one by one, who needs most energy.
+    """Return a starting point without the clients that do not fit the budgets; None if there is none.
 
-    Its powers are those of least energy, found by P2.1 with that as its objective. None where nobody is left, or where
-    the scheme wants everybody and not everybody fits.
+    Clients that are too slow are dropped first, and then, one by one, those that need most energy. The powers and
+    frequencies are those of least energy, found by P2.1 with energy as its objective. There is no such point if nobody
+    is left, or if the scheme selects all clients and they do not fit.
     """
     start = everybody(repeated)
     selected = _in_time(repeated, start)
@@ -34,13 +35,13 @@ def fewer(repeated: Repeated) -> Iterate | None:
 
 
 def why_infeasible(repeated: Repeated, point: Iterate) -> str:
-    """One sentence: the constraint that the starting selection breaks at λ^max, and the client where there is one."""
+    """Return a sentence that says which constraint the starting point violates and, if there is one, which client."""
     problem = repeated.problem
     broadcasts = problem.rounds * problem.broadcast_j
     if broadcasts >= problem.energy_j:
         return f"energy_budget: the broadcasts alone need {broadcasts:.6g} J, the budget is {problem.energy_j:.6g} J"
     who = int(point.selected.sum())
-    pruned = "at most pruning" if (point.ratio > 0.0).any() else "unpruned"
+    pruned = "with the most pruning" if (point.ratio > 0.0).any() else "without pruning"
     the_start = f"the start ({'all' if who == problem.size else 'its'} {who} clients {pruned}) is infeasible"
     in_time = _in_time(repeated, point)
     if not (in_time | ~point.selected).all():
@@ -64,21 +65,22 @@ def why_infeasible(repeated: Repeated, point: Iterate) -> str:
 
 
 def _longest(repeated: Repeated, point: Iterate) -> Floats:
-    """Each client's seconds over all rounds at the point's λ, p, f."""
+    """Return the seconds of each client over all rounds at the point's λ, p and f, (N,)."""
     loads = repeated.loads(point.power_w, point.frequency_hz)
     kept = repeated.pruned_rounds * (1.0 - point.ratio) + repeated.dense_rounds
     return np.asarray(kept * loads.delay_s + repeated.problem.rounds * loads.download_s)
 
 
 def _in_time(repeated: Repeated, point: Iterate) -> Bools:
-    """Which clients alone keep T₀."""
+    """Return which clients would keep T₀ if they were alone, (N,)."""
     return _longest(repeated, point) <= repeated.problem.delay_s
 
 
 def _least_energy(repeated: Repeated, point: Iterate) -> tuple[Iterate, Floats]:
-    """The point with the powers and frequencies of least energy within T₀, and each client's joules over all rounds.
+    """Return the point with the powers and frequencies of least energy within T₀, and each client's joules, (N,).
 
-    The tangent is taken again at each solution until the energy no longer falls; infinite where no solution was found.
+    P2.1 is solved again with the tangent at each solution until the energy no longer falls. The joules, which are over
+    all rounds, are infinite if no solution was found.
     """
     step = ResourceStep(repeated, int(point.selected.sum()), "energy")
     best, energy = point, np.where(point.selected, np.inf, 0.0)

@@ -1,4 +1,7 @@
-"""θ of Theorem 1: α + Σ_s (β/k + γ₁Φ²/k + γ₂·mean λ), so that θ − α is a mean over rounds of R times that."""
+"""The objective θ of Theorem 1, α + Σ_s (β/k + γ₁Φ²/k + γ₂·mean λ).
+
+θ − α is the mean over rounds of R·(β/k + γ₁Φ²/k + γ₂·mean λ), as an objective requires.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -24,12 +27,12 @@ class Theta:
 
     @property
     def pruning_weight(self) -> float:
-        """R·γ₂."""
+        """R·γ₂, the cost of a mean pruning ratio of 1."""
         return self.problem.pruning_weight
 
     @property
     def pooled(self) -> PooledLabels | None:
-        """Pooled labels, where the aggregation is ``mixture`` and γ₁ > 0."""
+        """The cost as a function of summed labels, if the aggregation is ``mixture`` and γ₁ > 0; otherwise None."""
         problem = self.problem
         if problem.aggregation != "mixture" or problem.constants.gamma1 == 0.0:
             return None
@@ -40,7 +43,7 @@ class Theta:
 
     @property
     def additive(self) -> AdditiveStatements | None:
-        """φ_n, in all other cases."""
+        """The cost as a function of the sum or the mean of φ_n, if :attr:`pooled` is None; otherwise None."""
         problem = self.problem
         if self.pooled is not None:
             return None
@@ -49,7 +52,7 @@ class Theta:
                                   mean=problem.aggregation != "sum")
 
     def selection_cost(self, selected: Bools) -> Floats:
-        """R·(β + γ₁Φ²)/k; infinite where there is no statement."""
+        """Return R·(β + γ₁Φ²)/k of each selection; infinite if Φ has no value."""
         return self.problem.selection_cost(selected)
 
     def _pooled_cost(self, histogram: Floats, count: int) -> Floats:
@@ -57,10 +60,10 @@ class Theta:
         return np.asarray(self.problem.rounds * (constants.beta + constants.gamma1 * phi**2) / count)
 
     def with_rounds(self, rounds: int) -> "Theta":
-        """θ of the same problem over another number of rounds."""
+        """Return θ of the same problem with another number of rounds."""
         return replace(self, problem=self.problem.with_rounds(rounds))
 
 
 def without_generalization(problem: Problem) -> Theta:
-    """θ with γ₁ = 0, the conventional analysis."""
+    """Return the objective θ with γ₁ = 0, as in analyses without generalization."""
     return Theta(problem.without_generalization(), name="theta_without_generalization")

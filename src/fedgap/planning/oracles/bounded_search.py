@@ -1,14 +1,18 @@
-"""Pricing for fleets too large to enumerate: threshold and swap search, with a bound by branching on (k, d).
+"""The oracle for fleets too large to enumerate whose objective is additive; it proves a lower bound.
 
-For a number of clients k and a deadline d the best selection minimises C·(Σ_A φ_n)² + Σ_A v_n(d), with C = Rγ₁/k (sum)
-or Rγ₁/k³ (mean) for θ. As S² = max_z 2zS − z², any z gives the lower bound −C·z² + the k least of v_n + 2C·z·φ_n: a
-threshold rule, exact but for a fraction of one client. It stays valid over a box k₁ ≤ k ≤ k₂, d₁ ≤ d ≤ d₂ with
+For a number of clients k and a deadline d the best selection A minimises C·(Σ_A φ_n)² + Σ_A v_n(d), with C = Rγ₁/k
+(sum) or Rγ₁/k³ (mean) for θ. As S² ≥ 2zS − z² for every z, with equality at z = S, every z gives the lower bound −C·z²
+plus the k smallest of v_n + 2C·z·φ_n. This threshold rule also gives a good selection: with the best z it is exact
+except for a fraction of one client. The bound holds for all rounds in a *box* k₁ ≤ k ≤ k₂, d₁ ≤ d ≤ d₂ if
 
-- β/k and γ/k taken at k₂, the count at k₁, and C = Rγ₁/k₂ (sum) or Rγ₁/(k₁²k₂) (mean: the average over a selection is
-  at least that over the k₁ clients of least score), z at most twice the least Σφ of k₁ clients, so that 2zS − z² ≥ 0;
-- v_n by its tangent at a deadline inside: v_n is convex in d, so a selection's bound is linear in d, least at an end.
+- β/k and γ/k are taken at k₂, the number of clients at k₁, and C = Rγ₁/k₂ (sum) or Rγ₁/(k₁²k₂) (mean, because the mean
+  over a selection is at least that over the k₁ clients with the smallest scores), and z is at most twice the least Σφ
+  of k₁ clients, so that 2zS − z² ≥ 0;
+- v_n is replaced by its tangent at a deadline in the box: v_n is convex in d, so that the bound of a selection is
+  linear in d, and least at an end of the interval.
 
-Boxes are split, along whichever of k and d costs more, until none is below the best round found, less the tolerance.
+Boxes are split along k or d, whichever loses more, until none has a bound below the best round found minus the
+tolerance.
 """
 
 from itertools import pairwise
@@ -23,26 +27,26 @@ from fedgap.planning.task import Task
 from fedgap.planning.tolerances import NO_GAIN
 
 _CHUNK = 2_000_000
-"""Elements of a batch of boxes × clients, to bound the memory."""
+"""Maximum number of boxes times clients in one batch, which limits the memory."""
 _GRID = 160
 """Number of deadlines on the grid."""
 _BOXES = 6_000
-"""Maximum number of boxes per price; after that a weaker bound is returned."""
+"""Maximum number of boxes per call; with more, a weaker bound is returned."""
 _STARTS = 14
-"""Counts and deadlines of the coarsest search for a good round."""
+"""How many values of k and of d the first, coarsest search for a good round tries."""
 _FINER = 16
-"""Parts into which a cell of the grid is divided where its bound is too weak."""
+"""Number of parts into which an interval of the grid of deadlines is divided if its bound is too low."""
 _LARGE = 200
 """With more clients than this, a weaker bound is proven and only the most promising swaps are tried, to save time."""
 _SWAPPED = 30
-"""Clients on either side of such swaps."""
+"""In such a fleet, how many clients inside and outside a selection are tried for swaps."""
 
 
 class BoundedSearch:
-    """Prices selections of a large fleet with a valid bound; the objective's statements must be additive."""
+    """Finds cheap rounds of a large fleet and proves a lower bound; the objective must be additive."""
 
     def __init__(self, task: Task, curves: ClientCurves, longest_s: float, *, bounded: bool = True) -> None:
-        """:param bounded: whether a bound is asked for, which takes most of the time."""
+        """:param bounded: whether a lower bound is needed, which takes most of the time."""
         statements = task.objective.additive
         assert statements is not None
         self.task, self.curves, self.longest_s, self.bounded = task, curves, longest_s, bounded
@@ -60,25 +64,28 @@ class BoundedSearch:
 
     @property
     def selections(self) -> Bools:
-        """None are listed."""
+        """No selections, because none are kept."""
         return np.zeros((0, self.size), dtype=np.bool_)
 
     @property
     def enumeration(self) -> None:
-        """There is no list of selections."""
+        """None, because there is no list of all selections."""
 
     def learn(self, selections: Bools) -> None:
-        """Nothing to do: every pricing starts a new search."""
+        """Do nothing, because every call of :meth:`price` starts a new search."""
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
         """Return the bound of :meth:`price`."""
         return self.price(mu, nu, allowed).lower_bound
 
     def search_harder(self, mu: float, nu: float) -> None:
-        """Nothing: the bound shows how little there is to gain."""
+        """Return None, because the bound shows that little can be gained."""
 
     def price(self, mu: float, nu: float, allowed: float) -> Priced:
-        """The best rounds found, and the bound that no round can beat, ``allowed`` below them or closer."""
+        """Return the best rounds found, and a lower bound on all rounds that is below them by at most ``allowed``.
+
+        If that takes too many boxes, the bound is lower.
+        """
         best, columns = self._rounds(mu, nu)
         if not self.bounded:
             return Priced(-np.inf, columns)
@@ -88,7 +95,11 @@ class BoundedSearch:
     # --- good rounds ----------------------------------------------------------------------------------------------
 
     def _rounds(self, mu: float, nu: float) -> tuple[float, Columns]:
-        """Search over (k, d), coarse to fine, then swap; the deadlines of the best selections are refined exactly."""
+        """Return the least L found, and the best rounds.
+
+        The search goes over k and d, from coarse to fine, then swaps clients. The deadlines of the best selections are
+        finally solved exactly.
+        """
         size = self.size
         counts = np.unique(np.geomspace(1, size, _STARTS).round().astype(np.intp))
         deadlines = np.unique(np.linspace(0, len(self.grid) - 1, _STARTS).round().astype(np.intp))
@@ -119,7 +130,8 @@ class BoundedSearch:
         return float(refined.value[order[0]]), refined.columns.take(list(order))
 
     def _evaluate(self, counts: Ints, deadlines: Ints, mu: float, nu: float) -> tuple[Floats, Bools]:
-        """L of the best selection by the threshold rule, at every (k, d): values (K, D) and selections (K, D, N)."""
+        """Return L of the best selection by the threshold rule at every k and d, (K, D), and the selections, (K, D,
+        N)."""
         value = np.full((len(counts), len(deadlines)), np.inf)
         chosen = np.zeros((*value.shape, self.size), dtype=np.bool_)
         chosen[..., 0] = True
@@ -140,12 +152,12 @@ class BoundedSearch:
         return value, chosen
 
     def _quadratic(self, least: Ints, most: Ints) -> Floats:
-        """C of a box of counts: the sum's, or the mean's."""
+        """Return C for boxes with k from ``least`` to ``most``; see the module docstring."""
         k1, k2 = least.astype(np.float64), most.astype(np.float64)
         return np.asarray(self.statements.weight / (k1 * k1 * k2 if self.statements.mean else k2))
 
     def _improve(self, selected: Bools, mu: float, nu: float, deadline: int) -> Bools:
-        """Add, drop or swap one client at a time while that lowers L at a fixed deadline."""
+        """Return the selection after clients are added, dropped or swapped, as long as that lowers L at a deadline."""
         current, value = selected.copy(), np.inf
         able = self.able[deadline]
         for _ in range(60):
@@ -162,7 +174,7 @@ class BoundedSearch:
         return current
 
     def _neighbours(self, current: Bools, able: Bools, mu: float, deadline: int) -> Bools:
-        """The selection itself, each client added or dropped, and swaps among the most promising of both."""
+        """Return the selection itself, those with one client added or dropped, and those with two clients swapped."""
         inside, outside = np.flatnonzero(current), np.flatnonzero(~current & able)
         if self.size > _LARGE:
             worth, _ = self.worths.at(self.task.objective.pruning_weight / len(inside), mu, np.array([deadline]))
@@ -180,10 +192,10 @@ class BoundedSearch:
     # --- the bound ------------------------------------------------------------------------------------------------
 
     def _bound(self, mu: float, nu: float, goal: float) -> float:
-        """A lower bound on L over all counts and deadlines, ``goal`` or what can be had below it.
+        """Return a lower bound on L over all k and d: ``goal``, or less if that cannot be proven.
 
-        Boxes (k₁, k₂, i₁, i₂) of counts and grid deadlines are split until they reach the goal; those of one count and
-        two neighbouring deadlines that do not are looked at again on a finer grid.
+        Boxes (k₁, k₂, i₁, i₂), with indices i of deadlines on the grid, are split until their bounds reach the goal.
+        Boxes with one k and two neighbouring deadlines that do not reach it are tried again on a finer grid.
         """
         worths, last = self.worths, len(self.grid) - 1
         edges = np.unique(np.geomspace(1, self.size + 1, 24).round().astype(np.intp))
@@ -203,7 +215,11 @@ class BoundedSearch:
     def _split_boxes(
         self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float
     ) -> tuple[Ints, Floats, float]:
-        """The smallest boxes whose bound is below ``goal``, their bounds, and that of boxes there was no time for."""
+        """Split boxes until their bounds reach ``goal``.
+
+        Returns the smallest boxes whose bounds do not reach it, their bounds, and the least bound of boxes that were
+        not split because there were too many.
+        """
         left: list[tuple[Ints, Floats]] = []
         total, others = 0, np.inf
         while len(boxes):
@@ -221,7 +237,7 @@ class BoundedSearch:
         return np.concatenate([cells for cells, _ in left]), np.concatenate([values for _, values in left]), others
 
     def _finer(self, worths: Worths, boxes: Ints) -> tuple[Worths, Ints]:
-        """A grid of deadlines inside the boxes alone, and the boxes on it."""
+        """Return a finer grid of deadlines inside the boxes, and the boxes with indices on that grid."""
         cells = np.unique(boxes[:, 2])
         parts = [np.linspace(worths.grid[i], worths.grid[i + 1], _FINER + 1) for i in cells]
         grid = np.unique(np.concatenate(parts))
@@ -229,7 +245,10 @@ class BoundedSearch:
         return Worths(self.curves, grid), np.column_stack([boxes[:, 0], boxes[:, 1], first, last])
 
     def _box_bounds(self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float) -> tuple[Floats, Bools]:
-        """A lower bound on L over each box (∞ where too few meet its deadlines), and whether to split its counts."""
+        """Return a lower bound on L over each box, and whether to split it along k.
+
+        The bound is ∞ if fewer than k₁ clients can meet the deadlines of the box.
+        """
         bounds, by_count = np.full(len(boxes), np.inf), np.zeros(len(boxes), dtype=np.bool_)
         possible = worths.in_time.sum(axis=-1)[boxes[:, 3]] >= boxes[:, 0]
         fixed = self.statements.few_clients / boxes[:, 1] + mu * self.task.problem.broadcast_j
@@ -246,7 +265,8 @@ class BoundedSearch:
                 value, slope = worths.at(share, mu, middle)
                 (first_end, _), (last_end, last_slope) = (worths.at(share, mu, end) for end in (i1, i2))
                 ends = [first_end, last_end]
-                # In time only at the box's end: bounded by the value there, or by the tangent where v_n rises with d.
+                # Clients that can meet only the last deadline are bounded by their value there, or by their tangent
+                # there if v_n rises with d.
                 late = ~worths.in_time[middle]
                 rising = np.maximum(last_slope, 0.0)
                 back = rising * (worths.grid[middle] - worths.grid[i2])[:, None]
@@ -271,7 +291,7 @@ class BoundedSearch:
 
 
 def _split(boxes: Ints, by_count: Bools) -> Ints:
-    """Each box halved, along its counts or its deadlines."""
+    """Split each box into two halves, along k if ``by_count``, otherwise along d."""
     k1, k2, i1, i2 = boxes.T
     middle_k, middle_i = (k1 + k2) // 2, (i1 + i2) // 2
     first = np.column_stack([k1, np.where(by_count, middle_k, k2), i1, np.where(by_count, i2, middle_i)])

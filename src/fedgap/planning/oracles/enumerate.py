@@ -1,4 +1,4 @@
-"""Pricing every selection of an explicit list, exactly."""
+"""The oracle that prices every selection of an explicit list, exactly."""
 
 from copy import copy
 from dataclasses import replace
@@ -14,18 +14,18 @@ from fedgap.planning.tolerances import FINE_GAP, KEPT, NO_GAIN
 
 
 def all_selections(size: int) -> Bools:
-    """Every non-empty selection of ``size`` clients, (2^size − 1, size)."""
+    """Return every non-empty selection of ``size`` clients, (2^size − 1, size)."""
     codes = np.arange(1, 2**size)
     return np.asarray((codes[:, None] >> np.arange(size)) % 2 == 1)
 
 
 class Enumeration:
-    """Prices an explicit list of selections: all 2^N − 1 of a small fleet, or those that a scheme allows."""
+    """Prices a list of selections, such as all 2^N − 1 of a small fleet or the only one that a scheme allows."""
 
     proves_bound = True
     tolerance = FINE_GAP
     _GRID = 96
-    """Deadlines at which every selection is bounded before the best are refined."""
+    """Number of deadlines at which every selection is bounded before the best are solved exactly."""
 
     def __init__(self, task: Task, curves: ClientCurves, selections: Bools, longest_s: float) -> None:
         self.task, self.curves, self.longest_s = task, curves, longest_s
@@ -47,7 +47,7 @@ class Enumeration:
         self._first = np.searchsorted(self.grid, self.shortest * (1.0 - KEPT))
 
     def with_objective(self, objective: Objective) -> "Enumeration":
-        """The same selections of the same clients with other costs."""
+        """Return an oracle for the same selections and clients with another objective."""
         other = copy(self)
         other.task = replace(self.task, objective=objective)
         other.base = objective.selection_cost(self.selections) if self.usable else self.base
@@ -64,17 +64,17 @@ class Enumeration:
         return self
 
     def learn(self, selections: Bools) -> None:
-        """Nothing to do: every selection is listed already."""
+        """Do nothing, because every selection is listed already."""
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
         """Return the bound of :meth:`price`."""
         return self.price(mu, nu).lower_bound
 
     def search_harder(self, mu: float, nu: float) -> None:
-        """Nothing: :meth:`price` is exact already."""
+        """Return None, because :meth:`price` is exact."""
 
     def price(self, mu: float, nu: float, allowed: float = 0.0) -> Priced:
-        """Bound every selection on a grid of deadlines by tangents, then refine the best ones exactly."""
+        """Bound every selection from below on a grid of deadlines, then solve those exactly that may be the best."""
         bounds, left = self.bounds(mu, nu)
         order = np.argsort(bounds)
         best, taken = np.inf, 0
@@ -100,7 +100,10 @@ class Enumeration:
         return float(bounds[best[0]]), curve.at(np.maximum(self.grid[near], self.shortest[best]))[2]
 
     def bounds(self, mu: float, nu: float) -> tuple[Floats, Ints]:
-        """A lower bound on L_A for every selection, and the grid interval [left, left + 1] where its minimum lies."""
+        """Return a lower bound on L_A of every selection, (S,), and the index ``left`` of its deadline, (S,).
+
+        The minimum of L_A is between the deadlines ``left`` and ``left + 1`` of the grid.
+        """
         gamma = self.task.objective.pruning_weight
         bounds = np.empty(len(self.selections))
         left = np.empty(len(self.selections), dtype=np.intp)
@@ -111,7 +114,7 @@ class Enumeration:
             members = np.flatnonzero(self.count == k)
             value, slope = self.worths.at(gamma / k, mu, slice(None))
             sets = self.selections[members].astype(np.float64)
-            # Matrix products over all selections of one size: value and slope at every grid point.
+            # Value and slope of all selections of one size at every grid point, as matrix products.
             total = sets @ value.T + fixed
             rise = sets @ slope.T + nu
             first = self._first[members]
@@ -134,7 +137,7 @@ class Enumeration:
         return bounds, left
 
     def _refine(self, chosen: Ints, left: Ints, mu: float, nu: float) -> Refined:
-        """Minimise L_A over the deadline for some selections: tangents and bisection in turn, until they meet."""
+        """Minimise L_A over the deadline for the selections ``chosen``, between the grid points left and left + 1."""
         some = self.selections[chosen], self.base[chosen]
         curve = RoundCurve(self.task, self.curves, *some, mu, nu, self.worths.floor)
         low, high = self.grid[left], self.grid[np.minimum(left + 1, len(self.grid) - 1)]

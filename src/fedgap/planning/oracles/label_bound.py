@@ -1,21 +1,21 @@
-"""A lower bound on what any round costs at given prices, for costs with convex labels and fleets of any size.
+"""A close lower bound on the cost of any round at given prices, for objectives with convex labels and any fleet size.
 
 At prices (μ, ν) a round of k clients A with the deadline d costs
 
     L = ν·d + μ·E_bc + B/k + W·KL(A) + Σ_{n∈A} v_n(d),        v_n(d) for γ/k (:mod:`fedgap.planning.round_lagrangian`).
 
-For every g, W·KL(A) is at least W·(mean of score_n(g) − ln Σ t·e^g) (:class:`~fedgap.planning.objective.ConvexLabels`),
-which makes the cost additive over clients: for given k and d, L is at least a constant plus the k smallest of
-W·score_n(g)/k + v_n(d). The best g is that of the relaxed problem, in which clients may take part by fractions; it is
-approached by Frank and Wolfe's method, each step of which gives a valid g. This stays valid over a box
-k₁ ≤ k ≤ k₂, d₁ ≤ d ≤ d₂ with
+For every vector g, W·KL(A) is at least W·(mean of score_n(g) − ln Σ t·e^g)
+(:class:`~fedgap.planning.objective.ConvexLabels`), which makes the cost additive over clients: for given k and d, L is
+at least a constant plus the k smallest of W·score_n(g)/k + v_n(d). The best g is that of the relaxed problem, in which
+clients may take part by fractions. It is approximated by the Frank–Wolfe method, each step of which gives a valid g.
+The bound holds for all rounds in a *box* k₁ ≤ k ≤ k₂, d₁ ≤ d ≤ d₂ if
 
-- B/k and γ/k at k₂, and the k₁ smallest of W·score_n(g)/k₁ + v_n: v_n ≥ 0, so that the mean over A of W·score_n + k·v_n
-  is at least the mean of the k₁ smallest of W·score_n + k₁·v_n;
-- v_n by its tangent at d₂: v_n is convex in d and falls, so that the tangent is nowhere above it and never negative. A
-  selection's bound is then linear in d, least at an end of the interval.
+- B/k and γ/k are taken at k₂, and the k₁ smallest of W·score_n(g)/k₁ + v_n are summed: as v_n ≥ 0, the mean over A of
+  W·score_n + k·v_n is at least the mean of the k₁ smallest of W·score_n + k₁·v_n;
+- v_n is replaced by its tangent at d₂: v_n is convex in d and falls, so that the tangent is nowhere above it and never
+  negative. The bound of a selection is then linear in d, and least at an end of the interval.
 
-Boxes are split until none is below what is asked for.
+Boxes are split into halves until the bounds of all boxes are high enough.
 """
 
 from itertools import pairwise
@@ -29,30 +29,33 @@ from fedgap.planning.round_lagrangian import Worths
 from fedgap.planning.task import Task
 
 _CHUNK = 2_000_000
-"""Elements of a batch of boxes × clients, to bound the memory."""
+"""Maximum number of boxes times clients in one batch, which limits the memory."""
 _BOXES = 20_000
-"""Maximum number of boxes per price; after that a weaker bound is returned."""
+"""Maximum number of boxes per call; with more, a weaker bound is returned."""
 _STEPS = 40
-"""Steps towards the best g of a box."""
+"""Maximum number of Frank–Wolfe steps for a box."""
 _LINE = 10
-"""Halvings of a step's length."""
+"""Number of bisections by which the length of such a step is found."""
 _FINER = 8
-"""Parts into which a cell of the grid is divided where its bound is too weak."""
+"""Number of parts into which an interval of the grid of deadlines is divided if its bound is too low."""
 _REFINEMENTS = 2
-"""How often cells are divided."""
+"""How often intervals are divided like this."""
 _RARE = 1e-9
 """Least share of a label, so that ln(m/t) stays finite if nobody draws it."""
 
 
 class LabelBound:
-    """Bounds rounds of one kind."""
+    """Computes lower bounds on rounds of one kind."""
 
     def __init__(self, task: Task, curves: ClientCurves, labels: ConvexLabels, worths: Worths) -> None:
         self.task, self.curves, self.labels, self.worths = task, curves, labels, worths
         self.size = task.problem.size
 
     def at(self, mu: float, nu: float, goal: float) -> float:
-        """A lower bound on the cost of any round at prices (μ, ν): ``goal``, or less if that cannot be proven."""
+        """Return a lower bound on the cost of any round at prices (μ, ν): ``goal``, or less if that cannot be proven.
+
+        A box is a row (k₁, k₂, i₁, i₂) with indices i of deadlines on the grid.
+        """
         worths, last = self.worths, len(self.worths.grid) - 1
         edges = np.unique(np.geomspace(1, self.size + 1, 20).round().astype(np.intp))
         marks = np.unique(np.linspace(0, last, 9).round().astype(np.intp))
@@ -82,7 +85,7 @@ class LabelBound:
         return min(reached, goal)
 
     def _finer(self, worths: Worths, boxes: Ints) -> tuple[Worths, Ints]:
-        """A grid of deadlines inside the boxes alone, and the boxes on it."""
+        """Return a finer grid of deadlines inside the boxes, and the boxes with indices on that grid."""
         cells = np.unique(boxes[:, 2:], axis=0)
         parts = [np.linspace(worths.grid[i], worths.grid[j], _FINER + 1) for i, j in cells]
         grid = np.unique(np.concatenate(parts))
@@ -90,7 +93,7 @@ class LabelBound:
         return Worths(self.curves, grid), np.column_stack([boxes[:, 0], boxes[:, 1], first, last])
 
     def _bounds(self, worths: Worths, boxes: Ints, mu: float, nu: float, goal: float) -> Floats:
-        """A lower bound on L over each box; ∞ where too few clients meet its deadlines."""
+        """Return a lower bound on L over each box; ∞ if fewer than k₁ clients can meet its deadlines."""
         bounds = np.full(len(boxes), np.inf)
         possible = worths.in_time.sum(axis=-1)[boxes[:, 3]] >= boxes[:, 0]
         weight = self.task.objective.pruning_weight
@@ -113,12 +116,15 @@ class LabelBound:
         return bounds
 
     def _relaxed(self, worth: Floats, count: Ints, goal: Floats) -> Floats:
-        """A lower bound on min over k clients of W·KL + Σ worth, one row per problem, by Frank and Wolfe's method.
+        """Return for B problems a lower bound on the minimum of W·KL + Σ worth over k clients, by the Frank–Wolfe
+        method.
 
-        The relaxed problem has the fractions x of clients, Σx = k, and m = Σ x·q/k. A step moves m towards the mean of
-        the k clients that are cheapest by the tangent plane at m, whose value is the bound.
+        The variables of the relaxed problem are the fractions x of clients with Σx = k, and m = Σ x·q/k is their mean
+        label distribution. A step moves m towards the mean of the k clients that are cheapest by the tangent plane at
+        m. The value of that plane is a lower bound.
 
-        :param worth: (B, N), ∞ for those who may not take part; :param count: k, (B,); :param goal: enough, (B,).
+        :param worth: (B, N), ∞ for clients that may not take part; :param count: k, (B,);
+        :param goal: a bound that is high enough, (B,).
         """
         labels, weight, target = self.labels, self.labels.weight, self.labels.target
         best = np.full(len(worth), -np.inf)
@@ -146,7 +152,7 @@ class LabelBound:
 
 
 def _smallest(values: Floats, count: Ints) -> Bools:
-    """Which are the ``count`` smallest of each row."""
+    """Return True for the ``count`` smallest values of each row."""
     order = np.argsort(values, axis=-1, kind="stable")
     chosen = np.zeros(values.shape, dtype=np.bool_)
     np.put_along_axis(chosen, order, np.arange(values.shape[-1]) < count[:, None], axis=-1)
@@ -154,7 +160,7 @@ def _smallest(values: Floats, count: Ints) -> Bools:
 
 
 def _line_search(start: Floats, end: Floats, target: Floats, weight: float, rise: Floats) -> Floats:
-    """The step length in [0, 1] that minimises W·KL(start + η·(end − start)‖t) + η·rise, one per row."""
+    """Return for each row the step length η in [0, 1] that minimises W·KL(start + η·(end − start)‖t) + η·rise."""
     low, high = np.zeros(len(start)), np.ones(len(start))
     step = end - start
     for _ in range(_LINE):
@@ -166,7 +172,7 @@ def _line_search(start: Floats, end: Floats, target: Floats, weight: float, rise
 
 
 def _split(boxes: Ints, grid: Floats) -> Ints:
-    """Each box halved along its counts or its deadlines, whichever is wider relatively."""
+    """Split each box into two halves along k or d, whichever has the larger relative width."""
     k1, k2, i1, i2 = boxes.T
     by_count = ((k2 - k1) / k2 > (grid[i2] - grid[i1]) / grid[i2]) & (k2 > k1) | (i2 - i1 <= 1)
     middle_k, middle_i = (k1 + k2) // 2, (i1 + i2) // 2

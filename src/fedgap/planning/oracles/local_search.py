@@ -1,19 +1,21 @@
-"""Local search for fleets too large to enumerate whose objective has no additive statements, such as pooled labels.
+"""The oracle for fleets too large to enumerate whose objective is not additive, such as one with summed labels.
 
-No bound comes with it, but where the labels are convex :mod:`fedgap.planning.oracles.label_bound` proves one
-afterwards. At prices (μ, ν) a round is a selection and a deadline from a grid. A climb takes the best move
-as long as one helps: a client added or dropped, else one swapped for another, else up to three for up to three. All
-moves of a kind are evaluated at once, at deadlines near and far: the pooled histogram after a move is the one before,
-plus or minus some rows, and the clients' worths v_n(d) depend on the selection through the number of clients alone.
+It is a local search and proves no bound itself. If the labels are convex, :mod:`fedgap.planning.oracles.label_bound`
+proves one afterwards. The search is for a selection and a deadline, on a grid, with the least L at prices (μ, ν). A
+*climb* takes the best move as long as one helps: it adds or drops a client; if that does not help, it swaps one client
+for another; if that does not help either, it exchanges up to three clients for up to three others. All moves of one
+type are evaluated at once, at several deadlines. This is fast, because the summed histogram after a move differs by a
+few rows, and the clients' terms v_n(d) depend on the selection only through the number of clients.
 
-A climb starts from the best selections known at these prices, and, where asked for, from the best ones with a few
-clients changed at random (from the random stream ``planning``: the same problem has the same plan). What it finds joins
-the known ones, so that later prices start close to their answer. The first ones are
+A climb starts from the best selections known at these prices and, in a harder search, from good selections with a few
+clients changed at random. The random numbers come from the stream ``planning``, so that the same problem has the same
+plan. Selections that are found become known, so that searches at later prices start close to the best. The first known
+selections are
 
-- clients added one by one so that their pooled labels come as close to the target's as possible, from the whole fleet
+- clients added one by one such that their summed labels come as close to the target's as possible, from the whole fleet
   and from its faster parts, for several numbers of clients;
 - all clients that meet a deadline, for several deadlines;
-- the selections of the plan by the additive objective that stands in for this one.
+- the selections of the plan for the similar additive objective (``PooledLabels.start``).
 """
 
 from functools import partial
@@ -37,29 +39,29 @@ _GRID = 160
 _COARSE = 48
 """Number of deadlines of the grid that are used to rank the known selections."""
 _CLIMBS = 3
-"""Number of known selections that start a climb at every pricing."""
+"""Number of known selections from which a climb starts at each call of ``price``."""
 _KICKS = 24
 """Number of additional climbs, from good selections with a few clients changed, in a harder search."""
 _KICKED = (1, 5)
-"""How many of those inside and of those outside are changed at random before such a climb: from 1 to 4."""
+"""Range of the number of clients that are dropped, and of those that are added, before such a climb: 1 to 4."""
 _COLUMNS = 6
-"""Rounds that a pricing returns."""
+"""Maximum number of rounds that ``price`` returns."""
 _KNOWN = 240
-"""Selections kept from earlier prices."""
+"""Maximum number of selections that are kept from earlier prices."""
 _CHAIN = 24
-"""Numbers of clients at which a chain of additions becomes a start."""
+"""How many numbers of clients become first selections when clients are added one by one."""
 _BETTER = 1e-10
-"""Least relative gain of a move: with less, rounding could make a climb run in circles."""
+"""Least relative gain of a move. With less, rounding could make a climb cycle."""
 
 
 class LocalSearch:
-    """Prices selections of a large fleet under any objective: good rounds, and no bound."""
+    """Finds good rounds of a large fleet for any objective, but proves no bound."""
 
     proves_bound = False
     tolerance = 1e-6
 
     def __init__(self, task: Task, curves: ClientCurves, longest_s: float, *, thorough: bool = True) -> None:
-        """:param thorough: whether there are enough of these rounds to justify a thorough search."""
+        """:param thorough: whether there are enough rounds of this kind to justify a thorough search."""
         self.task, self.curves, self.longest_s, self.thorough = task, curves, longest_s, thorough
         self.labels = task.objective.pooled or _clients_as_labels(task)
         self.known: dict[bytes, None] = {}
@@ -75,21 +77,21 @@ class LocalSearch:
 
     @property
     def usable(self) -> bool:
-        """Whether any selection is known that meets the longest deadline."""
+        """Whether a selection is known that meets the longest deadline."""
         return bool(self.known)
 
     @property
     def enumeration(self) -> None:
-        """Not every selection is listed."""
+        """None, because not every selection is listed."""
 
     def learn(self, selections: Bools) -> None:
-        """Take selections from elsewhere as starts: those that are allowed and meet the longest deadline."""
+        """Add those selections to the known ones that are allowed and meet the longest deadline."""
         allowed = np.isfinite(self.task.objective.selection_cost(selections))
         usable = allowed & ~(selections & ~self.able[-1]).any(axis=-1)
         self.known |= {row.tobytes(): None for row in selections[usable]}
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
-        """A bound by the convex relaxation, where the labels are convex."""
+        """Return a lower bound by a convex relaxation if the labels are convex, otherwise −∞."""
         if self.labels.convex is None:
             return -np.inf
         columns = self.price(mu, nu).columns
@@ -97,18 +99,18 @@ class LocalSearch:
         return LabelBound(self.task, self.curves, self.labels.convex, self.worths).at(mu, nu, best - allowed)
 
     def search_harder(self, mu: float, nu: float) -> Columns:
-        """The best rounds after further climbs from good selections with a few clients changed."""
+        """Return the best rounds after further climbs from good selections with a few clients changed."""
         return self.price(mu, nu, kicks=_KICKS if self.thorough else 0).columns
 
     @property
     def selections(self) -> Bools:
-        """Those known so far, (S, N)."""
+        """The selections known so far, (S, N)."""
         return np.stack([np.frombuffer(key, dtype=np.bool_) for key in self.known])
 
     def price(self, mu: float, nu: float, allowed: float = np.inf, *, kicks: int = 0) -> Priced:
-        """The best rounds found; ``allowed`` does not matter, for there is no bound.
+        """Return the best rounds found, with the bound −∞; ``allowed`` is not used.
 
-        :param kicks: further climbs from good selections with a few clients changed, with all kinds of moves.
+        :param kicks: number of further climbs from good selections with a few clients changed.
         """
         sets = self.selections
         value, place = self._rank(sets, mu, nu, self._coarse)
@@ -119,7 +121,7 @@ class LocalSearch:
             climbs.sort(key=lambda climb: climb[2])
             selected, at, _ = climbs[min(int(self._random.geometric(0.5)) - 1, len(climbs) - 1)]
             climb = self._climb(self._kicked(selected, at), at, mu, nu, thorough)
-            if np.isfinite(climb[2]):  # else nothing near the changed selection has a statement
+            if np.isfinite(climb[2]):  # otherwise no selection near the changed one is allowed
                 climbs.append(climb)
         reached = np.unique(np.stack([climb[0] for climb in climbs]), axis=0)
         self.known |= {row.tobytes(): None for row in reached}
@@ -139,7 +141,7 @@ class LocalSearch:
     # --- where to start -------------------------------------------------------------------------------------------
 
     def _starts(self, need: Floats, longest_s: float) -> Bools:
-        """The first selections; see the module docstring."""
+        """Return the first selections, (S, N); see the module docstring."""
         fastest = np.argsort(need, kind="stable")
         fastest = fastest[need[fastest] <= longest_s]
         sizes = np.unique(np.geomspace(1, len(fastest), _CHAIN).round().astype(np.intp))
@@ -153,9 +155,9 @@ class LocalSearch:
         return np.unique(starts, axis=0)
 
     def _chain(self, clients: Ints) -> Ints:
-        """The clients in the order in which each next one brings the pooled labels closest to the target's.
+        """Return the clients in an order in which each next one brings the summed labels closest to the target's.
 
-        Without a target, each next one makes the selection cost least.
+        Without a target, each next one is the one with which the selection costs least.
         """
         counts, target = self.labels.counts, self.labels.target
         left, held = clients.copy(), np.zeros(counts.shape[-1])
@@ -169,7 +171,8 @@ class LocalSearch:
         return chain
 
     def _rank(self, sets: Bools, mu: float, nu: float, rows: Ints) -> tuple[Floats, Ints]:
-        """L of selections at the best of some of the grid's deadlines, and which one that is."""
+        """Return the least L of each selection over the deadlines ``rows`` of the grid, and the index of that
+        deadline."""
         value, place = np.empty(len(sets)), np.empty(len(sets), dtype=np.intp)
         base, count = self.task.objective.selection_cost(sets), sets.sum(axis=-1)
         sizes = np.unique(count)
@@ -186,7 +189,7 @@ class LocalSearch:
         return value, place
 
     def _kicked(self, selected: Bools, place: int) -> Bools:
-        """The selection with a few clients that meet the deadline changed at random."""
+        """Return the selection with a few clients dropped and others, which meet the deadline, added at random."""
         inside, outside = np.flatnonzero(selected), np.flatnonzero(~selected & self.able[place])
         changed = selected.copy()
         for members in (inside, outside):
@@ -197,7 +200,10 @@ class LocalSearch:
     # --- climbing ---------------------------------------------------------------------------------------------------
 
     def _climb(self, selected: Bools, place: int, mu: float, nu: float, thorough: bool) -> tuple[Bools, int, float]:
-        """Take the best move as long as one lowers L: the selection, the place of its deadline on the grid, and L."""
+        """Take the best move as long as one lowers L; return the selection, the index of its deadline, and L.
+
+        :param place: index on the grid of the deadline to start with; :param thorough: see :meth:`_best_move`.
+        """
         current, value = selected.copy(), np.inf
         for _ in range(2 * self.task.problem.size):
             best = self._best_move(current, place, mu, nu, value, thorough)
@@ -208,7 +214,10 @@ class LocalSearch:
         return current, place, value
 
     def _best_move(self, selected: Bools, place: int, mu: float, nu: float, value: float, thorough: bool) -> Move:
-        """A client added or dropped; where none is better than ``value``, a swap; then up to three for up to three."""
+        """Return the best addition or removal of a client or, if none is better than ``value``, swap or exchange.
+
+        :param thorough: whether to try many exchanges of up to three clients.
+        """
         near = Neighbourhood(self.task, self.labels, self.worths, self._random, selected, place, mu, nu)
         best = near.stay() if not np.isfinite(value) else Move(np.inf, place, near.inside[:0])
         for moves in (near.flips, near.swaps, partial(near.exchanges, thorough=thorough)):
@@ -219,6 +228,6 @@ class LocalSearch:
 
 
 def _clients_as_labels(task: Task) -> PooledLabels:
-    """Bring any objective into the form that the search needs: every client becomes a label."""
+    """Bring any objective into the form of summed labels, which the search needs: every client becomes a label."""
     cost = task.objective.selection_cost
     return PooledLabels(np.eye(task.problem.size), None, lambda histogram, _: cost(histogram > 0.5), None)

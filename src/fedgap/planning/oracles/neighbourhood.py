@@ -13,26 +13,29 @@ from fedgap.planning.task import Task
 from fedgap.theory import smoothed
 
 _REACH = np.array([-64, -24, -9, -3, -1, 0, 1, 3, 9, 24, 64])
-"""Steps on the grid of deadlines that a move may take."""
+"""By how many steps on the grid of deadlines a move may change the deadline."""
 _SWAPPED = 120
-"""In a large fleet, number of clients inside and outside a selection that are tried for swaps, drawn at random."""
+"""In a large fleet, how many clients inside and outside a selection are drawn at random and tried for swaps."""
 _SOME, _MANY = 240, 1200
-"""Numbers of groups of up to three clients that may leave or join; all pairs of groups are estimated."""
+"""Maximum number of groups of up to three clients that may leave, and of those that may join, in a usual and in a
+thorough search. All pairs of groups are estimated."""
 _TRIED = 96
-"""Number of exchanges that are evaluated: those with the best estimates."""
+"""Number of exchanges that are evaluated exactly; they are those with the best estimates."""
 
 
 class Move(NamedTuple):
-    """Some clients flipped, at a deadline; no clients: only the deadline changes."""
+    """A move to another selection and deadline."""
 
     value: float
+    """L after the move."""
     place: int
-    """The deadline's index on the grid."""
+    """Index of the new deadline on the grid."""
     flips: Ints
+    """The clients that join or leave the selection; empty if only the deadline changes."""
 
 
 class Neighbourhood:
-    """The moves from one selection, at deadlines around a place on the grid."""
+    """The moves from one selection, at deadlines around a given one (``place`` on the grid)."""
 
     def __init__(
         self, task: Task, labels: PooledLabels, worths: Worths, random: np.random.Generator, selected: Bools,
@@ -53,17 +56,18 @@ class Neighbourhood:
         self.same, self.total = self._worths(self.size)
 
     def _worths(self, number: int) -> tuple[Floats, Floats]:
-        """v_n at the deadlines for this number of clients, and what a round of those inside adds up to."""
+        """Return v_n at the deadlines for this number of clients, and the sum over the selected clients with ν·d and
+        the broadcast."""
         worth, _ = self.worths.at(self.task.objective.pruning_weight / number, self.mu, self.rows)
         return worth, worth[:, self.inside].sum(axis=-1) + self.fixed
 
     def stay(self) -> Move:
-        """Only the deadline changes."""
+        """Return the best move that changes only the deadline."""
         value = np.where(self.overdue == 0, float(self.labels.cost(self.held, self.size)) + self.total, np.inf)
         return Move(float(value.min()), int(self.rows[value.argmin()]), self.inside[:0])
 
     def flips(self) -> Move:
-        """One client more or less."""
+        """Return the best move that adds or drops one client."""
         best, counts, inside, outside = self._none, self.counts, self.inside, self.outside
         if len(outside):
             worth, more = self._worths(self.size + 1)
@@ -78,13 +82,16 @@ class Neighbourhood:
         return best
 
     def _best(self, best: Move, values: Floats, clients: Ints) -> Move:
-        """The best so far, or the best of these flips of one client each."""
+        """Return the better of ``best`` and the best of these moves of one client each.
+
+        :param values: L after each move, (deadlines, clients).
+        """
         row, i = np.unravel_index(int(values.argmin()), values.shape)
         least = float(values[row, i])
         return Move(least, int(self.rows[row]), clients[[i]]) if least < best.value else best
 
     def swaps(self) -> Move:
-        """One client for another."""
+        """Return the best move that swaps one client for another."""
         inside, outside = self.inside, self.outside
         if not len(outside):
             return self._none
@@ -98,20 +105,21 @@ class Neighbourhood:
         return Move(float(values[row, i, j]), int(self.rows[row]), np.array([inside[i], outside[j]]))
 
     def exchanges(self, *, thorough: bool) -> Move:
-        """Up to three clients for up to three others: the best of those that an estimate finds better than to stay.
+        """Return the best exchange of up to three clients for up to three others.
 
-        The estimate takes Φ²/k in proportion to the χ² distance of the pooled labels from the target's, which for all
-        pairs of those to leave and those to come is one matrix product, and the worths at this deadline and number of
-        clients.
+        All exchanges are estimated, and the most promising ones are evaluated. The estimate assumes that the selection
+        cost is proportional to the χ² distance of the summed labels from the target's, which is one matrix product for
+        all pairs of leaving and joining groups, and uses v_n at the present deadline and number of clients.
 
-        :param thorough: whether to try more groups to leave, and more to come.
+        :param thorough: whether to try more groups.
         """
-        if self.labels.target is None:  # nothing to estimate by
+        if self.labels.target is None:  # without a target there is no estimate
             return self._none
         nobody, (at,) = self.task.problem.size, np.flatnonzero(self.rows == self.place)
         able = self.outside[~self.late[at, self.outside]]
         out, into = (self._groups_of_three(clients, _MANY if thorough else _SOME) for clients in (self.inside, able))
-        counts = np.append(self.counts, np.zeros((1, self.counts.shape[-1])), axis=0)  # nobody has no labels
+        # The index N stands for nobody, who has no labels.
+        counts = np.append(self.counts, np.zeros((1, self.counts.shape[-1])), axis=0)
         root = np.sqrt(smoothed(self.labels.target))
         left = (self.held + 1.0 - counts[out].sum(axis=1)) / root
         come = counts[into].sum(axis=1) / root
@@ -136,7 +144,11 @@ class Neighbourhood:
         return self._tried(out[i], into[j], size)
 
     def _tried(self, out: Ints, into: Ints, size: Ints) -> Move:
-        """The best of such moves, each evaluated at all the deadlines."""
+        """Return the best of these exchanges, each evaluated at all deadlines.
+
+        :param out: clients that leave, and :param into: clients that join, in rows of three, with N for nobody;
+        :param size: number of clients after each exchange.
+        """
         counts = np.append(self.counts, np.zeros((1, self.counts.shape[-1])), axis=0)
         late = np.append(self.late, np.zeros((len(self.rows), 1), dtype=np.bool_), axis=1)
         pooled = self.held - counts[out].sum(axis=1) + counts[into].sum(axis=1)
@@ -161,13 +173,16 @@ class Neighbourhood:
     # --- random choices in large fleets -----------------------------------------------------------------------------
 
     def _some_of(self, clients: Ints, number: int) -> Ints:
-        """So many of them at most, drawn at random."""
+        """Return at most ``number`` of the clients, drawn at random."""
         if len(clients) <= number:
             return clients
         return np.asarray(self.random.choice(clients, number, replace=False))
 
     def _groups_of_three(self, clients: Ints, number: int) -> Ints:
-        """Nobody, single clients, twos and threes of them, rows of three; N stands for nobody. Drawn where too many."""
+        """Return groups of zero to three clients as rows of three indices, in which N stands for nobody.
+
+        If there are more than about ``number`` groups, they are drawn at random.
+        """
         nobody = self.task.problem.size
         rows = np.full((1, 3), nobody, dtype=np.intp)
         for size in range(1, min(3, len(clients)) + 1):

@@ -1,4 +1,4 @@
-"""The interface of oracles, and the choice of the oracle for a task."""
+"""The interface of oracles, and the choice of the oracles for a task."""
 
 from typing import Protocol
 
@@ -12,15 +12,15 @@ from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 
 class Oracle(Protocol):
-    """Prices rounds of one kind."""
+    """Finds the cheapest rounds of one kind at given prices."""
 
     @property
     def proves_bound(self) -> bool:
-        """Whether :meth:`price` bounds what any round costs; otherwise its bound is −∞."""
+        """Whether :meth:`price` proves a lower bound on the cost of all rounds; otherwise its bound is −∞."""
 
     @property
     def tolerance(self) -> float:
-        """How close its bounds are to the best round, relatively."""
+        """How far its bounds may be below the best round, as a share of its cost."""
 
     @property
     def longest_s(self) -> float:
@@ -28,39 +28,41 @@ class Oracle(Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether there is any round that meets this deadline."""
+        """Whether any round meets this deadline."""
 
     @property
     def selections(self) -> Bools:
-        """The selections that it lists so far, (S, N); empty where it lists none."""
+        """The selections that the oracle knows so far, (S, N); empty if it keeps none."""
 
     @property
     def enumeration(self) -> Enumeration | None:
-        """The list of all allowed selections, if it is complete, so that compositions can be enumerated with proof."""
+        """The list of all allowed selections, so that compositions can be enumerated with proof; None without one."""
 
     def price(self, mu: float, nu: float, allowed: float) -> Priced:
-        """The best rounds where a joule costs μ and a second ν.
+        """Return the best rounds, and a lower bound, if a joule costs μ and a second ν.
 
-        :param allowed: how far the bound may be below the best round, absolutely.
+        :param allowed: how far the bound may be below the best round, in units of the objective.
         """
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
-        """A lower bound on the cost of any round at these prices, computed with more effort than in :meth:`price`.
+        """Return a lower bound on the cost of any round at these prices, with more effort than in :meth:`price`.
 
-        −∞ if there is none. :param allowed: how far it may be below the best known round, absolutely.
+        It is −∞ if nothing can be proven.
+
+        :param allowed: how far the bound may be below the best known round, in units of the objective.
         """
 
     def search_harder(self, mu: float, nu: float) -> Columns | None:
-        """Search for better rounds at these prices with more effort; None if :meth:`price` is exact already."""
+        """Search for better rounds at these prices with more effort; None if :meth:`price` already finds the best."""
 
     def learn(self, selections: Bools) -> None:
-        """Take selections found elsewhere, (S, N), as hints."""
+        """Use selections found elsewhere, (S, N), as starting points."""
 
 
 def oracles_for(task: Task, *, bounded: bool = True) -> list[Oracle]:
-    """One oracle for each kind of rounds of a task.
+    """Return one oracle for each kind of round of a task.
 
-    :param bounded: whether a bound is asked for where selections are searched.
+    :param bounded: whether lower bounds are needed for fleets that are too large to enumerate.
     """
     shortest = [float((kind.curves.overhead + kind.curves.keep_min * kind.curves.u_min).min()) for kind in task.kinds]
     least = sum(kind.rounds * seconds for kind, seconds in zip(task.kinds, shortest, strict=True))

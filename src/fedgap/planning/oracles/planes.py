@@ -1,14 +1,16 @@
-"""A lower bound on the cheapest round of a large fleet whose labels count, by planes.
+"""A quick lower bound on the cheapest round of a large fleet, for objectives with convex labels.
 
-For a number of clients k, a deadline d and any vector g (:class:`fedgap.planning.objective.ConvexLabels`) a round costs
-at least
+For a number of clients k, a deadline d and any vector g, which stands for a tangent plane
+(:class:`fedgap.planning.objective.ConvexLabels`), a round costs at least
 
     few_clients/k − weight·ln Σ_c t_c·e^(g_c) + ν·d + μ·E_bc + the k least of [ v_n(d) + weight·score_n(g)/k ].
 
-v_n falls with d, so between two deadlines of a grid the later one's v_n and the earlier one's ν·d bound the rest.
+v_n falls with d. Between two deadlines of a grid, v_n of the later one and ν·d of the earlier one are therefore lower
+bounds.
 
-One evaluation takes some milliseconds, and its bound is a percent or so low, which suits a world of many rows at many
-prices. Where one bound must come close, :mod:`fedgap.planning.oracles.label_bound` splits boxes of k and d for it.
+One evaluation takes some milliseconds, and the bound is about a percent too low. That is good enough for a world with
+many different rounds and many prices. :mod:`fedgap.planning.oracles.label_bound` computes a closer bound with more
+time.
 """
 
 import numpy as np
@@ -20,15 +22,19 @@ from fedgap.planning.round_lagrangian import Worths
 from fedgap.planning.task import Task
 
 _GRID = 80
-"""Deadlines."""
+"""Number of deadlines on the grid."""
 _PLANES = 2
-"""Planes that are tried, each where the best selection of the one before has its labels, half way from it."""
+"""Number of tangent planes that are tried. Each next one is half way to the plane at the labels of the selection that
+is best for the one before."""
 _LEAST_SHARE = 1e-6
-"""Keeps logarithms of label shares finite."""
+"""Lower limit of a label's share, which keeps its logarithm finite."""
 
 
 class PlaneBound:
-    """Bounds the rounds of one row, for one objective after the other; the last plane is the next one's first."""
+    """Computes lower bounds on rounds with the clients and channels of a task, for several objectives in turn.
+
+    The last tangent plane of one objective is the first one of the next.
+    """
 
     def __init__(self, task: Task) -> None:
         self.problem, curves = task.problem, task.kinds[-1].curves
@@ -39,11 +45,11 @@ class PlaneBound:
         self._vector: Floats | None = None
 
     def least(self, objective: Objective, mu: float, nu: float) -> float:
-        """No round costs less; infinite where nobody can take part."""
+        """Return a lower bound on the cost of any round at prices (μ, ν); infinite if no client can take part."""
         return self.price(objective, mu, nu)[0] if self.usable else np.inf
 
     def price(self, objective: Objective, mu: float, nu: float) -> tuple[float, Bools, float]:
-        """The bound of :meth:`least`, and the clients, (N,), and deadline at which the best plane has it."""
+        """Return the bound of :meth:`least`, and the clients, (N,), and deadline at which the best plane has it."""
         pooled = objective.pooled
         assert pooled is not None
         assert pooled.convex is not None
@@ -58,7 +64,7 @@ class PlaneBound:
         best, selected, deadline = -np.inf, np.zeros(size, dtype=np.bool_), 0.0
         for _ in range(_PLANES):
             scored = values + labels.weight * labels.scores(vector[None])[None] / counts[:, None, None]
-            # The k least of the row for k clients.
+            # For each k the sum of the k smallest values.
             sums = np.stack([np.partition(scored[k - 1], k - 1, axis=-1)[:, :k].sum(axis=-1) for k in counts])
             total = labels.few_clients / counts[:, None] + fixed + sums
             place = np.unravel_index(int(total.argmin()), total.shape)

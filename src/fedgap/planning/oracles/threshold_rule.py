@@ -7,25 +7,29 @@ import numpy as np
 from fedgap.arrays import Floats, Ints
 
 _BISECTIONS = 24
+"""Maximum number of values of z that are tried."""
 _CLOSE = 1e-5
-"""Relative width of the bracket of z at which the rule stops: the bound is flat there, and any z is valid."""
+"""The search ends when z is known to this share. The bound is flat there, and every z gives a valid bound."""
 
 
 def deadline_grid(need: Floats, longest_s: float, size: int) -> Floats:
-    """A grid of deadlines from the least that anybody needs to the longest."""
+    """Return a grid of deadlines from the shortest that any client can meet to the longest.
+
+    :param need: the shortest deadline of each client, s, (N,).
+    """
     grid = np.geomspace(float(need.min()), max(longest_s, float(need.min())), size)
-    # Where most clients can take part the deadlines matter most: a third of the grid goes there.
+    # A third of the grid goes where clients become able to take part, because the deadline matters most there.
     reach = np.quantile(need[need <= longest_s], np.linspace(0.0, 1.0, size // 2))
     return np.unique(np.concatenate([grid, reach]))
 
 
 class Threshold(NamedTuple):
-    """The answer of :func:`threshold`."""
+    """The result of :func:`threshold`."""
 
     bound: Floats
-    """(B,)"""
+    """The lower bound of each problem, (B,)."""
     order: Ints
-    """The clients in order of preference at the best z, (B, N)."""
+    """The clients of each problem, the best first, (B, N)."""
 
 
 def threshold(
@@ -37,12 +41,15 @@ def threshold(
     cap: Floats | None = None,
     goal: Floats | None = None,
 ) -> Threshold:
-    """max_z −C·z² + Σ of the ``least`` smallest of v + 2C·z·φ (and up to ``most`` if negative), one row per problem.
+    """Return for B problems a lower bound on the minimum over selections A of C·(Σ_A φ_n)² + Σ_A v_n.
 
-    Concave in z with slope 2C·(S(z) − z), S(z) the sum of φ picked, which falls with z: bisection.
+    A has between ``least`` and ``most`` clients. As S² ≥ 2zS − z² for every z, the bound is the maximum over z of −C·z²
+    plus the sum of the ``least`` smallest scores v_n + 2C·z·φ_n, and of further negative scores, up to ``most``. It is
+    concave in z. Its slope is 2C·(S(z) − z), where S(z), the sum of φ_n over the clients with these scores, falls with
+    z. The maximum is found by bisection.
 
-    :param worth: v, (B, N), ∞ for those who may not be picked; :param weight: C, (B,); :param cap: the largest z, (B,).
-    :param goal: a bound at which a row needs no better one, (B,).
+    :param worth: v_n, (B, N), ∞ for clients that may not be selected; :param weight: C, (B,);
+    :param cap: the largest z, (B,); :param goal: a bound that is high enough, (B,).
     """
     rows = np.arange(len(worth))[:, None]
     place = np.arange(worth.shape[-1])
@@ -65,6 +72,7 @@ def threshold(
         enough = high - low <= _CLOSE * high
         if np.all(enough if goal is None else enough | (best >= goal)) or not weight.any():
             break
-        # S(z) is nearly flat where many clients score alike: its last value is a better guess than the middle.
+        # S(z) is almost constant if many clients have similar scores. Its last value is then a better guess for z than
+        # the middle of the interval.
         z = np.where((total > low) & (total < high), total, 0.5 * (low + high))
     return Threshold(best, kept)

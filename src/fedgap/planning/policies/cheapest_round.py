@@ -1,4 +1,4 @@
-"""The cheapest rounds of the clients that are there, where a joule and a second have prices."""
+"""The cheapest rounds of the available clients at given prices of a joule and a second."""
 
 from dataclasses import replace
 
@@ -12,21 +12,21 @@ from fedgap.planning.task import Task
 from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 
 _SELECTIONS = 3
-"""Of the selections that an oracle returns, so many are looked at further."""
+"""How many of the selections that an oracle returns are used for further rounds."""
 _ENERGY_PRICES = (0.1, 0.6, 1.0, 1.7, 8.0)
-"""Multiples of μ at which the best selection becomes further rounds."""
+"""Multiples of μ at which further rounds of the best selection are made."""
 _DEADLINES = (0.0, 0.5, 0.75, 1.0, 1.35, 2.0)
-"""Multiples of the best round's deadline for it; each round has at least the time that it needs."""
+"""Multiples of the best round's deadline for these rounds. Each round has at least the time that it needs."""
 _FEW_ENERGY_PRICES, _FEW_DEADLINES = (1.0, 8.0), (0.0, 1.0)
-"""The same for all selections but the best."""
+"""The same for all selections except the best."""
 _NEARBY = np.concatenate([np.exp(np.linspace(-1.5, 1.5, 7)), np.exp([-6.0, -3.0, 3.0, 6.0])])
-"""Multiples of μ and of ν; rounds that are best at none of them are dropped. The far ones keep rounds that a program
-needs where prices turn out to be quite different, and the cheapest rounds, without which no number of rounds may fit.
+"""Multiples of μ and of ν. Rounds that are best at none of them are dropped. Distant prices keep rounds that a linear
+program needs if its prices turn out to be quite different, and the cheapest rounds, without which no plan may fit.
 """
 
 
 def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
-    """The best rounds at prices (μ, ν), the best one first; None where nobody can meet the longest deadline."""
+    """Return the best rounds at prices (μ, ν), the best one first; None if no client can meet the longest deadline."""
     pooled, additive = task.objective.pooled, task.objective.additive
     large = task.problem.size > ENUMERATED_CLIENTS and task.selected is None
     if large and (additive is not None or (pooled is not None and pooled.convex is not None)):
@@ -35,7 +35,7 @@ def cheapest_rounds(task: Task, mu: float, nu: float) -> Columns | None:
 
 
 def cheapest_by(oracle: Oracle, mu: float, nu: float) -> Columns | None:
-    """As :func:`cheapest_rounds`, where the oracle is known."""
+    """Return the same as :func:`cheapest_rounds`, found by this oracle."""
     if not oracle.usable:
         return None
     columns = oracle.price(mu, nu, np.inf).columns
@@ -44,7 +44,9 @@ def cheapest_by(oracle: Oracle, mu: float, nu: float) -> Columns | None:
 
 
 def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns:
-    """Rounds that are best at prices near (μ, ν): of the best of these selections, and of parts of the very best.
+    """Return rounds that are best at prices near (μ, ν).
+
+    They have the selections of ``columns``, and the faster parts of the first selection.
 
     :param columns: the best rounds at (μ, ν), the best one first.
     """
@@ -72,13 +74,16 @@ def nearby_rounds(task: Task, columns: Columns, mu: float, nu: float) -> Columns
 
 
 def best_nearby(cost: Floats, energy: Floats, deadline: Floats, mu: float, nu: float) -> Ints:
-    """The places of the rounds that are best at prices near (μ, ν), or at some far ones."""
+    """Return the indices of the rounds that are best at some prices near (μ, ν), or at some distant ones."""
     prices_j, prices_s = (grid.reshape(-1, 1) for grid in np.meshgrid(_NEARBY * mu, _NEARBY * nu))
     return np.unique((cost + prices_j * energy + prices_s * deadline).argmin(axis=-1))
 
 
 def _fastest_parts(selected: Bools, need: np.ndarray) -> Bools:
-    """The fastest half, quarter and so on of a selection, down to one client: rounds that any budget carries."""
+    """Return the fastest half, quarter and so on of a selection, down to one client, (S, N).
+
+    Rounds of so few clients fit even small budgets.
+    """
     order = np.argsort(np.where(selected, need, np.inf), kind="stable")
     rank = np.argsort(order, kind="stable")
     sizes, size = [], int(selected.sum())
@@ -89,6 +94,6 @@ def _fastest_parts(selected: Bools, need: np.ndarray) -> Bools:
 
 
 def _distinct(selections: Bools) -> Bools:
-    """The selections without repetitions, in their order."""
+    """Return the selections without repetitions, in their order."""
     return np.stack([np.frombuffer(key, dtype=np.bool_)
                      for key in dict.fromkeys(row.tobytes() for row in selections)])

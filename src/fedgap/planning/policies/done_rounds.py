@@ -1,4 +1,4 @@
-"""What the forecast knows about the rounds that are done."""
+"""The part of a forecast that comes from the rounds already trained."""
 
 from dataclasses import dataclass
 
@@ -9,28 +9,29 @@ from fedgap.theory.forecast import FixedRounds
 
 @dataclass(frozen=True)
 class DoneRounds:
-    """Sums over the rounds so far."""
+    """Sums over the rounds trained so far, from which the forecast is computed."""
 
     rounds: int = 0
+    """The number of these rounds."""
     few_clients: float = 0.0
-    """Of 1/k."""
+    """Sum of 1/k, with k clients in a round."""
     pruning: float = 0.0
-    """Of the mean pruning ratio."""
+    """Sum of the rounds' mean pruning ratios."""
     divergence: float = 0.0
-    """Of KL(A)."""
+    """Sum of KL(A)."""
 
     def with_round(self, segment: Segment, divergence: float) -> "DoneRounds":
-        """One round more."""
+        """Return the sums with one more round, whose KL(A) is ``divergence``."""
         chosen = segment.selected
         return DoneRounds(self.rounds + 1, self.few_clients + 1.0 / int(chosen.sum()),
                           self.pruning + float(segment.pruning_ratio[chosen].mean()), self.divergence + divergence)
 
     def error(self, fixed: FixedRounds) -> float:
-        """The forecast error where training ends here; ``fixed`` is the forecast for so many rounds."""
+        """Return the forecast error if training ends now; ``fixed`` is the forecast for this number of rounds."""
         return fixed.error(self.few_clients / self.rounds, self.pruning / self.rounds, self.divergence / self.rounds)
 
     def constant(self, tangent: ForecastTangent) -> float:
-        """The tangent's constant and what the rounds so far add to it."""
+        """Return the part of a tangent that can no longer be changed: its constant, and what these rounds add to it."""
         spent = (tangent.fixed.few_clients * self.few_clients + tangent.label_weight * self.divergence
                  + tangent.pruning_weight * self.pruning)
         return tangent.constant + spent / tangent.problem.rounds

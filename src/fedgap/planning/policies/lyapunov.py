@@ -1,11 +1,12 @@
 """``lyapunov``: drift plus penalty, after Xu and Wang (IEEE Transactions on Wireless Communications, 2021).
 
-Two virtual queues hold how far the rounds so far are above their share of the energy and of the time,
+Two virtual queues, Q_E and Q_T, record by how much the rounds so far have exceeded their share of energy and time:
 
-    Q ← max(0, Q + spent/share − 1),        share = budget / rounds of the plan,
+    Q ← max(0, Q + spent/share − 1),        share = budget / rounds of the plan.
 
-and each round minimises V·cost + Q_E·joules/share + Q_T·seconds/share, where cost is the forecast's tangent at the
-plan. This is the round's Lagrangian at prices Q/(V·share). Nothing about the future is used.
+Each round minimises V·cost + Q_E·joules/share + Q_T·seconds/share, where the cost is the forecast's tangent at the
+plan. This is the round's Lagrangian (:mod:`fedgap.planning.round_lagrangian`) at prices Q/(V·share). Nothing about the
+future is used.
 """
 
 from typing import Any
@@ -16,13 +17,13 @@ from fedgap.planning.policies.policy import Decision, PolicyStart, RoundView
 from fedgap.planning.policies.present_round import PresentRound
 
 _WEIGHT = 10.0
-"""V times the plan's forecast error: how far the queues grow before the budgets count as much as the error."""
+"""V times the plan's forecast error. The larger it is, the further the queues grow before they limit spending."""
 _FIRST = 1.0
-"""The queues before the first round; at 0 it would cost nothing to spend everything at once."""
+"""The queues before the first round. With 0 it would cost nothing to spend everything at once."""
 
 
 class Lyapunov:
-    """Decides by two virtual queues."""
+    """Decides each round by two virtual queues."""
 
     def __init__(self, start: PolicyStart) -> None:
         self.start = start
@@ -36,7 +37,7 @@ class Lyapunov:
         self.state: dict[str, Any] = {"energy_queue": _FIRST, "delay_queue": _FIRST}
 
     def decide(self, view: RoundView) -> Decision:
-        """The round of least drift plus penalty that fits into what is left."""
+        """Return the round with the least drift plus penalty that fits into what is left of the budgets."""
         state, rounds = self.state, self.start.plan.rounds
         left = rounds - len(view.done)
         if left <= 0:
@@ -63,10 +64,12 @@ class Lyapunov:
         return Decision(None, ends=True, notes=notes, reason="no round fits into what is left of the budgets")
 
     def _idle(self, notes: dict[str, float]) -> Decision:
+        """Update the queues by a round in which nobody trains, and return that decision."""
         self._queue(0.0, self.start.step_s)
         return Decision(None, notes=notes)
 
     def _queue(self, energy_j: float, delay_s: float) -> None:
+        """Update the queues by what a round spends."""
         spent = zip(("energy_queue", "delay_queue"), (energy_j, delay_s), self._shares, strict=True)
         for key, amount, share in spent:
             self.state[key] = max(0.0, self.state[key] + amount / share - 1.0)

@@ -1,7 +1,7 @@
-"""A policy decides one round at a time from what is known before it.
+"""The interface of policies. A policy decides one round at a time, from what is known before that round.
 
-A policy is a small object with one method, :meth:`Policy.decide`. Everything that changes while it runs must be in its
-``state``, plain numbers that a checkpoint holds, so that a run that was killed decides as it would have.
+A policy is an object with one method, :meth:`Policy.decide`. Whatever changes while it runs must be in its ``state`` as
+plain values. Checkpoints contain the state, so that a run that was killed and resumed decides as it would have.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from fedgap.system import Fleet
 
 @dataclass(frozen=True, eq=False)
 class PolicyStart:
-    """What a policy is made of before the first round.
+    """What a policy knows before the first round.
 
     >>> from fedgap.planning.policies.policy import PolicyStart
     >>> from fedgap.planning.solve import scheme_of
@@ -33,22 +33,25 @@ class PolicyStart:
     """
 
     problem: Problem
-    """With the nominal fleet and the whole budgets."""
+    """The problem with the nominal fleet and the whole budgets."""
     scheme: Scheme
     plan: Plan
-    """The plan for the nominal fleet: it decides local steps and upload bits for good."""
+    """The plan for the nominal fleet. A policy cannot change its local steps and upload bits."""
     order: tuple[int, ...]
-    """The plan's segment of each round."""
+    """For each round of the plan, the index of its segment."""
     seed: int
-    """Of the run, for policies that draw."""
+    """Seed of the run, for policies that draw random numbers."""
     step_s: float = 1.0
-    """Seconds that an idle round takes."""
+    """Seconds that a round takes in which nobody trains."""
     selected: Bools | None = None
-    """Who takes part in every round, (N,), where the scheme fixes that."""
+    """The clients that take part in every round, (N,), if the scheme fixes them; otherwise None."""
 
     @classmethod
     def of(cls, scenario: Scenario, plan: Plan, scheme: Scheme, seed: int = 0, order: str = "even") -> "PolicyStart":
-        """What a scenario, its plan and the scheme that made it give; ``order``: of the plan's segments."""
+        """Make it from a scenario, its plan, and the scheme that made the plan.
+
+        :param order: of the plan's segments, see :func:`fedgap.planning.round_order.interleave`.
+        """
         problem = Problem.of(scenario).with_learner(plan.local_steps, plan.upload_bits)
         return cls(
             problem=problem, scheme=scheme, plan=plan, seed=seed,
@@ -59,7 +62,10 @@ class PolicyStart:
         )
 
     def affords_a_round(self, energy_j: float, delay_s: float) -> bool:
-        """Whether the plan's cheapest round fits into what is left with the nominal fleet: waiting may help then."""
+        """Return whether some round of the plan, with the nominal fleet, fits into what is left of the budgets.
+
+        If so, it may help to wait for better channels.
+        """
         costs = [self.problem.cost(segment) for segment in self.plan.segments]
         return any(cost.energy_j <= energy_j and cost.delay_s <= delay_s for cost in costs)
 
@@ -75,34 +81,34 @@ class RoundView:
     """
 
     number: int
-    """Rounds done so far."""
+    """The row of the world, counted from 0; it also counts rounds in which nobody trained."""
     fleet: Fleet
     """The clients with their present channels and clocks."""
     available: Bools
-    """Who can take part, (N,)."""
+    """The clients that can take part, (N,)."""
     energy_j: float
-    """What is left of the energy budget."""
+    """Joules that are left of the energy budget."""
     delay_s: float
-    """What is left of the time."""
+    """Seconds that are left of the delay budget."""
     battery_j: Floats
-    """What is left in each client's battery, (N,); infinite without one."""
+    """Joules that are left in each client's battery, (N,); infinite without one."""
     label_counts: Floats | None
-    """The clients' present label histograms, (N, classes)."""
+    """The clients' present label histograms, (N, classes); None if they are not known."""
     target_counts: Floats | None
-    """The present target's, (classes,)."""
+    """The target's present label histogram, (classes,); None if it is not known."""
     done: tuple[Segment, ...]
-    """The rounds so far, in order, each as a segment of one round."""
+    """The rounds trained so far, in order; each is a segment with one round."""
     losses: Floats
-    """Each client's training loss when it last took part or was asked; NaN before, (N,)."""
+    """Each client's training loss when it last took part or was asked, (N,); NaN if it never did."""
     last_round: Floats
-    """When each client last took part; −1 before, (N,)."""
+    """The round in which each client last took part, (N,); −1 if it never did."""
     validation_accuracy: float | None = None
-    """The latest one, where there are validation samples."""
+    """The latest validation accuracy; None without validation samples or evaluations."""
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The next round.
+    """What a policy decides for the next round.
 
     >>> from fedgap.planning.policies.policy import Decision
     >>> Decision(None, ends=True, reason="the battery of client 3 is empty").ends
@@ -110,23 +116,24 @@ class Decision:
     """
 
     segment: Segment | None
-    """Of one round; None where nobody takes part, so that the world moves on without training."""
+    """The round, as a segment with one round; None if nobody trains and time passes until the next round."""
     ends: bool = False
-    """Whether the training ends here, with this round left out."""
+    """Whether training ends before this round."""
     reason: str = ""
-    """Why the plan changed, where it did: one sentence for ledger and studio."""
+    """Why the policy deviates from the plan or ends, as one sentence for the ledger and the studio; may be empty."""
     forecast_error: float | None = None
-    """The error that is now expected at the end, where the policy knows."""
+    """The error that is now expected at the end of training; None if the policy does not forecast it."""
     probed: Bools | None = None
-    """Clients that were asked for their loss before the round, (N,); whoever asked them fills this in."""
+    """Clients that were asked for their loss before the round, (N,). The caller of the policy fills this in."""
     notes: dict[str, float] = field(default_factory=dict)
-    """Numbers worth showing beside the round, such as virtual queues."""
+    """Numbers that are shown with the round, such as virtual queues."""
 
 
 class Policy(Protocol):
     """Decides the rounds of one run.
 
-    A policy is made by a call with a :class:`PolicyStart`. This one follows the plan and leaves out who is away:
+    A registered policy is a function or class that is called with a :class:`PolicyStart` and returns such an object.
+    This one follows the plan and leaves out clients that are not available:
 
     >>> from dataclasses import replace
     >>> from fedgap.planning.policies.policy import Decision
@@ -142,27 +149,27 @@ class Policy(Protocol):
     """
 
     state: dict[str, Any]
-    """All that changes from round to round, as plain values (JSON)."""
+    """Everything that changes from round to round, as plain JSON values."""
 
     def decide(self, view: RoundView) -> Decision:
-        """The next round."""
+        """Decide the next round."""
 
 
 def asked_clients(policy: Policy, view: RoundView) -> Bools | None:
-    """The clients that a policy wants to know the present loss of before it decides, (N,); None for nobody.
+    """Return the clients whose present loss a policy wants to know before it decides, (N,); None for nobody.
 
-    A policy says so by a method ``asks``, which takes the view as ``decide`` does; most have none. The answers are in
-    the ``losses`` of the view that ``decide`` then gets, and question and answer are charged.
+    Such a policy has a method ``asks``, which is called with the view; most policies have none. The answers are in the
+    ``losses`` of the view that ``decide`` gets. What asking costs is charged to the budgets.
     """
     asked: Bools | None = getattr(policy, "asks", lambda view: None)(view)
     return None if asked is None or not asked.any() else asked
 
 
 def make_policy(name: str, start: PolicyStart) -> Policy:
-    """The policy of this name for one run."""
+    """Return the policy with this name for one run."""
     factory = POLICIES.load(name, "policy")
     policy: Policy = call_extension("policy", name, factory, start)
     if not (hasattr(policy, "decide") and isinstance(getattr(policy, "state", None), dict)):
-        raise InputError(f"policy: {name} must give an object with the method decide and a dictionary state; got "
+        raise InputError(f"policy: {name} must return an object with a method decide and a dictionary state; got "
                          f"{policy!r:.60}")
     return policy

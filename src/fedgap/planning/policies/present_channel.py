@@ -1,4 +1,4 @@
-"""Powers and clocks for the channels as they are now."""
+"""Choose powers and clocks for the present channels."""
 
 from dataclasses import replace
 
@@ -12,10 +12,10 @@ from fedgap.system import Fleet
 
 
 def least_energy(fleet: Fleet, scheme: Scheme, segment: Segment, deadline_s: float) -> Segment:
-    """The round with the same clients and pruning ratios, at the powers and clocks of least energy for the deadline.
+    """Return a round with the same clients and pruning ratios, and with the powers and clocks of least energy.
 
-    Powers or clocks that the scheme does not decide are the clients' highest. Where somebody cannot meet the deadline
-    at full power and clock, the round is as long as the slowest needs, and all others use that time.
+    Powers or clocks that the scheme does not decide are the clients' highest. If a client cannot meet the deadline even
+    at full power and clock, the round lasts as long as the slowest client needs, and all others use that time.
     """
     chosen = segment.selected
     keep = np.where(chosen, fleet.cost_share(segment.pruning_ratio), 1.0)
@@ -27,7 +27,10 @@ def least_energy(fleet: Fleet, scheme: Scheme, segment: Segment, deadline_s: flo
 
 
 def least_joules(fleet: Fleet, scheme: Scheme, longest_s: float) -> Floats:
-    """The least energy of each client's cheapest round, pruned as much as allowed, (N,); 0 where there is no time."""
+    """Return the least energy that each client needs for a round of at most ``longest_s`` seconds, J, (N,).
+
+    The client prunes as much as allowed. If the time does not suffice, it is the energy at full power and clock.
+    """
     curves = ClientCurves.of(fleet, prune=scheme.prune, free_power=scheme.power, free_frequency=scheme.frequency)
     time = np.maximum(longest_s - curves.overhead, curves.keep_min * curves.u_min)
     price = curves.price_of_time(time / curves.keep_min)

@@ -1,4 +1,7 @@
-"""The planning problem of the clients that are available now, and the conversion of its result to the whole fleet."""
+"""The planning problem of one round with the clients that are available now.
+
+Arrays of this problem have M entries, for the available clients only. Decisions are converted to the whole fleet of N.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +21,7 @@ from fedgap.planning.task import Task
 from fedgap.system import Fleet, RoundCost
 
 _TIGHT = 1.0 + 1e-9
-"""A round that was found at these budgets is solved again within this multiple of them: they may just suffice."""
+"""A round is solved within this multiple of the budgets at which it was found, because these may only just suffice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,23 +29,23 @@ class PresentRound:
     """One round of M of the fleet's N clients, with their present channels, clocks and labels."""
 
     clients: Ints
-    """Who they are in the whole fleet, (M,)."""
+    """Indices of the clients in the whole fleet, (M,)."""
     size: int
-    """N."""
+    """N, the size of the whole fleet."""
     problem: Problem
-    """Of these clients alone, with the budgets that are left."""
+    """The problem of these clients only, with the budgets that are left."""
     scheme: Scheme
     """What may be decided in this round."""
     selected: Bools | None
-    """Who takes part where that is fixed, (M,)."""
+    """The clients that take part, (M,), if the scheme fixes them; otherwise None."""
     battery_j: Floats
-    """What is left in their batteries, (M,)."""
+    """Joules that are left in their batteries, (M,)."""
     dense: bool = False
-    """Whether this is a first round that must not be pruned, although others may."""
+    """Whether this is the first round, which must not be pruned, although later rounds may be."""
 
     @classmethod
     def of(cls, start: PolicyStart, view: RoundView) -> "PresentRound | None":
-        """The round that a policy sees; None where nobody who may be selected is there."""
+        """Return the round that a policy sees; None if no client that may be selected is available."""
         return cls.row(start, view.fleet, view.available, (view.label_counts, view.target_counts),
                        budgets=(view.energy_j, view.delay_s), first=not view.done, battery_j=view.battery_j)
 
@@ -51,9 +54,11 @@ class PresentRound:
         cls, start: PolicyStart, fleet: Fleet, available: Bools, labels: tuple[Floats | None, Floats | None], *,
         budgets: tuple[float, float], first: bool, battery_j: Floats | None = None,
     ) -> "PresentRound | None":
-        """A round with this fleet, these clients and labels (theirs and the target's); ``first``: the first one.
+        """Return the round with this fleet and these available clients; None if none of them may be selected.
 
-        :param battery_j: what is left in all clients' batteries, (N,); by default what the fleet begins with.
+        :param labels: label histograms of the clients, (N, classes), and of the target, (classes,);
+        :param budgets: joules and seconds that are left; :param first: whether it is the first round that is trained;
+        :param battery_j: joules that are left in all clients' batteries, (N,); by default full batteries.
         """
         fixed = start.selected
         clients = np.flatnonzero(available)
@@ -72,15 +77,18 @@ class PresentRound:
         return cls(clients, len(available), problem, scheme, None if fixed is None else fixed[clients], battery, dense)
 
     def as_usual(self, start: PolicyStart) -> "PresentRound":
-        """The same clients in a round that may be pruned, where the first round may not."""
+        """Return the same clients in a round that may be pruned, also if this is an unpruned first round."""
         return replace(self, scheme=start.scheme, dense=False)
 
     def objective(self, rounds: int, slowed: float) -> ForecastTangent:
-        """The forecast's tangent for so many rounds in all, with these clients and labels."""
+        """Return the forecast's tangent at z₀ = ``slowed`` for ``rounds`` rounds in total, with these clients."""
         return replace(forecast(self.problem.with_rounds(rounds)), slowed=slowed)
 
     def task(self, rounds: int, slowed: float) -> Task:
-        """This round alone, which may use all that is left; its cost is what the forecast for so many rounds has."""
+        """Return the task of planning only this round, which may use all that is left of the budgets.
+
+        The objective is :meth:`objective` for ``rounds`` rounds in total.
+        """
         return Task(self.problem.with_rounds(1), self.scheme, self.objective(rounds, slowed), self.selected)
 
     @cached_property
@@ -89,13 +97,14 @@ class PresentRound:
 
     @property
     def shortest_s(self) -> Floats:
-        """The least seconds that each client needs, (M,)."""
+        """The least seconds that each client needs for a round, (M,)."""
         return self._one.kinds[-1].curves.least_s
 
     def within(self, selected: Bools, energy_j: float, delay_s: float) -> Segment | None:
-        """The round of these clients, (M,), that prunes least within budgets of its own; None where it does not fit.
+        """Return the round of these clients (M,) that prunes least within these budgets, for the whole fleet.
 
-        Budgets above what is left are cut to that. Clients whose batteries it would overdraw are left out.
+        The budgets are limited to what is left. Clients whose batteries do not suffice are left out. The result is None
+        if the round does not fit.
         """
         energy = min(energy_j * _TIGHT, self.problem.energy_j)
         delay = min(delay_s * _TIGHT, self.problem.delay_s)
@@ -114,7 +123,10 @@ class PresentRound:
         return None
 
     def least_pruned(self, selections: Bools, rounds: int, slowed: float) -> Bools | None:
-        """Which of these selections, (S, M), is best for a last round that may use all that is left."""
+        """Return which of these selections (S, M) is best for a last round that may use all that is left, (M,).
+
+        None if none of them fits. See :meth:`task` for the other arguments.
+        """
         task = self.task(rounds, slowed)
         if self.problem.energy_j <= task.problem.broadcast_j:
             return None
@@ -123,29 +135,30 @@ class PresentRound:
         return selections[best] if np.isfinite(cost[best]) else None
 
     def spread(self, values: Any) -> Any:
-        """Values of these clients, (M,), as ones of the whole fleet, (N,), with 0 for the others."""
+        """Return values of these clients (M,) as values of the whole fleet (N,), with 0 for the others."""
         everybody = np.zeros(self.size, dtype=values.dtype)
         everybody[self.clients] = values
         return everybody
 
     def whole(self, segment: Segment) -> Segment:
-        """A round of these clients as one of the whole fleet."""
+        """Return a round of these clients, with arrays (M,), as a round of the whole fleet, with arrays (N,)."""
         return replace(
             segment, selected=self.spread(segment.selected), pruning_ratio=self.spread(segment.pruning_ratio),
             power_w=self.spread(segment.power_w), frequency_hz=self.spread(segment.frequency_hz),
         )
 
     def cost(self, segment: Segment) -> RoundCost:
-        """The cost of a round that is given for the whole fleet; only the present clients receive the broadcast."""
+        """Return the cost of a round of the whole fleet. Only the available clients receive the broadcast."""
         arrays = {key: getattr(segment, key)[self.clients]
                   for key in ("selected", "pruning_ratio", "power_w", "frequency_hz")}
         return self.problem.cost(replace(segment, **arrays))
 
     def divergence(self, selected: Bools, rounds: int) -> float:
-        """KL of the labels that clients of the whole fleet, (N,), draw, if there are so many rounds in all."""
+        """Return KL(A) of a selection of the whole fleet (N,), if there are ``rounds`` rounds in total."""
         return self.drawn(selected, rounds)[1]
 
     def drawn(self, selected: Bools, rounds: int) -> tuple[Floats, float]:
-        """The labels that they draw, (C,), and :meth:`divergence`; no labels where none are known."""
+        """Return the mean label distribution of a selection, (C,), and :meth:`divergence`; (0,) if labels are
+        unknown."""
         labels = drawn_labels(self.problem.with_rounds(rounds))
         return (np.zeros(0), 0.0) if labels is None else labels.drawn(selected[self.clients])

@@ -1,9 +1,10 @@
-"""Good rounds of a large fleet at given prices, within milliseconds and without a bound.
+"""Find good rounds of a large fleet at given prices within milliseconds, without a bound.
 
-On a grid of deadlines d and numbers of clients k the clients of least v_n(d) + weight·score_n(g)/k are taken
-(:class:`fedgap.planning.objective.ConvexLabels`; g = 0 where labels do not count), with g from the labels of the best
-selection so far. The best selections are then improved by the moves of the local search
-(:mod:`fedgap.planning.oracles.neighbourhood`): a client added, dropped or swapped, at deadlines near and far.
+For deadlines d and numbers of clients k on a grid, the k clients with the smallest v_n(d) + weight·score_n(g)/k are
+selected (:class:`fedgap.planning.objective.ConvexLabels`). The vector g, which stands for a tangent plane, comes from
+the labels of the best selection so far; it is 0 if labels have no effect. The best selections are then improved by the
+moves of the local search (:mod:`fedgap.planning.oracles.neighbourhood`): a client is added, dropped or swapped, and the
+deadline may change.
 """
 
 from dataclasses import replace
@@ -20,29 +21,31 @@ from fedgap.planning.tolerances import LOCAL_SEARCH_MET
 from fedgap.streams import stream
 
 _DEADLINES = 18
-"""Deadlines in geometric steps, and half as many at which further clients can take part."""
+"""Number of deadlines on the grid, in geometric steps; half as many are added at which further clients can take
+part."""
 _SIZES = 12
-"""Numbers of clients, in geometric steps."""
+"""How many numbers of clients are tried, in geometric steps."""
 _PLANES = 3
-"""Vectors g that are tried."""
+"""How many vectors g are tried."""
 _CLIMBS = 1
-"""Selections that are improved."""
+"""Number of selections that are improved by moves."""
 _MOVES = 24
-"""Moves of one improvement at most."""
+"""Maximum number of moves for one selection."""
 _AHEAD = 3
-"""Clients more or fewer that an improvement is prepared for."""
+"""By how many clients the number of clients may change before quantities must be computed for further numbers."""
 _KEPT = 3
-"""Selections whose deadlines are refined."""
+"""Number of selections whose deadlines are solved exactly."""
 _LEAST_SHARE = 1e-6
-"""Keeps logarithms of label shares finite."""
+"""Lower limit of a label's share, which keeps its logarithm finite."""
 _BETTER = 1e-6
-"""Relative gain from which on a move is taken."""
+"""A move is taken if it lowers the cost by more than this share."""
 
 
 def quick_rounds(task: Task, mu: float, nu: float) -> Columns | None:
-    """The best rounds found, the best one first; None where nobody can meet the longest deadline.
+    """Return the best rounds found at prices (μ, ν), the best one first; None if no client can meet the longest
+    deadline.
 
-    The objective must have additive statements that are all 0, or convex labels.
+    The objective must have convex labels, or must be additive with all φ_n = 0.
     """
     curves = task.kinds[-1].curves
     need = curves.least_s
@@ -52,7 +55,7 @@ def quick_rounds(task: Task, mu: float, nu: float) -> Columns | None:
 
 
 class _QuickPricing:
-    """One pricing of one row."""
+    """The search for good rounds of one task at one pair of prices."""
 
     def __init__(self, task: Task, need: Floats, mu: float, nu: float) -> None:
         self.task, self.mu, self.nu = task, mu, nu
@@ -61,7 +64,7 @@ class _QuickPricing:
         self.fixed = nu * self.worths.grid + mu * task.problem.broadcast_j
 
     def columns(self) -> Columns:
-        """The best rounds, each at its best deadline, the best one first."""
+        """Return the best rounds, each at its best deadline, the best one first."""
         selections, values, places = self._by_planes()
         order = _distinct(selections, np.argsort(values, kind="stable")[: 8 * _KEPT])[:_KEPT]
         rounds = [(selections[i], int(places[i])) for i in order]
@@ -78,7 +81,7 @@ class _QuickPricing:
         return replace(refined.columns, selected=sets).take(np.argsort(refined.value, kind="stable").tolist())
 
     def _by_planes(self) -> tuple[Bools, Floats, Ints]:
-        """Selections, what their rounds cost, and the place of their deadline on the grid."""
+        """Return selections, what their rounds cost, and the indices of their deadlines on the grid."""
         convex = self.labels.convex
         vector = np.zeros(0 if convex is None else len(convex.target))
         sizes = np.unique(np.geomspace(1, self.task.problem.size, _SIZES).round().astype(np.intp))
@@ -90,7 +93,7 @@ class _QuickPricing:
             best = int(value.argmin())
             if convex is not None:
                 vector = _plane_at(convex, vector, sets[best])
-            # The next plane is looked at in finer steps around the best round.
+            # For the next plane, the grid is finer around the best round.
             count, reach = int(sets[best].sum()), max(1, len(rows) // 6)
             at = int(np.searchsorted(sizes, count))
             low, high = sizes[max(at - 1, 0)], sizes[min(at + 1, len(sizes) - 1)]
@@ -99,7 +102,10 @@ class _QuickPricing:
         return tuple(np.concatenate(column) for column in zip(*parts, strict=True))  # type: ignore[return-value]
 
     def _along_plane(self, vector: Floats, sizes: Ints, rows: Ints) -> tuple[Bools, Floats, Ints]:
-        """For every number of clients and deadline the clients that are cheapest by a plane."""
+        """Return, for every number of clients and deadline, the clients that are cheapest by the tangent plane.
+
+        The result has the selections, the cost of their rounds, and the indices of their deadlines.
+        """
         task, convex, counts = self.task, self.labels.convex, sizes[:, None, None]
         shares = task.objective.pruning_weight / sizes
         self.worths.expect(shares, self.mu)
@@ -118,7 +124,8 @@ class _QuickPricing:
         return sets, value, np.tile(rows, len(sizes))
 
     def _improved(self, selected: Bools, place: int) -> tuple[Bools, int]:
-        """The selection after the best additions, removals and swaps of single clients, and its deadline's place."""
+        """Return the selection after the best additions, removals and swaps of clients, and the index of its
+        deadline."""
         random, value, current = stream(0, "planning"), np.inf, selected.copy()
         count, weight = int(selected.sum()), self.task.objective.pruning_weight
         self.worths.expect(weight / np.arange(max(count - _AHEAD, 1), count + _AHEAD + 1), self.mu)
@@ -137,13 +144,16 @@ class _QuickPricing:
 
 
 def _plane_at(convex: ConvexLabels, vector: Floats, selected: Bools) -> Floats:
-    """g where the divergence's tangent plane touches at what this selection draws by the plane before."""
+    """Return the g of the tangent plane at the labels that this selection draws.
+
+    :param vector: the g of the plane before, by which the selection's labels are determined.
+    """
     mean = convex.total_drawn(vector[None], selected[None])[0] / selected.sum()
     return np.asarray(np.log(np.maximum(mean, _LEAST_SHARE) / convex.target))
 
 
 def _no_labels(task: Task) -> PooledLabels:
-    """A cost that depends on the number of clients alone, in the form that the moves know."""
+    """Return a cost that depends only on the number of clients, in the form that the local search needs."""
     additive = task.objective.additive
     assert additive is not None
     few_clients = additive.few_clients
@@ -155,7 +165,7 @@ def _no_labels(task: Task) -> PooledLabels:
 
 
 def _distinct(selections: Bools, order: Ints) -> list[int]:
-    """These places in their order, each selection once."""
+    """Return the indices ``order`` without those of selections that occurred before."""
     first: dict[bytes, int] = {}
     for i in order.tolist():
         first.setdefault(selections[i].tobytes(), i)

@@ -1,7 +1,7 @@
-"""``random``: as many clients as the plan's next round has, drawn at random, for comparison.
+"""``random``: draws as many clients as the plan's next round has at random; for comparison with other policies.
 
-Each round may use an equal share of what is left of both budgets; pruning, powers and clocks are the best within it.
-Where a round does not fit, its slowest clients are left out.
+Each round may use an equal share of what is left of both budgets. Pruning, powers and clocks are the best within it.
+If a round does not fit, its slowest clients are left out.
 """
 
 from typing import Any
@@ -13,18 +13,18 @@ from fedgap.planning.policies.present_round import PresentRound
 from fedgap.streams import stream
 
 _LARGER = (1.0, 2.0)
-"""Multiples of its share that a round is tried with until it fits."""
+"""Multiples of its share of the budgets that a round is given, one after another, until it fits."""
 
 
 class RandomClients:
-    """Draws the clients of each round."""
+    """Draws the clients of each round at random."""
 
     def __init__(self, start: PolicyStart) -> None:
         self.start = start
         self.state: dict[str, Any] = {}
 
     def decide(self, view: RoundView) -> Decision:
-        """A round of clients drawn at random."""
+        """Return a round with clients drawn at random, or no round if none fits."""
         plan, order, number = self.start.plan, self.start.order, len(view.done)
         left = len(order) - number
         if left <= 0:

@@ -1,8 +1,8 @@
-"""Policies by the published rules of :mod:`fedgap.rules`: the rule says who, the planner gives everybody its point.
+"""Policies by the published rules of :mod:`fedgap.rules`: the rule selects clients, the planner decides all else.
 
-Pruning, powers and clocks are those of :mod:`fedgap.planning.operating_points` for the present channels, made for as
-many rounds, clients in a round and local steps as the plan has. The rule chooses among the clients that could still end
-a round of their own within what is left of both budgets.
+Pruning, powers and clocks are those of :mod:`fedgap.planning.operating_points` for the present channels, such that as
+many rounds, with as many clients and local steps, as the plan has use up the budgets. The rule selects among the
+clients that could finish a round alone within what is left of both budgets.
 """
 
 from dataclasses import dataclass, replace
@@ -21,11 +21,14 @@ from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts
 from fedgap.system import probe_cost, round_cost
 
 _FEWER = 12
-"""Numbers of rounds that are tried where the plan's do not fit."""
+"""How many numbers of rounds, up to the plan's, are tried until one fits the budgets."""
 
 
 def rule_facts(problem: Problem, scheme: Scheme, count: int, seed: int) -> RuleFacts:
-    """What a rule knows about a problem's clients; local steps are the problem's."""
+    """Return what a rule knows about a problem's clients before the first round.
+
+    :param count: the number of clients per round; :param seed: of the rule's random draws.
+    """
     fleet, size = problem.fleet, problem.size
     counts = problem.label_counts
     seconds = shortest_s(fleet, scheme, dense=True)
@@ -37,7 +40,10 @@ def rule_facts(problem: Problem, scheme: Scheme, count: int, seed: int) -> RuleF
 
 
 def typical_sets(rule: RoundRule, rounds: int) -> RuledSets:
-    """The first rounds of a rule where every loss is 1: its own ones where it needs no losses."""
+    """Return the selections of a rule in its first rounds, if all clients are available and every loss is 1.
+
+    For a rule that does not use losses these are the selections that it really makes.
+    """
     size = rule.facts.size
     losses, last = np.full(size, np.nan), np.full(size, -1.0)
     chosen, probed = np.zeros((2, rounds, size), dtype=np.bool_)
@@ -52,7 +58,7 @@ def typical_sets(rule: RoundRule, rounds: int) -> RuledSets:
 
 
 class RuledRounds:
-    """Asks a rule who takes part in each round."""
+    """The policy that selects the clients of each round by a rule."""
 
     def __init__(self, name: str, start: PolicyStart) -> None:
         self.start, plan = start, start.plan
@@ -64,14 +70,16 @@ class RuledRounds:
         self.state = self.rule.state
         sets = typical_sets(make(facts), plan.rounds)
         rounds = np.unique(np.geomspace(1, plan.rounds, _FEWER).astype(np.int64))[::-1]
-        # The plan may have been made for faster clients than the rule chooses: then as many rounds as fit.
+        # The rule may select slower clients than the plan has. Then fewer rounds are assumed, as many as fit.
         found = prices_for(problem, start.scheme, sets, rounds)
         self.prices = next((priced.prices for priced in found if priced is not None), Prices(0.0, 0.0))
 
     def _dense(self, view: RoundView) -> bool:
+        """Return whether the next round must be unpruned."""
         return self.start.problem.dense_first and not view.done
 
     def _now(self, view: RoundView) -> RoundFacts:
+        """Return what the rule knows before the round; clients that cannot finish it alone are not available."""
         there = view.available if self.start.selected is None else view.available & self.start.selected
         points, everybody = self._alone(view), np.ones_like(view.available)
         cost = round_cost(view.fleet, everybody, points.ratio, points.power_w, points.frequency_hz)
@@ -79,15 +87,15 @@ class RuledRounds:
         return RoundFacts(view.number, there & fits, view.losses, view.last_round)
 
     def _alone(self, view: RoundView) -> OperatingPoints:
-        """Everybody's points in a round that waits for nobody else."""
+        """Return the operating points of all clients in a round in which no client waits for another."""
         return self.prices.points(view.fleet, self.start.scheme, dense=self._dense(view))
 
     def asks(self, view: RoundView) -> Bools | None:
-        """Who must tell its loss before the round is decided."""
+        """Return the clients that are asked for their loss before the round is decided, (N,); None for nobody."""
         return self.rule.asks(self._now(view))
 
     def decide(self, view: RoundView) -> Decision:
-        """The rule's clients at their points."""
+        """Return a round with the rule's clients at their operating points, or no round if there are none."""
         chosen = self.rule.choose(self._now(view))
         if not chosen.any():
             return Decision(None)
@@ -98,17 +106,19 @@ class RuledRounds:
 
 @dataclass(frozen=True, eq=False)
 class RuleChoices:
-    """What a rule may choose from in a constant world, as plain data for a run without the planner."""
+    """All rounds that a rule can choose in a world that does not change, as plain data for a run without the
+    planner."""
 
     settings: dict[str, Any]
-    """What the rule knows, what each client pays for telling its loss, and for the first round and all others a menu:
-    the least seconds of each client, the seconds that a round may last, and the segment of the shortest of these."""
+    """What the rule knows, what asking each client for its loss costs, and two menus, for the first round and for all
+    others. A menu has the least seconds of each client, the possible durations of a round in rising order, and the
+    index in ``segments`` of the first of these durations."""
     segments: tuple[Segment, ...]
-    """Everybody's points in rounds of these seconds: the first round's menu, then the others'."""
+    """The operating points of all clients for each duration: those of the first menu, then those of the second."""
 
     @classmethod
     def of(cls, start: PolicyStart, name: str) -> "RuleChoices":
-        """The choices of a rule by its plan."""
+        """Return the choices of the rule ``name``."""
         ruled, problem = RuledRounds(name, start), start.problem
         prices, fleet = ruled.prices, problem.fleet
         everybody = np.ones(problem.size, dtype=np.bool_)

@@ -1,8 +1,8 @@
-"""``static``: the plan that was made before the first round, with powers and clocks solved again for each channel.
+"""``static``: follows the plan that was made before the first round, with powers and clocks for the present channels.
 
-Planned clients that are away, or whose batteries cannot pay the round, are left out. A round may take the share of the
-remaining time that the plan gives it.
-Where the channels are so bad that a round would exceed a budget, it waits for better ones.
+Planned clients that are not available, or whose batteries do not suffice for the round, are left out. A round may take
+the share of the remaining time that the plan gives it. If the channels are so bad that a round would exceed a budget,
+the policy waits for better ones.
 """
 
 from dataclasses import replace
@@ -15,11 +15,11 @@ from fedgap.planning.policies.present_channel import least_energy
 from fedgap.planning.policies.present_round import PresentRound
 
 _ROUNDING = 1e-9
-"""Share of the energy budget by which the last round may seem to exceed what is left."""
+"""Share of the energy budget by which a round may exceed what is left, because of rounding."""
 
 
 class Static:
-    """Follows a plan. Its rounds are those of its order, one after the other."""
+    """Follows a plan, round by round in the plan's order."""
 
     def __init__(self, start: PolicyStart) -> None:
         self.start, self.segments, self.order = start, start.plan.segments, start.order
@@ -27,7 +27,7 @@ class Static:
         self.state: dict[str, Any] = {}
 
     def decide(self, view: RoundView) -> Decision:
-        """The plan's next round."""
+        """Return the plan's next round, or no round if it must wait."""
         done = len(view.done)
         if done >= len(self.order):
             return Decision(None, ends=True)

@@ -1,4 +1,4 @@
-"""Schemes: the proposed design and its five baselines (Section V), and the measured guide.
+"""Schemes: the paper's design and its five baselines (Section V), and two that minimise something other than θ.
 
 ``fedgap.registry.SCHEMES`` finds a scheme by its name, also those that other packages add.
 """
@@ -15,6 +15,6 @@ PAPER_SCHEMES: dict[str, Scheme] = {
     scheme.name: scheme
     for scheme in (PROPOSED, NO_PRUNING, ALL_CLIENTS, NO_GENERALIZATION, FIXED_POWER, FIXED_FREQUENCY)
 }
-"""The paper's six in the order of its legends."""
+"""The paper's six schemes by name, in the order of its legends."""
 
 __all__ = ["PAPER_SCHEMES", "Scheme"]

@@ -1,4 +1,4 @@
-"""Fixed selection: every client takes part in every round, a = 1, all else as in P1."""
+"""Fixed selection: every client takes part in every round, a = 1. All else is decided as in P1."""
 
 from fedgap.planning.schemes.scheme import Scheme
 

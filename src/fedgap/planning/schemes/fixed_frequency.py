@@ -1,4 +1,4 @@
-"""Fixed clock frequency: each client computes at its maximum frequency, f = f^max, all else as in P1."""
+"""Fixed clock frequency: each client computes at its highest frequency, f = f^max. All else is decided as in P1."""
 
 from fedgap.planning.schemes.scheme import Scheme
 

@@ -1,4 +1,4 @@
-"""Fixed power: each client transmits at its maximum power, p = p^max, all else as in P1."""
+"""Fixed power: each client transmits at its highest power, p = p^max. All else is decided as in P1."""
 
 from fedgap.planning.schemes.scheme import Scheme
 

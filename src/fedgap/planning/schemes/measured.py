@@ -1,4 +1,4 @@
-"""Measured: the plan that scores best on the measured guide (:mod:`fedgap.planning.objectives.measured_guide`)."""
+"""Measured: minimises a score that was found by experiments (:mod:`fedgap.planning.objectives.measured_guide`)."""
 
 from fedgap.planning.schemes.scheme import Scheme
 

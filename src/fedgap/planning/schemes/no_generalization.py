@@ -1,4 +1,4 @@
-"""Without generalization statement: planned with γ₁ = 0, the conventional analysis, and scored with the full θ."""
+"""Without generalization statement: minimises θ with γ₁ = 0, as conventional analyses do; scored with the full θ."""
 
 from fedgap.planning.objectives.theta import without_generalization
 from fedgap.planning.schemes.scheme import Scheme

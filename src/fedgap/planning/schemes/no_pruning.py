@@ -1,4 +1,4 @@
-"""Fixed pruning: the model is trained without pruning, λ = 0, all else as in P1."""
+"""Fixed pruning: the model is trained without pruning, λ = 0. All else is decided as in P1."""
 
 from fedgap.planning.schemes.scheme import Scheme
 

@@ -1,4 +1,4 @@
-"""The class of schemes, which say what the planner may decide. Each scheme is in its own file."""
+"""The class of schemes. A scheme says what the planner may decide and what it minimises; each is in its own file."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ SelectionRule = Callable[[Scenario], Bools | Ints | Sequence[bool] | Sequence[in
 
 @dataclass(frozen=True)
 class Scheme:
-    """A restriction of P1, and what it minimises. The default restricts nothing and minimises θ.
+    """What the planner may decide, and what it minimises. By default it decides everything and minimises θ.
 
     >>> loud = fedgap.Scheme(name="loud", title="Full power, no pruning", power=False, prune=False)
     >>> plan = fedgap.plan(fedgap.Scenario.load("paper-mnist"), scheme=loud)
@@ -24,21 +24,22 @@ class Scheme:
 
     name: str
     title: str
-    """What it is, in a few words for people; for the paper's schemes, what the paper calls it."""
+    """What it is in a few words; for the paper's schemes, the name in the paper."""
     prune: bool = True
-    """False: λ = 0 for every client and round."""
+    """Whether the planner decides the pruning ratios; otherwise λ = 0 for every client and round."""
     select: bool = True
-    """False: a = 1 for every client and round."""
+    """Whether the planner selects clients; otherwise all clients take part in every round, a = 1."""
     power: bool = True
-    """False: p = p^max for every selected client."""
+    """Whether the planner decides the transmit powers; otherwise p = p^max for every selected client."""
     frequency: bool = True
-    """False: f = f^max for every selected client."""
+    """Whether the planner decides the clock frequencies; otherwise f = f^max for every selected client."""
     objective: str | ObjectiveFactory = "theta"
-    """What it minimises: a name in ``fedgap.registry.OBJECTIVES``, ``package.module:NAME``, or a factory."""
+    """What is minimised: a name in ``fedgap.registry.OBJECTIVES``, ``package.module:NAME``, or a function from a
+    problem to an objective."""
     selection: str | SelectionRule | None = None
-    """A rule that fixes who takes part: a name in ``fedgap.registry.SELECTION``, ``package.module:NAME``, or a
-    function."""
+    """A rule that fixes which clients take part in every round: a name in ``fedgap.registry.SELECTION``,
+    ``package.module:NAME``, or a function. None if the planner selects them."""
 
     def __post_init__(self) -> None:
         if not (self.power or self.frequency):
-            raise InputError("scheme: power and frequency must not both be False; one of them has to be decided")
+            raise InputError("scheme: power or frequency must be True; the planner must decide at least one of them")

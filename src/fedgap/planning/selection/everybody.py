@@ -1,4 +1,4 @@
-"""Every client takes part."""
+"""The selection rule by which every client takes part."""
 
 import numpy as np
 
@@ -7,5 +7,5 @@ from fedgap.config import Scenario
 
 
 def everybody(scenario: Scenario) -> Bools:
-    """All clients."""
+    """Return True for every client, (N,)."""
     return np.ones(scenario.size, dtype=np.bool_)

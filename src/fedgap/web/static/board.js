@@ -1,4 +1,4 @@
-// What the Plan view shows of an answer: numbers, charts, schemes, frontier, and advice where nothing fits.
+// The results of the Plan view: numbers, charts, schemes, frontier, and advice if no plan fits.
 import { $, badge, el, facts, fill, number, percent, si, table } from "./dom.js";
 import { axis, clientAxis, colourScale, colours, dark, draw, tone } from "./charts.js";
 import { PAPER_SCHEMES, address, scheme, state } from "./scenario.js";
@@ -14,7 +14,7 @@ export function prepare(chooseScheme) {
   for (const id of CHARTS) seen.observe($(id));
 }
 
-// The frontier's points stay while only the budgets move; for any other question they would be another's colours.
+// The frontier's points stay valid while only the budgets change; after any other change they are removed.
 export function begin(question) {
   if (question !== asked) points = new Map();
   asked = question;
@@ -25,7 +25,7 @@ export function begin(question) {
 }
 
 export function stale() {
-  for (const id of ["plan-stage", "schemes-stage", "frontier-stage"]) badge($(id), "not for these inputs", "bad");
+  for (const id of ["plan-stage", "schemes-stage", "frontier-stage"]) badge($(id), "outdated: the inputs have an error", "bad");
   dim(true);
 }
 
@@ -67,7 +67,7 @@ function later(work) {
   if (!timers.has(work)) timers.set(work, setTimeout(() => { timers.delete(work); work(); }, 150));
 }
 
-// The fleet's names may come after the plan that is drawn with them.
+// The names of the clients may arrive after the plan.
 let named = "";
 export function renamed() {
   const names = JSON.stringify(fleet.names()), other = names !== named;
@@ -82,9 +82,9 @@ export function redraw() {
   drawFrontier();
 }
 
-// No plan with one selection fits, but some mix of them does: until it is found, the last plan stays, as the last.
+// No plan with a single selection fits, but a mix of several does. Until it is found, the previous plan stays, dimmed.
 function searching() {
-  badge($("plan-stage"), "pending: looking for a mix of selections that fits", "pending");
+  badge($("plan-stage"), "pending: searching for several selections that fit together", "pending");
   dim(true);
 }
 
@@ -93,8 +93,8 @@ function show(answer, force = false) {
   const some = answer.segments.length > 0;
   const longest = answer.segments.reduce((best, one, i) => (one.rounds > answer.segments[best].rounds ? i : best), 0);
   segment = state.segment !== null && state.segment < answer.segments.length ? state.segment : longest;
-  if (!certified && !some) badge($("plan-stage"), "does not fit; last word pending", "pending");
-  else if (!certified) badge($("plan-stage"), "draft; certificate pending", "pending");
+  if (!certified && !some) badge($("plan-stage"), "does not fit; being confirmed", "pending");
+  else if (!certified) badge($("plan-stage"), "draft; optimality being checked", "pending");
   else if (answer.status === "optimal") badge($("plan-stage"), "certified optimal", "good");
   else if (answer.status === "feasible") badge($("plan-stage"), "feasible", "good");
   else badge($("plan-stage"), "does not fit", "bad");
@@ -107,14 +107,14 @@ function show(answer, force = false) {
   prices(answer);
   facts($("numbers"), some ? [
     ["bound θ", number(answer.theta, 5)],
-    [answer.objective === "forecast" ? "gap to the least error" : "gap to the optimum", answer.gap === null ? (certified ? "–" : "pending") : percent(Math.max(0, answer.gap), 2)],
+    [answer.objective === "forecast" ? "gap to the smallest error" : "gap to the optimum", answer.gap === null ? (certified ? "–" : "pending") : percent(Math.max(0, answer.gap), 2)],
     ["energy", `${number(answer.energy_j)} J`, `of ${number(energy)}`, answer.energy_j / energy],
     ["delay", `${number(answer.delay_s)} s`, `of ${number(delay)}`, answer.delay_s / delay],
-    ["clients a round", [...new Set(answer.segments.map((one) => one.clients.filter((c) => c.selected).length))].join(", "), `of ${fleet.names().length || answer.clients.rounds.length}`],
+    ["clients per round", [...new Set(answer.segments.map((one) => one.clients.filter((c) => c.selected).length))].join(", "), `of ${fleet.names().length || answer.clients.rounds.length}`],
     ["rounds", String(answer.rounds), answer.rounds < answer.budget.rounds ? `of ${answer.budget.rounds}` : ""],
   ] : [["energy budget", `${number(energy)} J`], ["delay budget", `${number(delay)} s`], ["rounds", String(answer.budget.rounds)]]);
   const figure = JSON.stringify([answer.segments, answer.budget, answer.terms, certified || some]);
-  if (figure === drawn && !force) { drawGap(); return; }  // the certificate confirmed the draft: nothing moves
+  if (figure === drawn && !force) { drawGap(); return; }  // the draft was already the certified plan, so nothing changes
   drawn = figure;
   drawSegments();
   if (some) drawPlan();
@@ -131,7 +131,7 @@ const seen = new IntersectionObserver((entries) => {
 }, { rootMargin: "50px" });
 const overdue = new Map();
 
-// Charts on the screen are drawn at once, the others a moment later: a slider is answered where one looks.
+// Charts that are visible are drawn at once, the others a moment later, so that a slider reacts quickly.
 function chart(id, work) {
   const element = $(id);
   overdue.set(element, () => { overdue.delete(element); work(); });
@@ -140,32 +140,32 @@ function chart(id, work) {
 }
 let idle = null;
 
-// What a person wants to know first: how accurate the model will be, or why that is not known.
+// The most important number first: the forecast accuracy, or why there is none.
 function lead(answer) {
   const { forecast } = answer;
   $("lead").hidden = !forecast && !answer.no_forecast;
   $("lead-value").textContent = forecast ? percent(forecast.accuracy, 1) : "";
   $("lead-range").textContent = !forecast ? answer.no_forecast
-    : `${forecast.low === null ? "how far it may be off is not known" : `${percent(forecast.low, 1)} to ${percent(forecast.high, 1)} with ${percent(forecast.confidence, 0)} confidence`}`;
+    : `${forecast.low === null ? "its uncertainty is not known" : `${percent(forecast.low, 1)} to ${percent(forecast.high, 1)} with ${percent(forecast.confidence, 0)} confidence`}`;
   $("lead-remark").textContent = forecast ? forecast.remark || `Forecast: ${forecast.origin}.` : "";
 }
 
-// Two digits without a power of ten, as far as a person counts zeros.
+// Two digits, without a power of ten unless there are too many zeros.
 function plain(value) {
   const digits = 1 - Math.floor(Math.log10(value));
   return digits < 8 && value < 1e6 ? value.toFixed(Math.max(0, digits)) : number(value, 2);
 }
 
-// What one more of each budget is worth, by the solver's prices.
+// What one more joule or second would gain, from the solver's prices.
 function prices(answer) {
   const known = answer.prices, byForecast = answer.objective === "forecast", goal = answer.objective === "theta" ? "θ" : `the objective (${answer.objective})`;
-  const worth = (price) => (!(price < 0) ? "nothing" : byForecast ? `${plain(-100 * price)} percentage points of forecast accuracy` : `${plain(-price)} less of ${goal}`);
+  const worth = (price) => (!(price < 0) ? "no gain" : byForecast ? `+${plain(-100 * price)} percentage points of forecast accuracy` : `${goal} lower by ${plain(-price)}`);
   $("prices").hidden = !answer.segments.length;
-  $("prices").textContent = !known ? (certified ? "What one more joule or second is worth is not known here." : "What one more joule or second is worth: pending.")
-    : `One more joule is worth ${worth(known.energy)}; one more second is worth ${worth(known.delay)}.${byForecast ? " (With as many rounds.)" : ""}`;
+  $("prices").textContent = !known ? (certified ? "It is not known what one more joule or second would bring." : "What one more joule or second would bring: pending.")
+    : `One more joule would bring: ${worth(known.energy)}. One more second would bring: ${worth(known.delay)}.${byForecast ? " (With the same number of rounds.)" : ""}`;
 }
 
-// Four digits, rounded up, so that following the advice is enough.
+// Four digits, rounded up, so that the advised budget is large enough.
 function up(value) {
   const unit = 10 ** (Math.floor(Math.log10(value)) - 3);
   return number(Math.ceil(value / unit) * unit, 4);
@@ -178,16 +178,16 @@ function advice(answer) {
   const least = answer.least_budget, needs = [];
   if (least?.delay_s) needs.push(`needs ${up(least.delay_s)} s (delay budget ${number(answer.budget.delay_s)} s)`);
   if (least?.energy_j) needs.push(`needs ${up(least.energy_j)} J (energy budget ${number(answer.budget.energy_j)} J)`);
-  fill(place, el("strong", {}, needs.length ? `These budgets do not fit: ${needs.join(" or ")}.` : ""), " ", answer.reason);
+  fill(place, el("strong", {}, needs.length ? `These budgets are too small: the plan ${needs.join(" or ")}.` : ""), " ", answer.reason);
 }
 
 function drawSegments() {
   const kinds = plan.segments;
   fill($("segments"), ...(kinds.length < 2 ? [] : kinds.map((one, i) => el("label", {}, el("input", { type: "radio", name: "segment", checked: i === segment,
-    onchange: () => { segment = state.segment = i; history.replaceState(null, "", address()); drawPlan(); drawTable(); } }), ` ${one.rounds} ${one.rounds === 1 ? "round" : "rounds"} with ${one.clients.filter((c) => c.selected).length}`))));
+    onchange: () => { segment = state.segment = i; history.replaceState(null, "", address()); drawPlan(); drawTable(); } }), ` ${one.rounds} ${one.rounds === 1 ? "round" : "rounds"} with ${one.clients.filter((c) => c.selected).length} clients`))));
 }
 
-// Bars stand at a client's number, for names may be equal once they are cut to fit.
+// Bars are placed by the client's number, because shortened names may be equal.
 const full = (n) => fleet.names()[n] ?? `client ${n}`;
 const short = (n) => { const name = full(n).replace(/^client /, ""); return name.length > 12 ? `${name.slice(0, 11)}…` : name; };
 const places = (numbers, chart, last) => clientAxis(numbers.map(String), numbers.map(short), $(chart), last);
@@ -225,10 +225,10 @@ function drawTime() {
   const cost = one.cost, last = cost.stragglers, { room, ...across } = places(chosen, "chart-time");
   const seconds = (values, name, colour) => ({ type: "bar", x, y: chosen.map((n) => values[n] * 1e3), customdata: chosen.map(full), marker: { color: colour }, hovertemplate: `%{customdata}: ${name} %{y:.4g} ms<extra></extra>` });
   draw($("chart-time"), [seconds(cost.download_s, "download", green), seconds(cost.compute_s, "compute", blue), seconds(cost.upload_s, "upload", orange),
-    { type: "scatter", mode: "markers", x: last.map(String), y: last.map((n) => (cost.compute_s[n] + cost.upload_s[n] + cost.download_s[n]) * 1e3), customdata: last.map(full), marker: { symbol: "triangle-down", size: 11, color: tone("bad"), line: { width: 1, color: tone("card") } }, hovertemplate: "%{customdata} is waited for: %{y:.4g} ms<extra></extra>", cliponaxis: false }],
+    { type: "scatter", mode: "markers", x: last.map(String), y: last.map((n) => (cost.compute_s[n] + cost.upload_s[n] + cost.download_s[n]) * 1e3), customdata: last.map(full), marker: { symbol: "triangle-down", size: 11, color: tone("bad"), line: { width: 1, color: tone("card") } }, hovertemplate: "others wait for %{customdata}: %{y:.4g} ms<extra></extra>", cliponaxis: false }],
   { barmode: "stack", xaxis: across, yaxis: axis("ms"), margin: { ...MARGIN, b: room } },
-  `A round takes ${number(cost.delay_s * 1e3)} ms. ${last.length ? `The others wait for ${last.map(full).join(", ")}.` : "Nobody is waited for by a real margin."}`);
-  $("time-note").textContent = last.length ? "" : "No straggler: nobody ends the round later than the others by a real margin.";
+  `A round takes ${number(cost.delay_s * 1e3)} ms. ${last.length ? `The others wait for ${last.map(full).join(", ")}.` : "All clients finish at about the same time."}`);
+  $("time-note").textContent = last.length ? "" : "No straggler: all clients finish at about the same time.";
 }
 
 function drawEnergy() {
@@ -240,7 +240,7 @@ function drawEnergy() {
 }
 
 function drawTerms() {
-  const words = { alpha: "start α", clients: "few clients", generalization: "generalization", pruning: "pruning" };
+  const words = { alpha: "initial loss α", clients: "number of clients", generalization: "generalization", pruning: "pruning" };
   const names = Object.keys(words).filter((key) => plan.terms[key] !== null), values = names.map((key) => plan.terms[key]), total = plan.theta ?? values.reduce((sum, value) => sum + value, 0), most = Math.max(...values);
   draw($("chart-terms"), [{ type: "bar", orientation: "h", y: names.map((key) => words[key]), x: values, marker: { color: colours().slice(0, 4) },
     text: values.map((value) => `${number(value, 4)} (${percent(value / total, 1)})`), textposition: values.map((value) => (value > 0.55 * most ? "inside" : "outside")), insidetextfont: { color: tone("card") }, hoverinfo: "y+text", cliponaxis: false }],
@@ -250,8 +250,8 @@ function drawTerms() {
 }
 
 function drawGap() {
-  $("gap-text").textContent = plan.lower_bound === null ? (certified ? "No bound is certified here." : "The certificate is pending.")
-    : `No plan is better than θ = ${number(plan.lower_bound, 6)}; this one is within ${percent(Math.max(0, plan.gap), 3)} of it.`;
+  $("gap-text").textContent = plan.lower_bound === null ? (certified ? "There is no certificate for this plan." : "The certificate is being computed.")
+    : `Certificate: no plan has a θ below ${number(plan.lower_bound, 6)}, and this plan is at most ${percent(Math.max(0, plan.gap), 3)} above that.`;
   const steps = Math.max(1, ...(plan.segments ?? []).map((segment) => segment.local_steps ?? 1));
   if (steps > 1) $("gap-text").textContent += ` θ bounds the training with one gradient step per client and round; it does not cover the ${steps} local steps of these rounds.`;
 }
@@ -263,7 +263,7 @@ function drawTable() {
     fleet.names()[n] ?? `client ${n}`, client.selected ? "yes" : "no", ...(client.selected ? [percent(client.pruning_ratio, 2), si(client.power_w, "W"), si(client.frequency_hz, "Hz"),
       si(cost.compute_s[n], "s"), si(cost.upload_s[n], "s"), si(cost.download_s[n], "s"), last.has(n) ? "yes" : ""] : ["", "", "", "", "", "", ""]),
     String(plan.clients.rounds[n]), si(plan.clients.compute_j[n] + plan.clients.upload_j[n], "J")].map((text) => el("td", {}, text))));
-  table($("plan-table"), ["client", "selected", "pruning λ", "power", "frequency", "compute", "upload", "download", "straggler", "rounds in all", "energy in all"], rows, "The plan, client by client");
+  table($("plan-table"), ["client", "selected", "pruning λ", "power", "frequency", "compute", "upload", "download", "straggler", "total rounds", "total energy"], rows, "The plan, client by client");
 }
 
 function drawSchemes() {
@@ -277,10 +277,10 @@ function drawSchemes() {
     if (one && one.theta === null) row.push(el("tr", { class: "dim" }, el("td", { colspan: "6", class: "words" }, el("div", {}, one.reason))));
     return row;
   }).flat();
-  table($("schemes"), ["scheme", "θ", "to the best", "energy", "delay", "clients"], rows, "The six schemes");
+  table($("schemes"), ["scheme", "θ", "compared with the best", "energy", "delay", "clients"], rows, "The six schemes");
 }
 
-// The grid's own span and the current pair, so that the picture stands still while it fills in.
+// The range of the grid and of the current budgets, so that the axes stay fixed while cells are added.
 function span(budgets, here) {
   const step = Math.sqrt(budgets[1] / budgets[0]), all = [budgets[0] / step, budgets.at(-1) * step, here / 1.1, here * 1.1].map(Math.log10);
   return [Math.min(...all), Math.max(...all)];
@@ -288,7 +288,7 @@ function span(budgets, here) {
 
 function drawFrontier() {
   if (!grid || !plan) return;
-  // Planned by the forecast, other budgets buy accuracy; otherwise a lower bound.
+  // With the objective forecast the chart shows the accuracy, otherwise the bound θ.
   const byForecast = plan.objective === "forecast", value = (point) => (byForecast ? (point?.accuracy ?? null) && 100 * point.accuracy : point?.theta ?? null);
   const z = grid.energy_j.map((e) => grid.delay_s.map((d) => value(points.get(`${e} ${d}`))));
   const none = [...points.values()].filter((point) => value(point) === null), values = z.flat().filter((one) => one !== null);
@@ -301,7 +301,7 @@ function drawFrontier() {
   const here = byForecast ? (plan.forecast ? 100 * plan.forecast.accuracy : null) : plan.theta;
   if (here !== null && values.some((v) => v > here) && values.some((v) => v < here)) {
     const contours = { coloring: "none", start: scale.of(here), end: scale.of(here), size: 1 };
-    for (const line of [{ color: tone("card"), width: 5 }, { color: tone("ink"), width: 2, dash: "dash" }])  // seen on any colour
+    for (const line of [{ color: tone("card"), width: 5 }, { color: tone("ink"), width: 2, dash: "dash" }])  // visible on any colour
       traces.push({ type: "contour", x: grid.delay_s, y: grid.energy_j, z: coloured, showscale: false, hoverinfo: "skip", connectgaps: false, contours, line });
   }
   traces.push({ type: "scatter", mode: "markers", x: none.map((p) => p.delay_s), y: none.map((p) => p.energy_j), marker: { symbol: "x-thin", size: 8, line: { width: 1.5, color: tone("soft") } }, hovertemplate: "%{x:.4g} s, %{y:.4g} J: no plan fits<extra></extra>" },
@@ -309,6 +309,6 @@ function drawFrontier() {
   const side = (title, budgets, at) => axis(title, { type: "log", range: span(budgets, at), tickvals: budgets.filter((_, i) => i % 3 === 0), ticktext: budgets.filter((_, i) => i % 3 === 0).map((one) => number(one, 3)), title: { text: title, standoff: 8, font: { size: 12 } } });
   draw($("chart-frontier"), traces, { xaxis: side("delay budget, s", grid.delay_s, delay), yaxis: side("energy budget, J", grid.energy_j, energy), margin: { l: 68, r: 8, t: 8, b: 44 },
     annotations: points.size ? [] : [{ text: "pending", showarrow: false, xref: "paper", yref: "paper", x: 0.5, y: 0.8, font: { color: tone("soft"), size: 13 } }] },
-    `${byForecast ? "Forecast accuracy" : "θ"} over ${points.size} pairs of budgets, ${none.length} of which no plan fits. The current pair is ${number(delay)} s and ${number(energy)} J.`);
-  $("frontier-note").textContent = `${byForecast ? "Forecast accuracy" : "θ"} of the best plan for each pair of budgets that was solved; the line is the energy–delay frontier: all pairs that buy what the plan above reaches. Crosses: no plan fits. Cells without colour were not solved.`;
+    `${byForecast ? "Forecast accuracy" : "θ"} over ${points.size} pairs of budgets; for ${none.length} of them no plan fits. The current pair is ${number(delay)} s and ${number(energy)} J.`);
+  $("frontier-note").textContent = `${byForecast ? "Forecast accuracy" : "θ"} of the best plan for each pair of budgets. The star marks the present budgets; the dashed line connects all pairs that reach the same value as the plan above. A cross means that no plan fits; cells without colour were not solved.`;
 }

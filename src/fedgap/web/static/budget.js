@@ -1,4 +1,4 @@
-// How many joules and seconds until a target accuracy: the question, the three answers, and the frontier.
+// The budgets for a target accuracy: the form, the three answers, and the frontier.
 import { $, badge, el, fill, number, percent, table } from "./dom.js";
 import { Refused, stream } from "./server.js";
 import { axis, colours, draw, tone } from "./charts.js";
@@ -12,10 +12,10 @@ export function prepare(useBudgets) {
   $("budget-form").addEventListener("submit", (event) => { event.preventDefault(); find(); });
 }
 
-// The answer belongs to the scenario that it was asked for.
+// When the scenario changes, the answer shown is that of the previous scenario.
 export function stale() {
   current?.abort();
-  if (answer || current) badge($("budget-stage"), answer ? "for the scenario before" : "", answer ? "bad" : "");
+  if (answer || current) badge($("budget-stage"), answer ? "for the previous scenario" : "", answer ? "bad" : "");
   current = null;
 }
 
@@ -50,7 +50,7 @@ async function find() {
 }
 
 function refuse(message) {
-  const some = current && $("budget-stage").textContent === "frontier pending";  // the answers stay, without the rest
+  const some = current && $("budget-stage").textContent === "frontier pending";  // keep the answers, without the rest of the frontier
   if (!some) answer = null;
   $("budget-result").hidden = !some;
   badge($("budget-stage"), some ? "frontier incomplete" : "no answer", "bad");
@@ -60,22 +60,22 @@ function refuse(message) {
 function show() {
   $("budget-result").hidden = false;
   $("budget-sentence").textContent = answer.sentence;
-  const sure = `reached with ${percent(answer.confidence, 0)}`;
+  const sure = `accuracy with ${percent(answer.confidence, 0)} confidence`;
   const rows = Object.entries(NAMES).map(([key, name]) => {
     const one = answer.answers[key];
-    if (!one) return el("tr", { class: "dim" }, el("td", {}, name), el("td", { colspan: "7" }, "no amount suffices"));
-    const button = el("button", { type: "button", class: "link", onclick: () => use({ "budget.energy_j": one.energy_j, "budget.delay_s": one.delay_s }) }, "plan with it");
+    if (!one) return el("tr", { class: "dim" }, el("td", {}, name), el("td", { colspan: "7" }, "no amount is enough"));
+    const button = el("button", { type: "button", class: "link", onclick: () => use({ "budget.energy_j": one.energy_j, "budget.delay_s": one.delay_s }) }, "use these budgets");
     const [low, high] = one.interval, of = (value, unit) => `${number(low * value, 3)} to ${number(high * value, 3)} ${unit}`;
     const spans = [...(key === "least_delay" ? [] : [of(one.energy_j, "J")]), ...(key === "least_energy" ? [] : [of(one.delay_s, "s")])];
     return el("tr", {}, ...[name, `${number(one.energy_j)} J`, `${number(one.delay_s)} s`, percent(one.plan.forecast.accuracy, 2), percent(one.surely, 2), spans.join(", "), String(one.plan.rounds)].map((text) => el("td", {}, text)), el("td", {}, button));
   });
-  table($("budget-table"), ["answer", "energy", "delay", "forecast", sure, `suffices with ${percent(1 - answer.confidence, 0)} to ${percent(answer.confidence, 0)}`, "rounds", ""], rows, "Least budgets for the target");
+  table($("budget-table"), ["answer", "energy", "delay", "forecast", sure, `enough with ${percent(1 - answer.confidence, 0)} to ${percent(answer.confidence, 0)} confidence`, "rounds", ""], rows, "Smallest budgets for the target");
   const [blue, orange, green] = colours(), pairs = answer.frontier, all = Object.entries(answer.answers).filter(([, one]) => one);
   const spot = (one) => `${number(one.delay_s)} s, ${number(one.energy_j)} J: ${one.plan.rounds} rounds, forecast ${percent(one.plan.forecast.accuracy, 2)}`;
   draw($("chart-budget"), [
-    { type: "scatter", mode: "lines+markers", name: "just suffices", x: pairs.map((one) => one.delay_s), y: pairs.map((one) => one.energy_j), line: { color: blue, width: 2, shape: "hv" }, hovertext: pairs.map(spot), hoverinfo: "text" },
+    { type: "scatter", mode: "lines+markers", name: "just enough", x: pairs.map((one) => one.delay_s), y: pairs.map((one) => one.energy_j), line: { color: blue, width: 2, shape: "hv" }, hovertext: pairs.map(spot), hoverinfo: "text" },
     { type: "scatter", mode: "markers", name: "the answers", x: all.map(([, one]) => one.delay_s), y: all.map(([, one]) => one.energy_j), marker: { size: 11, symbol: "diamond", color: green }, hovertext: all.map(([key, one]) => `${NAMES[key]}: ${spot(one)}`), hoverinfo: "text" },
-    { type: "scatter", mode: "markers", name: "the scenario's", x: [answer.budget.delay_s], y: [answer.budget.energy_j], marker: { size: 15, symbol: "star", color: orange, line: { width: 1, color: tone("ink") } }, hovertemplate: "the scenario's: %{x:.4g} s, %{y:.4g} J<extra></extra>" },
+    { type: "scatter", mode: "markers", name: "the scenario's budgets", x: [answer.budget.delay_s], y: [answer.budget.energy_j], marker: { size: 15, symbol: "star", color: orange, line: { width: 1, color: tone("ink") } }, hovertemplate: "the scenario's budgets: %{x:.4g} s, %{y:.4g} J<extra></extra>" },
   ], { xaxis: axis("delay budget, s", { type: "log" }), yaxis: axis("energy budget, J", { type: "log" }), showlegend: true, margin: { l: 60, r: 12, t: 30, b: 40 } }, answer.sentence);
   fill($("budget-note"), [...answer.warnings, `Forecast: ${answer.origin}.`].join(" "));
 }

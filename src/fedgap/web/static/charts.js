@@ -18,17 +18,17 @@ export function axis(title, more = {}) {
            ...more };
 }
 
-// Labels of clients under bars: all of them where they fit, aslant where that helps, otherwise every k-th.
+// Labels of clients below bars: all of them if they fit, slanted if that helps, otherwise every k-th.
 export function clientAxis(keys, names, element, last = []) {
   const room = Math.max(120, element.clientWidth - 74 - 46 * last.length), longest = Math.max(1, ...names.map((name) => name.length)), wide = 7 * longest + 8;
   const level = longest <= 4 || names.length * wide <= room, every = Math.ceil((names.length * (level ? wide : 15)) / room);
-  const clear = last.length ? (24 + 3.5 * longest) / (room / names.length) : 0;  // places before the last label that stay empty
+  const clear = last.length ? (24 + 3.5 * longest) / (room / names.length) : 0;  // number of labels that are left out before the last one
   const shown = keys.map((_, n) => n).filter((n) => n % every === 0 && names.length - n >= clear);
   return { ...axis("client", { type: "category", tickfont: { size: 11 }, tickangle: level ? 0 : -60 }), tickvals: [...shown.map((n) => keys[n]), ...last], ticktext: [...shown.map((n) => names[n]), ...last],
            room: level ? 38 : 44 + 5.5 * longest };
 }
 
-// Values that span decades are coloured by their logarithm; the colour bar says the values themselves.
+// Values that span decades are coloured by their logarithm; the colour bar shows the values.
 export function colourScale(values, show) {
   const low = Math.min(...values), high = Math.max(...values), decades = low > 0 && high / low > 10;
   if (!decades) return { of: (value) => value, bar: { nticks: 5 } };
@@ -38,16 +38,16 @@ export function colourScale(values, show) {
   return { of: Math.log10, bar: { tickvals: shown.map(Math.log10), ticktext: shown.map(show) } };
 }
 
-// Plotly's own choice of buttons has one that opens its company's site with the chart; these stay here.
+// Plotly's default buttons include one that sends the chart to its company's site, so the buttons are listed here.
 const BUTTONS = [["toImage"], ["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]];
-// Under a finger the page scrolls and the buttons, which nothing would hide again, are left out.
+// On touch screens the page scrolls, and the buttons are left out because they would never disappear.
 const touch = matchMedia("(hover: none)").matches;
 const SETTINGS = { displaylogo: false, responsive: true, modeBarButtons: BUTTONS, plotlyServerURL: "", showTips: false, ...(touch ? { displayModeBar: false } : {}) };
 
-// Without a single point there is nothing to draw: a sentence says so, and no axes are invented.
+// Without any point a sentence is shown instead of empty axes.
 const isEmpty = (traces) => traces.every((trace) => !(trace.z ?? trace.y ?? []).flat().some((value) => value !== null && value !== undefined));
 
-// Plotly is large: it is executed for the first chart, so that the numbers of the first plan need not wait for it.
+// Plotly is large, so it is loaded for the first chart, and the numbers of the first plan need not wait for it.
 const waiting = new Map();
 const afterFrame = (next) => requestAnimationFrame(() => setTimeout(next));
 let asked = false;
@@ -57,10 +57,10 @@ function loadPlotly() {
   const script = document.createElement("script");
   script.src = "plotly.min.js";
   script.addEventListener("load", drawWaiting);
-  afterFrame(() => document.head.append(script));  // which shows the numbers
+  afterFrame(() => document.head.append(script));  // so that the numbers appear first
 }
 
-// From the top of the page down, and each chart appears as soon as it is drawn.
+// Draw from the top of the page downwards; each chart appears as soon as it is drawn.
 function drawWaiting() {
   const [next] = waiting;
   if (!next) return;
@@ -74,7 +74,7 @@ export function draw(element, traces, layout, summary) {
     loadPlotly();
     return;
   }
-  waiting.delete(element);  // this is newer
+  waiting.delete(element);  // replaced by this newer drawing
   element.classList.toggle("nothing", isEmpty(traces));
   if (isEmpty(traces)) {
     if (element.data) Plotly.purge(element);
@@ -84,11 +84,11 @@ export function draw(element, traces, layout, summary) {
     return;
   }
   if (!element.data) element.textContent = "";
-  element.setAttribute("role", "figure");  // not img: Plotly's buttons inside can be reached
+  element.setAttribute("role", "figure");  // not img, because Plotly's buttons inside must be reachable
   element.setAttribute("aria-label", summary);
   const base = { margin: { l: 48, r: 10, t: 8, b: 36 }, paper_bgcolor: tones.card, plot_bgcolor: tones.card, colorway: colours(),
                  font: { color: tones.ink, size: 12, family: "system-ui, sans-serif" }, hoverlabel: { font: { size: 12 } },
                  legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, showlegend: false, dragmode: touch ? false : "zoom" };
   Plotly.react(element, traces, { ...base, ...layout }, SETTINGS);
-  for (const svg of element.querySelectorAll("svg.main-svg")) svg.setAttribute("aria-hidden", "true");  // the summary says it
+  for (const svg of element.querySelectorAll("svg.main-svg")) svg.setAttribute("aria-hidden", "true");  // the summary has the same content
 }

@@ -1,4 +1,4 @@
-// The Compare view: groups of runs that differ in their seed only, against rounds, seconds or joules.
+// The Compare view: groups of runs that differ only in their seed, against rounds, seconds or joules.
 import { $, el, fill, number, percent, save, table } from "./dom.js";
 import { Refused, get } from "./server.js";
 import { axis, colours, draw } from "./charts.js";
@@ -31,7 +31,7 @@ export async function enter(query) {
     all = await get("/api/runs");
     const gone = chosen.filter((name) => !all.some((one) => one.name === name));
     chosen = chosen.filter((name) => !gone.includes(name));
-    notice(gone.length ? `There is no run ${gone.join(", ")} here.` : "");
+    notice(gone.length ? `These runs do not exist: ${gone.join(", ")}.` : "");
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     notice(error.message);
@@ -109,7 +109,7 @@ function drawLegend() {
     return el("li", {}, mark, `${group.label} `, el("span", { class: "note" }, seeds(group)));
   }));
   const several = answer.groups.some((group) => group.runs.length > 1);
-  $("band-note").textContent = several ? "A line is the mean over distinct seeds in the rounds that all of them evaluated; its band is the 95 % confidence interval of the mean." : "Each line is a single run. Runs of the same settings with other seeds would be averaged, with a band.";
+  $("band-note").textContent = several ? "Each line is the mean over seeds, in the rounds that all of them evaluated; the band is the 95 % confidence interval of the mean." : "Each line is a single run. Runs that differ only in their seed are averaged and get a band.";
 }
 
 function render() {
@@ -125,27 +125,27 @@ function render() {
   drawTables();
 }
 
-// An interval that is rounding only is none.
+// An interval that comes only from rounding is not shown.
 const plus = (value, scale, unit, signed = false) => (!value ? "–" : `${signed && value.mean > 0 ? "+" : ""}${number(value.mean * scale).replace("-", "−")}${value.ci95 > 1e-9 * Math.abs(value.mean) ? ` ± ${number(value.ci95 * scale, 2)}` : ""}${unit}`);
-const VERDICTS = { higher: "higher", lower: "lower", tie: "neither", identical: "identical", "too few seeds": "too few seeds" };
+const VERDICTS = { higher: "higher", lower: "lower", tie: "no", identical: "identical", "too few seeds": "too few seeds" };
 
 function drawTables() {
   const row = (...cells) => el("tr", {}, ...cells.map((text) => el("td", {}, text)));
-  table($("group-outcomes"), ["group", "seeds", "accuracy", "test loss", "energy", "delay"], answer.groups.map((group) => row(group.label, group.runs.length > 1 ? String(group.runs.length) : `only ${group.seeds[0]}`,
+  table($("group-outcomes"), ["group", "seeds", "accuracy", "test loss", "energy", "delay"], answer.groups.map((group) => row(group.label, group.runs.length > 1 ? String(group.runs.length) : `one (${group.seeds[0]})`,
     plus(group.test_accuracy, 100, " %"), plus(group.test_loss, 1, ""), plus(group.energy_j, 1, " J"), plus(group.delay_s, 1, " s"))), "Means and 95 % confidence intervals over distinct seeds");
   const finished = answer.groups.filter((group) => group.state === "finished"), base = finished.find((group) => group.runs.includes(answer.reference));
   fill($("compare-reference"), ...finished.map((group) => el("option", { value: group.runs[0], selected: group === base }, group.label)));
   $("differences-title").hidden = $("differences").closest(".scroll").hidden = $("differences-note").hidden = !answer.differences.length;
   if (answer.differences.length) {
     $("differences-title").textContent = `Difference from ${base.label}, paired seed by seed`;
-    table($("differences"), ["group", "common seeds", "accuracy, points", "shown to be", "test loss", "shown to be"], answer.differences.map((one) => (one.seeds ? row(one.label, String(one.seeds), plus(one.test_accuracy, 100, "", true), VERDICTS[one.test_accuracy?.verdict] ?? "–", plus(one.test_loss, 1, "", true), VERDICTS[one.test_loss?.verdict] ?? "–")
+    table($("differences"), ["group", "common seeds", "accuracy, points", "significant?", "test loss", "significant?"], answer.differences.map((one) => (one.seeds ? row(one.label, String(one.seeds), plus(one.test_accuracy, 100, "", true), VERDICTS[one.test_accuracy?.verdict] ?? "–", plus(one.test_loss, 1, "", true), VERDICTS[one.test_loss?.verdict] ?? "–")
       : el("tr", { class: "dim" }, el("td", {}, one.label), el("td", { colspan: "5", class: "words" }, "no seed in common")))), "Paired differences with 95 % confidence intervals");
   }
   const rows = answer.groups.flatMap((group) => group.runs.map((name, i) => [group, group.seeds[i], all.find((one) => one.name === name)]));
   table($("outcomes"), ["run", "seed", "state", "scheme", "rounds", "test loss", "accuracy", "best accuracy", "energy", "delay", "θ"], rows.map(([group, seed, one]) => row(group.label, number(seed), one.state, one.scheme ?? "–",
     String(one.rounds), number(one.test_loss), percent(one.test_accuracy, 2), percent(one.best_test_accuracy, 2), one.energy_j === null ? "–" : `${number(one.energy_j)} J`, one.delay_s === null ? "–" : `${number(one.delay_s)} s`, number(one.theta, 5))), "Outcomes of the single runs");
   const left = chosen.length - rows.length;
-  $("repeated-note").textContent = left ? (left > 1 ? `${left} runs repeat seeds that are there already, and do not count.` : "One run repeats a seed that is there already, and does not count.") : "";
+  $("repeated-note").textContent = left ? (left > 1 ? `${left} runs repeat a seed of their group and are left out.` : "One run repeats a seed of its group and is left out.") : "";
 }
 
 // --- export ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Elements, numbers and files. Text goes in as text only, never as markup.
+// Create elements, format numbers, save files. Texts are inserted as text only, never as markup.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -43,7 +43,7 @@ export function badge(element, text, kind) {
   element.className = `badge ${kind}`;
 }
 
-// What is wrong is said at its field, to eyes and to screen readers; false where the form has no such field.
+// Show an error at its field, also for screen readers; returns false if the form has no such field.
 export function flag(form, error) {
   for (const text of form.querySelectorAll("[data-error]")) text.textContent = "";
   for (const box of form.querySelectorAll("[aria-invalid]")) box.removeAttribute("aria-invalid");

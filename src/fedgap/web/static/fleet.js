@@ -8,7 +8,7 @@ const COLUMNS = [["name", "name", ""], ["phi", "φ", ""], ["uplink_gain", "uplin
 const LABELS = ["label_counts", "label counts", ""];
 const PAGE = 50;
 const LARGEST = 8_000_000;
-let known = null, accepted = new Map(), page = 0, hooks = null, asked = 0;  // accepted: the changes that known has in it
+let known = null, accepted = new Map(), page = 0, hooks = null, asked = 0;  // accepted: the changes that are part of known
 
 export const names = () => known?.names ?? [];
 export const scenario = () => known;
@@ -24,7 +24,7 @@ export function prepare(given) {
   }));
 }
 
-// What the server said about the scenario with these changes.
+// Store the server's reply about the scenario with these changes.
 export function take(answer, changes = new Map()) {
   asked += 1;
   known = answer;
@@ -45,7 +45,7 @@ export async function refresh(problem) {
 }
 
 const columns = () => (known.scenario.clients.some((client) => client.label_counts) ? [...COLUMNS, LABELS] : COLUMNS);
-// Where labels are pooled over whoever is selected, the plan asks for no client's own φ.
+// If labels are pooled over the selected clients, the plan does not use the φ of single clients.
 const pooled = () => known.scenario.bound.aggregation === "mixture";
 let shape = "";
 
@@ -59,14 +59,14 @@ function render() {
     shape = now;
   }
   write();
-  $("phi-note").textContent = pooled() ? "φ is shown, not set: this scenario pools the label counts of whoever is selected (bound.aggregation: mixture). To change what a client is worth, change its label counts or σ."
-    : "A φ that is typed in takes the place of the one that follows from the label counts.";
+  $("phi-note").textContent = pooled() ? "φ is only shown: this scenario pools the label counts of the selected clients (bound.aggregation: mixture), so change a client's label counts or σ instead."
+    : "If you enter a φ, it replaces the one computed from the label counts.";
   fill($("pages"), ...(last ? [el("button", { type: "button", disabled: page === 0, onclick: () => { page -= 1; render(); } }, "Previous"),
     el("span", { class: "note" }, `${page * PAGE + 1}–${Math.min(clients.length, (page + 1) * PAGE)} of ${clients.length}`),
     el("button", { type: "button", disabled: page === last, onclick: () => { page += 1; render(); } }, "Next")] : []));
 }
 
-// Values are written into the boxes there are, so that the keyboard keeps its place and nothing half-typed is lost.
+// Write values into the existing boxes, so that the focus stays and half-typed text is not lost.
 function write() {
   for (const box of $("fleet").querySelectorAll("input")) {
     const n = Number(box.dataset.client), key = box.dataset.column, shown = text(n, key);
@@ -89,7 +89,7 @@ function text(n, key) {
   return key === "phi" ? number(value, 5) : String(value);
 }
 
-// As the command line writes it.
+// The value in the form of the command line.
 function override(key, written) {
   if (key === "name") return JSON.stringify(written);
   return key === "label_counts" ? `[${written.split(/[\s;,]+/).filter(Boolean).join(",")}]` : written.trim();
@@ -123,7 +123,7 @@ async function upload(event) {
   $("upload").removeAttribute("aria-invalid");
   if (!file) return;
   try {
-    if (file.size > LARGEST) throw new Refused(413, { message: `${file.name}: is too large; at most ${LARGEST / 1e6} MB are taken` });
+    if (file.size > LARGEST) throw new Refused(413, { message: `${file.name}: is too large; at most ${LARGEST / 1e6} MB are accepted` });
     const kind = file.name.toLowerCase().endsWith(".csv") ? "csv" : "yaml";
     const answer = await post("/api/scenario/upload", { ...source(), kind, text: await file.text() });
     await adopt(answer.document);
@@ -145,7 +145,7 @@ async function download(kind) {
   }
 }
 
-// Marks the cell that is wrong; false where the trouble lies elsewhere.
+// Mark the cell that is wrong; returns false if the error is not about a cell.
 export function problem(error) {
   for (const box of $("fleet").querySelectorAll("[aria-invalid]")) box.removeAttribute("aria-invalid");
   $("fleet-error").textContent = "";

@@ -45,7 +45,7 @@ $("theme").addEventListener("change", (event) => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { theme(); VIEWS[shown]?.redraw(); });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); $("main").focus(); });
 for (const link of document.querySelectorAll("nav a")) {
-  link.addEventListener("click", (event) => {  // each view comes back in the state it was left in
+  link.addEventListener("click", (event) => {  // each view is restored as it was left
     event.preventDefault();
     location.hash = VIEWS[link.dataset.view].address();
   });

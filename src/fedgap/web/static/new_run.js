@@ -1,4 +1,4 @@
-// The form that starts a run: on the Plan view's scenario, with data and model by name or of the opened experiment.
+// The form that starts a run with the Plan view's scenario; data and model are chosen by name, or are those of the opened experiment.
 import { $, el, fill, flag } from "./dom.js";
 import { Refused, post } from "./server.js";
 import { NAMES, OPENED, question, quoted, scheme, source, state, title, toDownload } from "./scenario.js";
@@ -22,7 +22,7 @@ export function prepare(follow) {
   $("run-own").hidden = !training;
   $("run-how").hidden = Boolean(training);
   if (training) {
-    $("run-own-text").textContent = `data (${training.data_name}), model (${training.model_name}) and everything else of ${OPENED.name}`;
+    $("run-own-text").textContent = `data (${training.data_name}), model (${training.model_name}) and all other settings from ${OPENED.name}`;
     for (const key of ["data", "model", "aggregator", "concentration", "policy", "seed", "evaluate_every"]) if (training[key] !== null) $(`run-${key}`).value = String(training[key]);
   }
   $("run-opened").addEventListener("change", showOwn);
@@ -31,7 +31,7 @@ export function prepare(follow) {
   showOwn();
 }
 
-// What the experiment says is not asked for again.
+// Hide the fields whose values come from the experiment.
 function showOwn() {
   for (const id of ["data", "model", "aggregator", "concentration"]) $(`run-${id}`).closest("label").hidden = own();
 }
@@ -50,7 +50,7 @@ export function present() {
   $("run-start").focus({ preventScroll: true });
 }
 
-// The scenario's changes, with the form's number of rounds.
+// The changes to the scenario, with the number of rounds from the form.
 function changes() {
   const rounds = value("rounds"), kept = source().overrides.filter((text) => !rounds || !text.startsWith("rounds="));
   return rounds ? [...kept, `rounds=${rounds}`] : kept;
@@ -71,7 +71,7 @@ async function start() {
   }
 }
 
-// The command that trains the same: an experiment's own rounds, budgets and learner go before its scenario's.
+// The command that trains the same run. An experiment's own rounds, budgets and learner take precedence over its scenario's.
 export function trainCommand() {
   const reach = (text) => (own() && state.opened && /^(rounds|budget\.|learning\.|mode=)/.test(text) ? text : `scenario.${text}`);
   const words = ["fedgap", "train", own() ? OPENED.name : PRESET.name], usual = own() ? { ...USUAL, ...OPENED.training } : USUAL;
@@ -87,7 +87,7 @@ export function trainCommand() {
 async function copy() {
   $("run-copied-text").textContent = trainCommand();
   $("run-copied-text").hidden = false;
-  const beside = toDownload() && !(own() && state.opened) ? " Download the YAML of the Plan view beside it." : "";
+  const beside = toDownload() && !(own() && state.opened) ? " Also download the YAML file from the Plan view into the same folder." : "";
   try {
     await navigator.clipboard.writeText(trainCommand());
     $("run-copied").textContent = `Copied.${beside}`;

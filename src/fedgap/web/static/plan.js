@@ -90,7 +90,7 @@ function makeLearnerField(field) {
   return el("div", {}, el("label", { class: "row", for: id }, el("span", {}, field.name), field.box), el("p", { class: "error", id: `${id}-error`, "data-error": field.key }));
 }
 
-// What is typed stays; everything else shows the scenario as it is planned with.
+// Keep what is being typed; all other fields show the values with which the scenario is planned.
 function showResolved() {
   setUsual(fleet.scenario().usual_scheme);
   $("scheme").value = scheme();
@@ -100,7 +100,7 @@ function showResolved() {
   }
 }
 
-// Half of the slider lies on either side of the file's own value, in equal ratios.
+// The middle of the slider is the file's value; both halves cover the same ratio.
 function fromSlider(field, position) {
   const value = written(field) * field.span ** ((2 * position) / STEPS - 1);
   return field.whole ? Math.max(1, Math.round(value)) : Number(value.toPrecision(3));
@@ -111,7 +111,7 @@ function show(field) {
   const usable = own !== undefined;
   field.box.disabled = field.slider.disabled = !usable;
   field.box.value = usable ? String(value) : "";
-  field.box.placeholder = usable ? "" : "fleet lists it";
+  field.box.placeholder = usable ? "" : "set by the fleet table";
   const position = (STEPS / 2) * (1 + Math.log(Number(value) / own) / Math.log(field.span));
   if (Number.isFinite(position)) field.slider.value = String(Math.round(position));
   field.slider.setAttribute("aria-valuetext", `${value} ${field.unit}`);
@@ -124,7 +124,7 @@ export async function enter(query, entered) {
     try {
       trouble = await restore(query);
     } catch {
-      trouble = "This address holds no scenario; it was cut off, perhaps.";
+      trouble = "This address contains no scenario; perhaps it is incomplete.";
     }
     await load(trouble);
   } else {
@@ -156,7 +156,7 @@ async function load(trouble = "") {
   solve(state.overrides.size > 0);
 }
 
-// The newest change wins, but a draft on its way is let through, so that the charts follow a slider that keeps moving.
+// The newest change wins, but a draft that is being computed is shown first, so that the charts follow a moving slider.
 function solve(alsoFleet = false) {
   budget.stale();
   history.replaceState(null, "", address());
@@ -202,7 +202,7 @@ function measure(began) {
   requestAnimationFrame(() => setTimeout(() => performance.measure("slider-to-plan", { start: began, end: performance.now() }), 0));
 }
 
-// A refusal is shown where its cause is: at the field, in the fleet's cell, or above the charts.
+// Show an error where its cause is: at the field, in the fleet's cell, or above the charts.
 function problem(error) {
   const placed = flag($("plan-form"), error);
   fleet.problem(null);
@@ -225,7 +225,7 @@ async function copy(text) {
   $("copied-text").hidden = false;
   try {
     await navigator.clipboard.writeText(text);
-    $("copied").textContent = toDownload() ? "Copied. Download the YAML beside it." : "Copied.";
+    $("copied").textContent = toDownload() ? "Copied. Also download the YAML file into the same folder." : "Copied.";
   } catch {
     $("copied").textContent = "Select and copy:";
   }

@@ -59,7 +59,7 @@ function sweepOf(name) {
   return group ? [name, ...listed.filter((one) => one.group === group && one.name !== name).map((one) => one.name)] : [name];
 }
 
-// What was asked for is brought before eyes and screen reader; on a phone it lies below the fold.
+// Scroll to the run that was chosen and move the focus there; on a phone it would be out of view.
 let wanted = null;
 function follow(name) {
   wanted = name;
@@ -103,7 +103,7 @@ async function watch(name) {
   $("watch-group").textContent = info.group ? `in ${info.group}` : "";
   showState(info.state, info.message);
   drawAll();
-  list();  // marks it
+  list();  // highlights it in the list
   if (wanted === name) present();
   events = new EventSource(`/api/runs/${encodeURIComponent(name)}/events`);
   events.addEventListener("rounds", async (event) => {
@@ -201,5 +201,5 @@ function drawForecast(tested, xt, line, across, margin) {
   draw($("chart-forecast"), traces, { xaxis: across, yaxis: axis("%", { range: [bottom, 100.5] }), showlegend: true, margin: { ...margin, t: 44 } },
     `${planned ? `Planned: ${percent(planned.accuracy, 2)}. ` : ""}${steered.length ? `The policy now expects ${percent(steered.at(-1).forecast_accuracy, 2)}. ` : ""}${last ? `Corrected by what the run has shown: ${percent(last.accuracy, 2)}, between ${percent(last.low, 2)} and ${percent(last.high, 2)}. ` : ""}Measured: ${percent(tested.at(-1)?.test_accuracy, 2)}.`);
   const sure = planned?.confidence ?? last?.confidence;
-  $("forecast-note").textContent = (sure ? `Shaded: where the accuracy lies with ${percent(sure, 0)} confidence. ` : "") + (planned ? `Forecast: ${planned.origin}. ` : "") + (right.length ? "" : "Without validation samples (data.validation) and a forecast in the scenario it is not corrected during the run.");
+  $("forecast-note").textContent = (sure ? `The shaded range contains the accuracy with ${percent(sure, 0)} confidence. ` : "") + (planned ? `Forecast: ${planned.origin}. ` : "") + (right.length ? "" : "The forecast is not corrected during this run, because that needs validation samples (data.validation) and a forecast in the scenario.");
 }

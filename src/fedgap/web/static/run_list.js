@@ -1,8 +1,8 @@
-// All runs, those of a sweep under one heading that can be folded.
+// The list of all runs; the runs of a sweep are under one heading that can be folded.
 import { $, el, fill, number, percent, table } from "./dom.js";
 
-const FEW = 15;  // so many runs are shown unfolded
-const folded = new Map();  // group to whether a person has folded it
+const FEW = 15;  // up to this many runs are shown unfolded
+const folded = new Map();  // group → whether the user has folded it
 let shown = "";
 
 export function groups(runs) {
@@ -33,7 +33,7 @@ function summary(group, members) {
 
 export function showRuns(runs, watched, follow) {
   const now = JSON.stringify([runs.map(({ clients, ...one }) => one), watched]);
-  if (now === shown) return;  // the keyboard's place and what is folded stay
+  if (now === shown) return;  // so that the focus and the folded groups stay
   shown = now;
   const focused = document.activeElement?.dataset?.run, all = groups(runs);
   fill($("runs"), ...(runs.length ? all : []).map(([group, members]) => {

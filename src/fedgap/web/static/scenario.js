@@ -1,9 +1,9 @@
-// The scenario on the table: where it comes from, what was changed, and the address that brings it back.
+// The present scenario: its source, the changes to it, and the page address that restores it.
 import { get, pack, unpack } from "./server.js";
 
 export const PRESETS = ["paper-mnist", "paper-cifar10", "city"];
 export const PAPER_SCHEMES = ["proposed", "no_pruning", "all_clients", "no_generalization", "fixed_power", "fixed_frequency"];
-export const NAMES = {};    // kind to names, filled by loadNames: schemes, objectives, selection, aggregators, policies, data, models
+export const NAMES = {};    // kind → names, filled by loadNames: schemes, objectives, selection, aggregators, policies, data, models
 
 export const OPENED = {};   // what the command line named: kind, name, document, training, run
 
@@ -22,7 +22,7 @@ export const setUsual = (name) => { usual = name; };
 export const source = () => ({ ...(state.document ? { document: state.document } : { preset: state.preset }),
                                overrides: [...state.overrides].map(([key, value]) => `${key}=${value}`) });
 
-// What planning is asked for; null means as the scheme says.
+// Scheme, objective and selection for planning; null means the default.
 export const question = () => ({ scheme: state.scheme, objective: state.objective, selection: state.selection });
 
 export const title = () => (state.opened ? OPENED.name : state.document ? "the edited scenario" : state.preset);
@@ -38,7 +38,7 @@ export function address() {
   return `#/plan?${query}`;
 }
 
-// Returns what is wrong with the address, or nothing.
+// Returns a message if the address is wrong, otherwise nothing.
 export async function restore(query) {
   const packed = query.get("doc"), file = query.get("file");
   const known = { schemes: NAMES.schemes, objectives: NAMES.objectives, selection: NAMES.selection };
@@ -64,7 +64,7 @@ export async function restore(query) {
   return file !== null && !state.opened ? `This address shows the file ${file}; open it with: fedgap studio ${quoted(file)}` : "";
 }
 
-// What the command line named, an experiment's scheme included; the first preset where it named no scenario.
+// Start with what the command line named (with an experiment's scheme), or with the first preset.
 export function useOpened() {
   const { document: own, kind, name, training } = OPENED;
   if (!own) {
@@ -99,7 +99,7 @@ export function change(key, value) {
 
 export const quoted = (text) => (/^[\w.=+\-/:]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 
-// A copied command takes the preset or the file that was opened, with all changes. Anything else is a file to download.
+// A copied command uses the preset or the opened file with all changes. Any other scenario must be downloaded first.
 export const toDownload = () => Boolean(state.document) && !(state.opened && OPENED.kind === "scenario");
 const from = () => (toDownload() ? ["scenario.yaml"] : [state.opened ? OPENED.name : state.preset, ...source().overrides]);
 const asked = () => Object.entries(question()).filter(([key, value]) => value && !(key === "scheme" && value === usual));

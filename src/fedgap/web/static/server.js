@@ -1,4 +1,4 @@
-// Talking to the server this page came from, and to nobody else.
+// Requests to the server of this page.
 
 export class Refused extends Error {
   constructor(status, problem) {
@@ -10,7 +10,7 @@ export class Refused extends Error {
 
 const token = () => sessionStorage.getItem("fedgap-token") ?? "";
 
-// Whether the address was the one that `fedgap studio` printed.
+// Whether the page was opened with the link that `fedgap studio` printed.
 export function takeToken() {
   const found = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!found || location.hash.startsWith("#/")) return false;
@@ -25,7 +25,7 @@ async function answer(path, options) {
     reply = await fetch(path, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, { message: "The studio does not answer; is `fedgap studio` still running?" });
+    throw new Refused(0, { message: "The studio does not answer. Check that `fedgap studio` is still running." });
   }
   if (reply.ok) return reply;
   let problem = { message: `The studio refused this (${reply.status}).` };
@@ -46,7 +46,7 @@ function request(body, signal) {
            headers: { "content-type": "application/json", "x-fedgap-token": token() } };
 }
 
-// One JSON object a line, handed on as they come. Aborting the signal stops the solver.
+// One JSON object per line, passed on as they arrive. Aborting the signal stops the solver.
 export async function stream(path, body, signal, take) {
   const reply = await answer(path, request(body, signal));
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -60,7 +60,7 @@ export async function stream(path, body, signal, take) {
   }
 }
 
-// --- what fits into an address: text, deflated, in letters that need no escape --------------------------------------
+// --- text in an address: compressed, in characters that need no escaping ----- --------------------------------------
 
 export async function pack(value) {
   const deflated = new Blob([JSON.stringify(value)]).stream().pipeThrough(new CompressionStream("deflate-raw"));

@@ -1,15 +1,15 @@
-// A word for every symbol: wherever one stands in the page's text it can be pointed at, touched or reached by the keyboard.
+// An explanation for every symbol: it is shown when the symbol is pointed at, touched or reached by the keyboard.
 import { el } from "./dom.js";
 
 export const SYMBOLS = {
-  "θ": "θ (theta): the paper's bound on the mean squared gradient over all rounds. A score to compare plans by: lower is better. It is not an accuracy.",
-  "α": "α (alpha): the part of θ that no plan changes: how far there is to go from the first model, divided by the learning rate and the rounds.",
+  "θ": "θ (theta): the paper's bound on the mean squared gradient over all rounds. It is a score for comparing plans (lower is better), not an accuracy.",
+  "α": "α (alpha): the part of θ that does not depend on the plan. It comes from the loss of the initial model, divided by the learning rate and the number of rounds.",
   "λ": "λ (lambda): pruning ratio, the share of the model's weights that a client removes before it trains and uploads.",
-  "σ": "σ (sigma): concentration of the Dirichlet distribution that the clients' labels are drawn from. Small: clients differ much. Large: they are alike.",
+  "σ": "σ (sigma): concentration of the Dirichlet distribution that the clients' labels are drawn from. With a small σ the clients' labels differ much, with a large σ they are similar.",
   "φ": "φ (phi): how far a client's label distribution is from the target's, as the generalization statement measures it. 0 is best.",
   "τ": "τ (tau): local steps, the gradient steps that a client takes in a round before it uploads.",
   "η": "η (eta): learning rate of the clients' steps.",
-  "PUE": "PUE: power usage effectiveness, the energy that a device draws for each joule that its processor uses. 1 is best.",
+  "PUE": "PUE: power usage effectiveness, the joules that a device draws in total for each joule that its processor uses. 1 is best.",
 };
 const PATTERN = new RegExp(Object.keys(SYMBOLS).map((name) => (/^\w+$/.test(name) ? `\\b${name}\\b` : name)).join("|"), "g");
 const LEFT_ALONE = ".symbol, .chart, #symbol-tip, button, select, option, input, textarea, pre, script, style, svg, caption, a, summary";
@@ -35,7 +35,7 @@ function explain(node) {
 export function prepare() {
   const tip = el("div", { id: "symbol-tip", role: "tooltip", hidden: true });
   document.body.append(tip);
-  let shown = null;  // the symbol that the tip stands at
+  let shown = null;  // the symbol that is being explained
   const show = (button) => {
     shown = button;
     tip.textContent = SYMBOLS[button.dataset.symbol];
@@ -55,7 +55,7 @@ export function prepare() {
   on("mouseout", (button) => { if (document.activeElement !== button) hide(); });
   on("focusout", hide);
   addEventListener("keydown", (event) => { if (event.key === "Escape") hide(); });
-  // The browser also scrolls by itself, when a chart that arrives moves the page: the tip follows its symbol while it can be seen.
+  // The browser also scrolls when a new chart moves the page, so the tip follows its symbol while that is visible.
   addEventListener("scroll", () => {
     if (!shown) return;
     const { top, bottom } = shown.getBoundingClientRect();

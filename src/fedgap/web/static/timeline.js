@@ -3,9 +3,9 @@ import { $, el, fill, number, percent } from "./dom.js";
 import { axis, colours, draw, tone } from "./charts.js";
 
 const AWAY = 0, THERE = 1, PART = 2, MISSING = 3;
-const STATES = ["away", "there, not selected", "took part", "selected, but no update came"];
+const STATES = ["not available", "available, not selected", "took part", "selected, but no update arrived"];
 const SMALL = 12, DENSE_PX = 11, ROOMY_PX = 18, MOST_PX = 440, LABEL_PX = 11;
-const WEAK_DB = -30;  // whatever is weaker has the colour of this
+const WEAK_DB = -30;  // weaker channels have the same colour as this one
 
 export function drawTimeline(info, rounds) {
   const shown = rounds.filter((one) => one.available);
@@ -26,11 +26,11 @@ export function drawTimeline(info, rounds) {
 
 const short = (name, narrow) => { const most = narrow ? 8 : 14; return name.length > most ? `${name.slice(0, most - 1)}…` : name; };
 
-// Plotly reads some markup in its labels; what comes out of a run's files is text.
+// Plotly interprets some markup in labels, so texts from a run's files are escaped.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 const wrapped = (text) => plain(text).replace(/(.{40,60}?) /g, "$1<br>");
 
-// Rows of clients, the first on top: the axis, and the height that gives every client a row.
+// One row per client, the first on top: sets the chart's height and returns the axis.
 function clientRows({ names, narrow }, element, extra) {
   const size = names.length, pitch = size <= SMALL ? ROOMY_PX : Math.max(2, Math.min(DENSE_PX, MOST_PX / size)), every = Math.ceil(LABEL_PX / pitch);
   const labelled = names.map((_, n) => n).filter((n) => n % every === 0);
@@ -49,16 +49,16 @@ function drawPart(page) {
   const palette = [tone("card"), tone("rest"), blue, tone("bad")], scale = palette.flatMap((colour, n) => [[n / 4, colour], [(n + 1) / 4, colour]]);
   const cells = { type: "heatmap", x, y: names.map((_, n) => n), z: names.map((_, n) => states.map((column) => column[n])), zmin: -0.5, zmax: 3.5, colorscale: scale, showscale: false, xgap: shown.length > 60 || page.narrow ? 0 : 1, ygap: names.length > 80 ? 0 : 1,
     text: names.map((name, n) => states.map((column) => `${plain(name)}: ${STATES[column[n]]}`)), hovertemplate: "round %{x}, %{text}<extra></extra>" };
-  // The marks have a strip of their own above the clients.
+  // The marks are in a separate strip above the clients.
   const strip = (which, symbol, colour, text) => { const some = shown.filter(which); return { type: "scatter", mode: "markers", x: some.map((one) => one.round + 1), y: some.map(() => 0), yaxis: "y2", text: some.map(text), hovertemplate: "%{text}<extra></extra>", marker: { symbol, size: 8, color: colour }, cliponaxis: false }; };
   const rows = clientRows(page, element, 36 + 26), height = parseFloat(element.style.height) - 44, edge = 1 - 18 / height;
-  draw(element, [cells, strip((one) => one.idle_s, "diamond-open", tone("soft"), (one) => `round ${one.round + 1}: waited ${number(one.idle_s)} s before it`),
+  draw(element, [cells, strip((one) => one.idle_s, "diamond-open", tone("soft"), (one) => `round ${one.round + 1}: ${number(one.idle_s)} s idle before it`),
     strip((one) => one.planned_again, "triangle-down", tone("accent2"), (one) => `round ${one.round + 1} was planned again:<br>${wrapped(one.planned_again)}`)],
     { xaxis: across, yaxis: { ...rows, domain: [0, edge] }, yaxis2: { domain: [edge, 1], range: [-1, 1], visible: false, fixedrange: true }, hovermode: "closest", margin },
     `Who took part in each of ${shown.length} rounds: ${names.map((name, n) => `${name} ${states.filter((column) => column[n] >= PART).length}`).join(", ")}.`);
 }
 
-// One coloured cell for each client and round; clients that are away have none. The middle of the range has no colour.
+// One coloured cell for each client and round; clients that are not available have none. The middle of the range is grey.
 function drawCells(page, key, id, value, unit, [low, middle, high]) {
   const { shown, names, x, margin, across } = page, element = $(`chart-${id}`);
   element.parentElement.hidden = !shown.some((one) => one[key]);
@@ -78,7 +78,7 @@ function drawLeft({ info, shown, x, margin, across }) {
     const left = [...shown.map((one) => one[key]), most - total[spent]];
     return { type: "scatter", mode: "lines", x: [...x, end], y: left.map((value) => (100 * value) / most), text: left.map((value) => `${number(value)} ${unit}`), name, line: { color: colour, width: 2, shape: "hv" }, hovertemplate: `${name} left before round %{x}: %{text}<extra></extra>` };
   };
-  const even = { type: "scatter", mode: "lines", x: [1, info.rounds_planned + 1], y: [100, 0], name: "evenly spent", line: { color: tone("soft"), width: 1, dash: "dot" }, hoverinfo: "skip" };
+  const even = { type: "scatter", mode: "lines", x: [1, info.rounds_planned + 1], y: [100, 0], name: "if spent evenly", line: { color: tone("soft"), width: 1, dash: "dot" }, hoverinfo: "skip" };
   if (!info.energy_budget_j || !info.delay_budget_s) return;
   draw($("chart-left"), [even, line("energy_left_j", "energy_total_j", info.energy_budget_j, "joules", orange, "J"), line("delay_left_s", "delay_total_s", info.delay_budget_s, "seconds", blue, "s")],
     { xaxis: across, yaxis: axis("% left", { range: [-2, 102] }), showlegend: true, margin: { ...margin, l: Math.max(44, margin.l), t: 26 } },
@@ -91,8 +91,8 @@ function drawQueues({ shown, margin, across }) {
   if (!queued.length) return;
   const line = (key, name, colour) => ({ type: "scatter", mode: "lines", x: queued.map((one) => one.round + 1), y: queued.map((one) => one.policy[key]), name, line: { color: colour, width: 2 }, hovertemplate: `${name} before round %{x}: %{y:.3~g}<extra></extra>` });
   draw($("chart-queues"), [line("energy_queue", "joules", orange), line("delay_queue", "seconds", blue)],
-    { xaxis: across, yaxis: axis("rounds' shares", { rangemode: "tozero" }), showlegend: true, margin: { ...margin, l: Math.max(44, margin.l), t: 26 } },
-    `Virtual queues: joules ${number(queued.at(-1).policy.energy_queue)}, seconds ${number(queued.at(-1).policy.delay_queue)} shares of a round.`);
+    { xaxis: across, yaxis: axis("in rounds' shares of the budget", { rangemode: "tozero" }), showlegend: true, margin: { ...margin, l: Math.max(44, margin.l), t: 26 } },
+    `Virtual queues: joules ${number(queued.at(-1).policy.energy_queue)}, seconds ${number(queued.at(-1).policy.delay_queue)}, in shares of one round.`);
 }
 
 function listChanges(shown) {

@@ -1,17 +1,18 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""Grouped 3×3 convolution by kernels of our own where cuDNN's are slow.
+"""Grouped 3×3 convolution with fedgap's own GPU kernels, for the cases in which cuDNN's are slow.
 
-Where a group has more inputs than outputs, or fewer, as in a block with pruned channels, cuDNN computes group by group,
-with copies around each: 16 → 8 channels took three times as long as 16 → 16. A tap is a product (pixels × inputs)·
-(inputs × outputs), and the gradient by the input is the same sum with mirrored taps and transposed kernels.
+A group is one model of the stack. If a group has different numbers of inputs and outputs, as in a block with pruned
+channels, cuDNN computes group by group, with copies around each: 16 → 8 channels took three times as long as 16 → 16. A
+kernel tap is a product (pixels × inputs)·(inputs × outputs), and the gradient of the input is the same sum with
+mirrored taps and transposed kernels.
 
-With a stride of 2 cuDNN finds the gradient by the input group by group, with copies around each: two layers of 44 took
-a fifth of six stacked rounds in TF32. The input's pixels fall into four classes by their parity, which see one,
+With a stride of 2, cuDNN computes the gradient of the input group by group, with copies around each: two layers of 44
+took a fifth of six stacked rounds in TF32. The input's pixels fall into four classes by their parity, which see one,
 two, two and four outputs: nine small products for each output pixel.
 
-cuDNN's grouped weight gradients are slow where a group has few channels: they took 10 of the 16 ms that ResNet-110's
+cuDNN's grouped weight gradients are slow if a group has few channels: they took 10 of the 16 ms that ResNet-110's
 convolutions cost in TF32. As a product, a tap's gradient is (channels × pixels)·(pixels × channels), small on two sides
-and long on the third, so the pixels are divided over programs and the partial sums added.
+and long on the third, so the pixels are divided over programs (instances of a kernel) and the partial sums are added.
 """
 
 from typing import Any
@@ -26,23 +27,25 @@ from fedgap.learning.engine.kernels.float_rounding import operand
 BLOCK = 32
 """Pixels that a program multiplies at once."""
 QUADS, QUAD_WARPS = 32, 2
-"""Output pixels of a program where the stride is 2, and its warps. (With 64 and 4 Triton 3.6 uses Hopper's products of
-warp groups, and the gradients of groups of 32 channels came out wrong in bfloat16.)"""
+"""Output pixels of a program with stride 2, and its warps. (With 64 and 4, Triton 3.6 uses Hopper's warp-group
+products, and in bfloat16 the gradients of groups of 32 channels were wrong.)"""
 SETTINGS = {16: (32, 1), 32: (16, 2)}
-"""Channels a group → programs that share the pixels, and their warps, as they were fastest on an H200 in TF32."""
+"""Channels per group → (number of programs that share the pixels, their warps); the fastest on an H200 in TF32."""
 UNEVEN = {16: (128, 4), 32: (128, 4), 64: (64, 4)}
-"""For groups of more inputs than outputs, or fewer: the larger number (as a power of two) → pixels of a program, and
-its warps."""
+"""For groups whose numbers of inputs and outputs differ: the larger number (as a power of two) → (pixels of a program,
+its warps)."""
 UNEVEN_SHARED = {16: (64, 1), 32: (16, 1), 64: (16, 4)}
-"""Likewise → programs that share the pixels in the gradient by the kernels, and their warps."""
+"""The same key → (number of programs that share the pixels in the gradient of the kernels, their warps)."""
 
 
 @triton.jit
 def _convolve(x, weight, out, pixels, height, width, columns_in, columns_out, INSIDE: tl.constexpr,
               OUTSIDE: tl.constexpr, PADDED_IN: tl.constexpr, PADDED_OUT: tl.constexpr, BLOCK: tl.constexpr,
               BACKWARDS: tl.constexpr, PRECISION: tl.constexpr):
-    """One group, a block of pixels: Σ x(pixel + tap)·kernel(tap). ``BACKWARDS`` takes the taps mirrored and the kernels
-    transposed; ``weight`` is the same, so its outputs are then the inputs here. Products want powers of two."""
+    """Convolution of one group for a block of pixels: Σ x(pixel + tap)·kernel(tap).
+
+    With ``BACKWARDS``, taps are mirrored and kernels transposed, which gives the gradient of the input; the outputs of
+    ``weight`` are then the inputs here. Products need powers of two, so channels are padded."""
     group = tl.program_id(1)
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     across, down = pixel % width, (pixel // width) % height
@@ -71,8 +74,11 @@ def _convolve(x, weight, out, pixels, height, width, columns_in, columns_out, IN
 def _kernel_gradient(x, gradient, sums, pixels, height, width, columns_in, columns_out, each,
                      REAL_IN: tl.constexpr, REAL_OUT: tl.constexpr, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr,
                      BLOCK: tl.constexpr, PRECISION: tl.constexpr):
-    """One group, one row of the kernel, one stretch of pixels: Σ x(pixel + tap)·g(pixel) for the row's three taps.
-    Products want powers of two, so ``REAL_IN`` and ``REAL_OUT`` channels are padded."""
+    """Gradient of one group's kernels for one kernel row and a range of pixels: Σ x(pixel + tap)·g(pixel) for the row's
+    three taps.
+
+    Products need powers of two, so the ``REAL_IN`` and ``REAL_OUT`` channels are padded to ``INSIDE`` and ``OUTSIDE``.
+    """
     stretch, group, row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     inside, outside = tl.arange(0, INSIDE), tl.arange(0, OUTSIDE)
     left = tl.zeros((INSIDE, OUTSIDE), tl.float32)
@@ -107,8 +113,10 @@ def _kernel_gradient(x, gradient, sums, pixels, height, width, columns_in, colum
 @triton.jit
 def _strided_input_gradient(gradient, weight, to_x, quads, down, across, columns_in, columns_out,
                             INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr):
-    """One group, a block of output pixels of stride 2: each gives the input's four pixels at and beside twice its
-    place, which see it, its right, its lower and its diagonal neighbour."""
+    """Gradient of the input with stride 2, for one group and a block of output pixels.
+
+    Each output pixel computes the gradient of the input's 2×2 pixels at twice its position. These are seen by the pixel
+    itself and by its right, lower and diagonal neighbours."""
     group = tl.program_id(1)
     quad = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     valid = quad < quads
@@ -141,11 +149,12 @@ def _strided_input_gradient(gradient, weight, to_x, quads, down, across, columns
 
 
 class Convolve(torch.autograd.Function):
-    """3×3 convolution, padding 1, of x (S, G·I, H, W) with G groups of kernels (G·O, I, 3, 3), both channels last."""
+    """3×3 convolution with padding 1 of x (S, G·I, H, W), with G groups of kernels (G·O, I, 3, 3), both in
+    channels-last memory."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, groups: int, stride: int) -> Tensor:
-        """See the class."""
+        """Compute the convolution; see the class docstring."""
         ctx.save_for_backward(x, weight)
         ctx.groups, ctx.stride = groups, stride
         if stride == 1 and x.shape[1] != weight.shape[0]:
@@ -154,7 +163,7 @@ class Convolve(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """See the class."""
+        """Compute the gradients of input and kernels."""
         x, weight = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=torch.channels_last)
 
@@ -180,7 +189,8 @@ def _padded(channels: int) -> int:
 
 
 def _uneven(x: Tensor, weight: Tensor, groups: int, columns: int, *, backwards: bool) -> Tensor:
-    """The convolution of x (S, G·I, H, W), or the gradient by its input, with ``columns`` channels in all."""
+    """Convolution of x (S, G·I, H, W), or with ``backwards`` the gradient of its input; the result has ``columns``
+    channels in all."""
     samples, columns_in, height, width = x.shape
     inside, outside = columns_in // groups, columns // groups
     pixels = samples * height * width
@@ -220,7 +230,7 @@ def _gradient_by_kernels(x: Tensor, gradient: Tensor, weight: Tensor, groups: in
 
 
 def pays(x: Tensor, weight: Tensor, stride: int) -> bool:
-    """Whether :class:`Convolve` can do, and is faster than cuDNN for, these kernels (G·O, I, 3, 3)."""
+    """Whether :class:`Convolve` supports these kernels (G·O, I, 3, 3) and is faster than cuDNN."""
     outside = weight.shape[0] * weight.shape[1] // x.shape[1]  # channels of a group
     if stride == 1 and outside != weight.shape[1]:
         return max(_padded(outside), _padded(weight.shape[1])) in UNEVEN

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""Operands of a matrix product as TF32 wants them."""
+"""Rounding of the operands of a matrix product to TF32."""
 
 import triton
 import triton.language as tl
@@ -7,11 +7,10 @@ import triton.language as tl
 
 @triton.jit
 def operand(x, PRECISION: tl.constexpr):
-    """``x``, rounded to TF32's 10 mantissa bits where float32 is multiplied in TF32.
+    """``x``, rounded to TF32's 10 mantissa bits if float32 numbers are multiplied in TF32.
 
-    The tensor cores cut the other bits off, which would make every product a little too small.
-    """
+    The tensor cores would cut off the other bits, which makes every product a little too small."""
     if PRECISION == "tf32" and x.dtype == tl.float32:
         bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
-        return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)  # a NaN stays one
+        return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)  # NaN stays NaN
     return x

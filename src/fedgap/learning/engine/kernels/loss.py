@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""Cross-entropy and its gradient in one, client by client."""
+"""Cross-entropy and its gradient in one GPU kernel, client by client."""
 
 import torch
 import triton
@@ -10,7 +10,7 @@ from torch import Tensor
 @triton.jit
 def _cross_entropy(logits, labels, losses, towards, samples, CLASSES: tl.constexpr, WIDTH: tl.constexpr,
                    BLOCK: tl.constexpr):
-    """One client: the mean loss of its samples, and the gradient of that by the logits."""
+    """Compute one client's mean loss over its samples, and the gradient of that loss with respect to the logits."""
     client = tl.program_id(0)
     label = tl.arange(0, WIDTH)[None, :]
     total = tl.zeros((BLOCK,), tl.float32)
@@ -33,10 +33,10 @@ def _cross_entropy(logits, labels, losses, towards, samples, CLASSES: tl.constex
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, clients: int) -> tuple[Tensor, Tensor]:
-    """The mean loss of each client's samples, (G, n) float32, and the gradient of their sum by the logits.
+    """The mean loss of each client's samples, (G, n) float32, and the gradient of the sum of these losses with respect
+    to the logits.
 
-    ``logits`` (G, n·Z, classes), ``labels`` (G, n·Z), a model's clients one after the other.
-    """
+    ``logits`` are (G, n·Z, classes) and ``labels`` (G, n·Z), with the n clients of a model one after the other."""
     models, samples, classes = logits.shape
     logits = logits.contiguous()
     losses, towards = torch.empty(models, clients, device=logits.device), torch.empty_like(logits)

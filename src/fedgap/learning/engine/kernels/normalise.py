@@ -1,13 +1,13 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""BatchNorm, an optional addition, and ReLU in one.
+"""BatchNorm, an optional addition, and ReLU in one GPU kernel.
 
-Between two convolutions a residual network normalises, adds its shortcut and rectifies. Done one after the other that
-reads and writes each activation five times forward and seven backward, and this traffic, not arithmetic, is what a
-round of small images costs. Here the forward pass reads it twice and writes it once.
+Between two convolutions a residual network normalises, adds its shortcut and rectifies. As separate operations these
+read and write each activation five times forward and seven times backward, and this memory traffic, not arithmetic,
+takes most of a round with small images. Here the forward pass reads each activation twice and writes it once.
 
 An activation (S, C, H, W), channels last, is a matrix of P = S·H·W rows and C columns; a column is one channel of one
-client's model, so its statistics are that client's.
-"""
+client's model, so its statistics are that client's. A *program* is one instance of a kernel, and a *stretch* is the
+range of rows that it processes."""
 
 from typing import Any
 
@@ -17,30 +17,30 @@ import triton.language as tl
 from torch import Tensor
 
 TILES = {"ROWS": 128, "COLUMNS": 32, "num_warps": 4}
-"""Rows and channels that a program loads at once."""
+"""Rows and columns that a program loads at once, and its warps."""
 STRETCHES = 64
-"""Programs that share a column's sums, at most."""
+"""The largest number of programs that share the sums of a column."""
 PROGRAMS = 528
-"""Programs in flight: four a multiprocessor."""
+"""Number of programs at the same time: four per multiprocessor of an H200."""
 
 
 @triton.jit
 def _stretch(rows, rows_each):
-    """The program's stretch of rows: the first, and the one after the last."""
+    """The first row of this program's stretch, and the row after its last."""
     start = tl.program_id(1) * rows_each
     return start, tl.minimum(start + rows_each, rows)
 
 
 @triton.jit
 def _tile(at, stop, column, columns, inside, ROWS: tl.constexpr):
-    """Some rows from ``at`` on: which entries there are, and where."""
+    """For the rows from ``at`` on: a mask of the entries that exist, and their offsets."""
     row = at + tl.arange(0, ROWS)
     return (row[:, None] < stop) & inside[None, :], row[:, None].to(tl.int64) * columns + column[None, :]
 
 
 @triton.jit
 def _sums_of(sums, stretches, column, columns, inside, STRETCHES: tl.constexpr):
-    """The two sums of each column over all stretches."""
+    """Add up the two sums of each column over all stretches."""
     stretch = tl.arange(0, STRETCHES)
     parts = sums + stretch[:, None] * 2 * columns + column[None, :]
     there = (stretch[:, None] < stretches) & inside[None, :]
@@ -51,7 +51,8 @@ def _sums_of(sums, stretches, column, columns, inside, STRETCHES: tl.constexpr):
 
 @triton.jit
 def _moments(x, sums, rows, columns, rows_each, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Σ(x − x₀) and Σ(x − x₀)² over a stretch of rows; x₀, the column's first entry, keeps the difference exact."""
+    """Compute Σ(x − x₀) and Σ(x − x₀)² over a stretch of rows. Subtracting x₀, the column's first entry, keeps the
+    variance accurate."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     first = tl.load(x + column, mask=inside, other=0.0).to(tl.float32)
@@ -72,13 +73,14 @@ def _moments(x, sums, rows, columns, rows_each, ROWS: tl.constexpr, COLUMNS: tl.
 @triton.jit
 def _rectified(x, factor, offset, residual, z, column, inside, rows, columns, rows_each, RESIDUAL: tl.constexpr,
                KEEP_NAN: tl.constexpr, ROWS: tl.constexpr):
-    """z = relu(factor·x + offset [+ residual]) over the program's stretch of rows; whether NaN stays NaN."""
+    """Write z = relu(factor·x + offset [+ residual]) for the program's stretch of rows. ``KEEP_NAN`` says whether NaN
+    stays NaN."""
     start, stop = _stretch(rows, rows_each)
     for at in range(start, stop, ROWS):
         here, where = _tile(at, stop, column, columns, inside, ROWS)
         y = tl.load(x + where, mask=here, other=0.0).to(tl.float32) * factor[None, :] + offset[None, :]
         if RESIDUAL:
-            # As bfloat16 would between two kernels: normalise, round, add.
+            # Round after normalising and before adding, as separate bfloat16 kernels would.
             y = y.to(z.dtype.element_ty).to(tl.float32) + tl.load(residual + where, mask=here, other=0.0).to(tl.float32)
         y = tl.maximum(y, 0.0, propagate_nan=tl.PropagateNan.ALL) if KEEP_NAN else tl.maximum(y, 0.0)
         tl.store(z + where, y.to(z.dtype.element_ty), mask=here)
@@ -87,7 +89,8 @@ def _rectified(x, factor, offset, residual, z, column, inside, rows, columns, ro
 @triton.jit
 def _normalise(x, weight, bias, residual, sums, stretches, z, saved, statistics, rows, columns, rows_each, epsilon,
                RESIDUAL: tl.constexpr, STRETCHES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """z = relu(factor·x + offset [+ residual]), factor = weight/√(variance + ε), offset = bias − factor·mean."""
+    """Write z = relu(factor·x + offset [+ residual]), where factor = weight/√(variance + ε) and offset = bias −
+    factor·mean."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     one, two = _sums_of(sums, stretches, column, columns, inside, STRETCHES)
@@ -108,7 +111,8 @@ def _normalise(x, weight, bias, residual, sums, stretches, z, saved, statistics,
 @triton.jit
 def _gradient_sums(x, z, gradient, weight, bias, saved, sums, rows, columns, rows_each, RESIDUAL: tl.constexpr,
                    ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Σg and Σg·x̂ over a stretch of rows, with g the gradient where z > 0 and x̂ the normalised input."""
+    """Compute Σg and Σg·x̂ over a stretch of rows, where g is the gradient where z > 0 (else 0) and x̂ the normalised
+    input."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     mean = tl.load(saved + column, mask=inside, other=0.0)
@@ -124,7 +128,7 @@ def _gradient_sums(x, z, gradient, weight, bias, saved, sums, rows, columns, row
         g = tl.load(gradient + where, mask=here, other=0.0).to(tl.float32)
         if RESIDUAL:
             g = tl.where(tl.load(z + where, mask=here, other=0.0).to(tl.float32) > 0.0, g, 0.0)
-        else:  # the sign of z again from x, which is cheaper than reading z
+        else:  # computing the sign of z from x is cheaper than reading z
             g = tl.where(value * factor[None, :] + offset[None, :] > 0.0, g, 0.0)
         one += tl.sum(g, axis=0)
         two += tl.sum(g * (value - mean[None, :]) * scale[None, :], axis=0)
@@ -136,7 +140,8 @@ def _gradient_sums(x, z, gradient, weight, bias, saved, sums, rows, columns, row
 @triton.jit
 def _gradients(x, z, gradient, weight, bias, saved, sums, stretches, to_x, to_residual, to_affine, rows, columns,
                rows_each, RESIDUAL: tl.constexpr, STRETCHES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """factor·(g − mean(g) − x̂·mean(g·x̂)) to x, g to the residual, Σg·x̂ and Σg to weight and bias."""
+    """Write the gradients: factor·(g − mean(g) − x̂·mean(g·x̂)) of x, g of the residual, Σg·x̂ and Σg of weight and
+    bias."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     mean = tl.load(saved + column, mask=inside, other=0.0)
@@ -167,18 +172,19 @@ def _gradients(x, z, gradient, weight, bias, saved, sums, stretches, to_x, to_re
 @triton.jit
 def _scaled(x, factor, offset, residual, z, rows, columns, rows_each, RESIDUAL: tl.constexpr, ROWS: tl.constexpr,
             COLUMNS: tl.constexpr):
-    """z = relu(factor·x + offset [+ residual])."""
+    """Write z = relu(factor·x + offset [+ residual]) with given factor and offset."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
     scale = tl.load(factor + column, mask=inside, other=0.0)
     shift = tl.load(offset + column, mask=inside, other=0.0)
-    # A model that has diverged must not look well.
+    # NaN must stay NaN, or a model that has diverged would seem to work.
     _rectified(x, scale, shift, residual, z, column, inside, rows, columns, rows_each, RESIDUAL, True, ROWS)
 
 
 def rectify(x: Tensor, factor: Tensor, offset: Tensor, residual: Tensor | None) -> Tensor:
-    """relu(factor·x + offset [+ residual]) of x (S, C, H, W), channels last, without gradients: BatchNorm by its
-    running statistics."""
+    """relu(factor·x + offset [+ residual]) of x (S, C, H, W), channels last, without gradients.
+
+    This is BatchNorm with running statistics, which are part of factor and offset."""
     columns, rows, z = x.shape[1], x.numel() // x.shape[1], torch.empty_like(x)
     grid, each = _division(x, 4 * STRETCHES)
     _scaled[grid](x, factor, offset, x if residual is None else residual, z, rows, columns, each,
@@ -187,7 +193,8 @@ def rectify(x: Tensor, factor: Tensor, offset: Tensor, residual: Tensor | None) 
 
 
 def _division(x: Tensor, stretches: int) -> tuple[tuple[int, int], int]:
-    """The grid (blocks of columns, stretches of rows, at most ``stretches``), and rows a stretch."""
+    """The grid (blocks of columns, stretches of rows), with at most ``stretches`` stretches, and the number of rows per
+    stretch."""
     columns, rows = x.shape[1], x.numel() // x.shape[1]
     blocks = triton.cdiv(columns, TILES["COLUMNS"])
     wanted = max(1, min(stretches, PROGRAMS // blocks))
@@ -204,7 +211,7 @@ class NormaliseRectify(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None,
                 epsilon: float) -> tuple[Tensor, Tensor]:
-        """See the class."""
+        """Compute z and the statistics; see the class docstring."""
         columns, rows = x.shape[1], x.numel() // x.shape[1]
         grid, each = _division(x, STRETCHES)
         wide, few = _division(x, 4 * STRETCHES)
@@ -222,7 +229,7 @@ class NormaliseRectify(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-        """See the class."""
+        """Compute the gradients of x, weight, bias and residual."""
         x, z, weight, bias, saved = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=torch.channels_last)
         columns, rows = x.shape[1], x.numel() // x.shape[1]

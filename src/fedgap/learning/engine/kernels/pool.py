@@ -1,13 +1,15 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""A valid 5×5 convolution, its bias, 2×2 max-pooling and ReLU in one, for a stack of models.
+"""A valid 5×5 convolution, its bias, 2×2 max-pooling and ReLU in one GPU kernel, for a stack of models.
 
-LeNet-5's layers are so small that a round is all launches and intermediate results. Here a pooled pixel's four
-candidates are computed together: all see parts of one 6×6 window of the input, so that the window (36·C entries) times
-the kernel, shifted to the pooling window's four corners (4·O columns), is one matrix product. Where entries are few,
-two pixels side by side share a window of 6×8. Only the maximum is written, with the corner it came from, or 4 where
-ReLU lets no gradient through. Activations are (G, S, H, W, C), kernels (G, O, 5, 5, C). Addresses within a model count
-in 32 bits.
-"""
+LeNet-5's layers are so small that kernel launches and intermediate results take most of a round. Here the four
+candidates of a pooled pixel are computed together: they all see parts of one 6×6 window of the input, so the window
+(36·C entries) times the convolution kernel, shifted to the four corners of the pooling window (4·O columns), is one
+matrix product. If there are few entries, two neighbouring pixels share a window of 6×8. Only the maximum is written,
+with the corner it came from, or 4 where ReLU lets no gradient through. Activations are (G, S, H, W, C), kernels (G, O,
+5, 5, C). Addresses within a model use 32 bits.
+
+In the kernels, a *program* is one instance of a Triton kernel, an *entry* is a number of a window, and a *stretch* is a
+range of windows that one program works through."""
 
 from typing import Any, NamedTuple
 
@@ -20,8 +22,8 @@ from fedgap.learning.engine.kernels.float_rounding import operand
 
 
 class Tile(NamedTuple):
-    """How a product is cut: pooled pixels that share a window, windows and window entries of a program (at once), its
-    warps."""
+    """How a matrix product is divided: ``across`` pooled pixels share a window; a program takes ``windows`` windows and
+    ``entries`` window entries at once, and runs on ``warps`` warps."""
 
     across: int
     windows: int
@@ -29,8 +31,9 @@ class Tile(NamedTuple):
     warps: int
 
     def options(self, width: int) -> dict[str, int]:
-        """As a kernel of images so wide wants them. One stage: loops are short, and shared memory is better spent on
-        more programs."""
+        """The tile as options of a kernel for images of this width.
+
+        There is one pipeline stage, because loops are short, and shared memory is better spent on more programs."""
         across = self.across if (width - 4) // 2 % self.across == 0 else 1
         return {"ACROSS": across, "BLOCK": self.windows, "ENTRIES": self.entries, "num_warps": self.warps,
                 "num_stages": 1}
@@ -39,22 +42,22 @@ class Tile(NamedTuple):
 Tiles = dict[tuple[int, int], Tile]
 FORWARD: Tiles = {(1, 4): Tile(2, 64, 16, 4), (1, 2): Tile(2, 64, 16, 4), (6, 4): Tile(1, 64, 32, 4),
                   (6, 2): Tile(1, 64, 32, 4)}
-"""Tiles of the forward pass by the input's channels and the bytes of a number: the fastest ones on an H200 with six
-runs stacked. Other sizes use :data:`OTHERS`."""
+"""Tiles of the forward pass, by (channels of the input, bytes per number): the fastest ones on an H200 with six stacked
+runs. Other sizes use :data:`OTHERS`."""
 KERNELS: Tiles = {(1, 4): Tile(2, 32, 64, 4), (1, 2): Tile(2, 32, 64, 4)}
 """The same for the gradient of the convolution kernels."""
 INPUTS: Tiles = {(6, 2): Tile(2, 64, 64, 4)}
 """The same for the gradient of the input."""
 OTHERS = Tile(1, 64, 64, 4)
 PROGRAMS = 512
-"""Of a gradient, about: with many models a program goes through several blocks of windows."""
+"""Approximate number of programs that compute a gradient. With many models, a program takes several window blocks."""
 _AT_ONCE = 8
-"""Stretches whose sums are read together."""
+"""Number of stretches whose sums are read together."""
 
 
 @triton.jit
 def _window(window, entry, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl.constexpr, ACROSS: tl.constexpr):
-    """Offsets, within a model's activations, of a window and of an entry within a window."""
+    """Offsets, within a model's activations, of a window and of an entry within the window."""
     across: tl.constexpr = (WIDTH - 4) // 2 // ACROSS
     down: tl.constexpr = (HEIGHT - 4) // 2
     row: tl.constexpr = (2 * ACROSS + 4) * INSIDE
@@ -66,8 +69,8 @@ def _window(window, entry, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl
 @triton.jit
 def _kernels(weight, model, entry, column, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr,
              ACROSS: tl.constexpr):
-    """Addresses of the shifted kernels' values at (entry, column = (pixel·4 + corner)·COLUMNS + channel), and where
-    there is one."""
+    """Addresses of the shifted kernels' values at (entry, column = (pixel·4 + corner)·COLUMNS + channel), and a mask of
+    those that exist."""
     width: tl.constexpr = (2 * ACROSS + 4) * INSIDE
     pixel, corner, out = column // (4 * COLUMNS), column // COLUMNS % 4, column % COLUMNS
     row = entry // width - corner // 2
@@ -78,7 +81,8 @@ def _kernels(weight, model, entry, column, INSIDE: tl.constexpr, OUTSIDE: tl.con
 
 @triton.jit
 def _pooled(window, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr):
-    """Where a model has its windows' pooled pixels (window, pixel·COLUMNS + channel), and whether there are any."""
+    """Offsets of the windows' pooled pixels (window, pixel·COLUMNS + channel) within a model, and a mask of those that
+    exist."""
     column = tl.arange(0, ACROSS * COLUMNS)
     pixel, out = column // COLUMNS, column % COLUMNS
     return (window * (ACROSS * OUTSIDE))[:, None] + (pixel * OUTSIDE + out)[None, :], (
@@ -88,8 +92,8 @@ def _pooled(window, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS:
 @triton.jit
 def _by_corner(place, gradient, window, valid, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr,
                BLOCK: tl.constexpr):
-    """The gradient (windows, (pixel·4 + corner)·COLUMNS + channel) before pooling and ReLU: it goes to the corner that
-    won."""
+    """The gradient before pooling and ReLU, (windows, (pixel·4 + corner)·COLUMNS + channel): it goes to the corner that
+    was the maximum."""
     of, inside = _pooled(window, valid, OUTSIDE, COLUMNS, ACROSS)
     g = tl.reshape(tl.load(gradient + of, mask=inside, other=0.0), (BLOCK, ACROSS, 1, COLUMNS))
     won = tl.reshape(tl.load(place + of, mask=inside, other=4), (BLOCK, ACROSS, 1, COLUMNS))
@@ -101,7 +105,7 @@ def _by_corner(place, gradient, window, valid, OUTSIDE: tl.constexpr, COLUMNS: t
 def _forward(x, weight, bias, z, place, windows, model_size, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
              INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr,
              BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
-    """One model, a block of windows."""
+    """Forward pass of one model for a block of windows."""
     model = tl.program_id(1)
     x += model.to(tl.int64) * model_size
     window = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -133,8 +137,10 @@ def _forward(x, weight, bias, z, place, windows, model_size, HEIGHT: tl.constexp
 def _by_window(x, place, gradient, sums, windows, model_size, each, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
                INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr, ACROSS: tl.constexpr,
                BLOCK: tl.constexpr, ENTRIES: tl.constexpr, PRECISION: tl.constexpr):
-    """One model, some window entries, a stretch of windows: Σ window·g by pixel and corner. The entry after the last is
-    1, for the bias."""
+    """Gradient of the kernels for one model, some window entries and a stretch of windows: Σ window·g by pixel and
+    corner.
+
+    An additional entry after the last is 1 and gives the gradient of the bias."""
     stretch, model = tl.program_id(0), tl.program_id(1)
     first = model.to(tl.int64) * windows * (ACROSS * OUTSIDE)
     x += model.to(tl.int64) * model_size
@@ -158,10 +164,11 @@ def _by_window(x, place, gradient, sums, windows, model_size, each, HEIGHT: tl.c
 @triton.jit
 def _combine(sums, to_weight, to_bias, stretches, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr, COLUMNS: tl.constexpr,
              ACROSS: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr):
-    """Σ over stretches, pixels and corners: the kernels' gradient (O, 5, 5, C), and after it the biases' (O,).
+    """Sum over stretches, pixels and corners: the gradient of the kernels (O, 5, 5, C), followed by that of the biases
+    (O,).
 
-    Neighbours in ``at`` are channels of one kernel entry, which are neighbours in ``sums``; entry 25·C is the bias.
-    """
+    Neighbours in ``at`` are channels of one kernel entry, which are also neighbours in ``sums``; entry 25·C is the
+    bias."""
     model = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     out, entry = at % OUTSIDE, at // OUTSIDE
@@ -189,7 +196,8 @@ def _combine(sums, to_weight, to_bias, stretches, INSIDE: tl.constexpr, OUTSIDE:
 def _windows(weight, place, gradient, parts, windows, each, INSIDE: tl.constexpr, OUTSIDE: tl.constexpr,
              COLUMNS: tl.constexpr, ACROSS: tl.constexpr, BLOCK: tl.constexpr, ENTRIES: tl.constexpr,
              PRECISION: tl.constexpr):
-    """One model, some window entries, a stretch of windows: what a window's pixels give back to it."""
+    """Gradient of the input for one model, some window entries and a stretch of windows, before overlapping windows are
+    summed."""
     model = tl.program_id(1)
     entry = tl.program_id(2) * ENTRIES + tl.arange(0, ENTRIES)
     column = tl.arange(0, ACROSS * 4 * COLUMNS)
@@ -210,7 +218,7 @@ def _windows(weight, place, gradient, parts, windows, each, INSIDE: tl.constexpr
 @triton.jit
 def _gather(parts, to_x, windows, count, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, INSIDE: tl.constexpr,
             ACROSS: tl.constexpr, BLOCK: tl.constexpr):
-    """One model, some of its input's entries: their gradients, the sum over the (at most nine) windows that see one."""
+    """Gradient of some input entries of one model: the sum over the (at most nine) windows that contain the entry."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     across: tl.constexpr = (WIDTH - 4) // 2 // ACROSS
     down: tl.constexpr = (HEIGHT - 4) // 2
@@ -231,15 +239,16 @@ def _gather(parts, to_x, windows, count, HEIGHT: tl.constexpr, WIDTH: tl.constex
 
 
 class ConvolvePool(torch.autograd.Function):
-    """relu(max_pool(conv(x) + bias)) of x (G, S, H, W, C), H and W even, kernels (G, O, C, 5, 5) channels last.
+    """relu(max_pool(conv(x) + bias)) of x (G, S, H, W, C), H and W even, with kernels (G, O, C, 5, 5) in channels-last
+    memory.
 
-    The gradients of kernels and biases are written to their homes where there are (both or none).
-    """
+    The gradients of kernels and biases are written to ``weight_home`` and ``bias_home`` if these are given (both or
+    none)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, weight_home: Tensor | None,
                 bias_home: Tensor | None) -> Tensor:
-        """See the class."""
+        """Compute the activations; see the class docstring."""
         models, samples, height, width, inside = x.shape
         outside, down, across = weight.shape[1], (height - 4) // 2, (width - 4) // 2
         ctx.channels = {"INSIDE": inside, "OUTSIDE": outside, "COLUMNS": max(4, int(triton.next_power_of_2(outside)))}
@@ -258,7 +267,7 @@ class ConvolvePool(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """See the class."""
+        """Compute the gradients of input, kernels and biases."""
         x, weight, bias, place = ctx.saved_tensors
         gradient = gradient.contiguous()
         to_weight, to_bias = _of_kernels(ctx, x, weight, bias, place, gradient)
@@ -267,13 +276,13 @@ class ConvolvePool(torch.autograd.Function):
 
 
 def _tile(tiles: Tiles, x: Tensor) -> dict[str, int]:
-    """The options for this input."""
+    """The options of the tile for this input."""
     return tiles.get((x.shape[-1], x.element_size()), OTHERS).options(x.shape[3])
 
 
 def _cut(tiles: Tiles, x: Tensor, place: Tensor, besides: int) -> tuple[dict[str, int], int, int, int, int]:
-    """The tile's options, a model's windows, the windows of a program, the entries of a window, and with some others
-    ``besides`` how many programs share them."""
+    """How the work is divided: the tile's options, a model's windows, the windows of a program, the entries of a
+    window, and the number of programs that share a window's entries (and ``besides`` more entries)."""
     tile = _tile(tiles, x)
     block, windows = tile["BLOCK"], place[0, ..., 0].numel() // tile["ACROSS"]
     entries = 6 * (2 * tile["ACROSS"] + 4) * x.shape[-1]
@@ -285,7 +294,7 @@ def _cut(tiles: Tiles, x: Tensor, place: Tensor, besides: int) -> tuple[dict[str
 
 def _of_kernels(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, place: Tensor,
                 gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of kernels and biases, at their homes where there are."""
+    """The gradients of kernels and biases, written to ``ctx.homes`` if there are any."""
     tile, windows, each, entries, parts = _cut(KERNELS, x, place, 1)
     models, stretches = len(x), triton.cdiv(windows, each)
     sums = torch.empty(stretches, models, entries + 1, tile["ACROSS"] * 4 * ctx.channels["COLUMNS"], device=x.device)
@@ -302,7 +311,7 @@ def _of_kernels(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, place: Tensor
 
 
 def _of_input(ctx: Any, x: Tensor, weight: Tensor, place: Tensor, gradient: Tensor) -> Tensor:
-    """The input's gradient."""
+    """The gradient of the input."""
     tile, windows, each, entries, shares = _cut(INPUTS, x, place, 0)
     to_x = torch.empty_like(x)
     parts = torch.empty(len(x), windows, entries, device=x.device)

@@ -1,9 +1,10 @@
 # mypy: disable-error-code="import-not-found, import-untyped, no-untyped-def, untyped-decorator, misc"
-"""Masking and rearranging in one: a stack's weights are written once, and its gradients are read once, as they are
-summed.
+"""Masking and rearranging in one GPU kernel: a stack's weights are written once, and its gradients are read once while
+they are summed.
 
-Kernels go through the entries of one arranged model; see :meth:`~fedgap.learning.engine.arrange.Arrangement.table`.
-"""
+A kernel works through the entries of one rearranged model; see
+:meth:`~fedgap.learning.engine.arrange.Arrangement.table`. A *program* is one instance of a kernel; its second grid
+index is its run."""
 
 import torch
 import triton
@@ -15,12 +16,13 @@ from fedgap.learning.engine.kernels.loss import cross_entropy
 from fedgap.learning.engine.pruned_models import PassInput, Shape, Sums
 
 _TILE = {"AT_ONCE": 2, "BLOCK": 256}
-"""Models of its run that a program goes through together, and its entries: few, for many programs."""
+"""Models that a program processes at once, and its number of entries. Both are small, for many parallel programs."""
 
 
 @triton.jit
 def _entries(table, size, BLOCK: tl.constexpr):
-    """This program's entries: whether they are any, which parameters, and where their leaves begin and how large."""
+    """This program's entries: their numbers, a mask of those that exist, the weights they belong to, and the first
+    entry and the size of their tensors."""
     entry = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = entry < size
     parameter = tl.load(table + entry, mask=inside, other=0)
@@ -30,7 +32,7 @@ def _entries(table, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def _of_run(run, models, MODELS: tl.constexpr):
-    """The models, which of them are this program's run's, and the first and the last (exclusive) of these."""
+    """The numbers of all models, a mask of those in this program's run, and the first and last (exclusive) of these."""
     model = tl.arange(0, MODELS)
     owner = tl.load(run + model, mask=model < models, other=-1)
     mine = owner == tl.program_id(1)
@@ -40,8 +42,8 @@ def _of_run(run, models, MODELS: tl.constexpr):
 
 @triton.jit
 def _of_run_entries(table, ranks, models, size, BLOCK: tl.constexpr):
-    """This program's entries of a run: which are any, which parameters, where they are among all runs', their
-    ranks, where the first model has them, and how far the next one's are."""
+    """This program's entries of its run: a mask of those that exist, their weights, the positions of these among all
+    runs' weights, their ranks, their addresses in the first model, and the distance to the next model's."""
     entry, inside, parameter, first, stride = _entries(table, size, BLOCK)
     of = tl.program_id(1).to(tl.int64) * size + parameter
     return (inside, parameter, of, tl.load(ranks + of, mask=inside, other=0), entry + (models - 1) * first, stride)
@@ -49,7 +51,8 @@ def _of_run_entries(table, ranks, models, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def _some(first, stop, keeps, at, stride, inside, AT_ONCE: tl.constexpr):
-    """The next models, in a column: which, how much they keep, where they have the entries, and if there are any."""
+    """The next ``AT_ONCE`` models, as a column: their numbers, how many weights they keep, the addresses of their
+    entries, and a mask of those that exist."""
     model = first + tl.arange(0, AT_ONCE)[:, None]
     keep = tl.load(keeps + model, mask=model < stop, other=0)
     return model, keep, at[None, :] + model * stride[None, :], (model < stop) & inside[None, :]
@@ -58,7 +61,8 @@ def _some(first, stop, keeps, at, stride, inside, AT_ONCE: tl.constexpr):
 @triton.jit
 def _leaves(weights, ranks, run, keeps, table, matrices, vectors, bad, size, split, models, MODELS: tl.constexpr,
             AT_ONCE: tl.constexpr, BLOCK: tl.constexpr):
-    """One run, some entries: its models' ← the weights where they keep them, else 0. They have nothing ``bad`` yet."""
+    """Write the pruned weights of one run's models for some entries: the weight if the model keeps it, else 0. Also
+    sets ``bad`` to 0."""
     model, mine, start, stop = _of_run(run, models, MODELS)
     inside, _parameter, of, rank, at, stride = _of_run_entries(table, ranks, models, size, BLOCK)
     weight = tl.load(weights + of, mask=inside, other=0.0)
@@ -73,7 +77,7 @@ def _leaves(weights, ranks, run, keeps, table, matrices, vectors, bad, size, spl
 
 @triton.jit
 def _masked(matrices, vectors, at, split, inside, rank, keep):
-    """A model's gradient as it was computed, and masked."""
+    """A model's gradient, unmasked and masked."""
     value = tl.load(matrices + at, mask=inside & (at < split), other=0.0).to(tl.float32)
     value += tl.load(vectors + at - split, mask=inside & (at >= split), other=0.0)
     return value, tl.where(rank < keep, value, 0.0)
@@ -82,7 +86,7 @@ def _masked(matrices, vectors, at, split, inside, rank, keep):
 @triton.jit
 def _sum(matrices, vectors, table, ranks, run, keeps, bad, sums, each, size, split, models, EACH: tl.constexpr,
          MODELS: tl.constexpr, AT_ONCE: tl.constexpr, BLOCK: tl.constexpr):
-    """One run, some entries: Σ over its models of the masked gradient; whoever has an entry that is not finite is
+    """Sum the masked gradients of one run's models for some entries. A model with an entry that is not finite is marked
     ``bad``."""
     _, _, start, stop = _of_run(run, models, MODELS)
     inside, parameter, of, rank, at, stride = _of_run_entries(table, ranks, models, size, BLOCK)
@@ -100,8 +104,8 @@ def _sum(matrices, vectors, table, ranks, run, keeps, bad, sums, each, size, spl
 @triton.jit
 def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, accepted, kept, finite, size, split, models,
             clients, MODELS: tl.constexpr, BLOCK: tl.constexpr):
-    """Who counts: models without anything bad and with finite losses. Where all do, nothing is left to be done; else
-    the run's sum is made again, without the others."""
+    """Decide which models count: those that are not ``bad`` and have finite losses. If some do not, compute the run's
+    sum again without them."""
     model, mine, start, stop = _of_run(run, models, MODELS)
     wrong = tl.load(bad + model, mask=mine, other=0)
     for client in range(clients):
@@ -125,14 +129,16 @@ def _settle(matrices, vectors, table, ranks, run, keeps, bad, losses, sums, acce
 
 
 class KernelPruning:
-    """:class:`~fedgap.learning.engine.pruned_models.PruningSteps` for a stack with an :class:`Arrangement`; float32."""
+    """:class:`~fedgap.learning.engine.pruned_models.PruningSteps` with Triton kernels, for a stack with an
+    :class:`Arrangement`; float32 only."""
 
     def __init__(self, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
 
     def leaves(self, given: PassInput, shape: Shape) -> tuple[Leaves, Tensor]:
-        """See :class:`PruningSteps`; the second value marks models whose gradient is not finite, none yet. Masks are
-        found again from ``keeps``, which is cheaper than keeping them."""
+        """See :class:`PruningSteps`. The second value marks models whose gradient is not finite (none so far).
+
+        Masks are computed again from ``keeps`` when they are needed, which is cheaper than storing them."""
         models, (runs, size) = len(shape.run), given.weights.shape
         device = given.weights.device
         split = models * self.arrangement.matrix_size
@@ -145,7 +151,7 @@ class KernelPruning:
         return Leaves(self.arrangement, matrices, vectors, models), bad
 
     def spread(self, weights: Tensor) -> Leaves:
-        """See :class:`Pruning`."""
+        """See :class:`PruningSteps`."""
         models = len(weights)
         index, _ = self.arrangement.index(models, weights.device)
         layered, split = weights.reshape(-1).index_select(0, index), models * self.arrangement.matrix_size
@@ -153,13 +159,13 @@ class KernelPruning:
 
     def gradients(self, logits: Tensor, leaves: dict[str, Tensor], labels: Tensor,
                   clients: int) -> tuple[Tensor, Tensor]:
-        """See :class:`Pruning`."""
+        """See :class:`PruningSteps`."""
         losses, matrices, vectors = _backward(logits, leaves, labels, clients)
         _, inverse = self.arrangement.index(len(logits), logits.device)
         return losses, torch.cat([matrices.to(vectors.dtype), vectors]).index_select(0, inverse).view(len(logits), -1)
 
     def sums(self, logits: Tensor, leaves: dict[str, Tensor], given: PassInput, shape: Shape, of: Tensor) -> Sums:
-        """See :class:`Pruning`."""
+        """See :class:`PruningSteps`."""
         losses, matrices, vectors = _backward(logits, leaves, given.labels, shape.clients)
         models, (runs, size) = len(shape.run), given.weights.shape
         device = given.weights.device
@@ -179,7 +185,7 @@ class KernelPruning:
 
 def _backward(logits: Tensor, leaves: dict[str, Tensor], labels: Tensor,
               clients: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The clients' mean losses (G, n), and the gradients of matrices and of vectors in arranged memory."""
+    """The clients' mean losses (G, n), and the gradients of matrices and of vectors in rearranged memory."""
     assert isinstance(leaves, Leaves)
     losses, towards = cross_entropy(logits.detach(), labels, clients)
     by_leaf = torch.autograd.grad(logits, list(leaves.values()), towards, materialize_grads=True, allow_unused=True)
