@@ -1,16 +1,16 @@
-"""What no policy can beat: a certified lower bound on the forecast error in a world that is known in advance.
+"""A certified lower bound on the forecast error of all policies, in a world that is known in advance.
 
-Let ℓ_t(μ, ν) be the least Lagrangian of a round in row t of the world: cost of the round by a tangent of the forecast,
-plus μ times its joules and ν times its seconds. Whoever trains R rounds in the first W rows, and passes the other ones
-idle, has at least the error
+Let ℓ_t(μ, ν) be the least Lagrangian of a round in row t of the world: the cost of the round by a tangent of the
+forecast, plus μ times its joules and ν times its seconds. A policy that trains R rounds in the first W rows, and passes
+the other rows idle, has at least the error
 
     constant + (the R least of ℓ_0..ℓ_{W−1}, summed, + ν·(W − R)·(seconds of an idle row) − μ·E₀ − ν·T₀) / R
 
-for every μ, ν ≥ 0 (weak duality). The least over W is a bound for R rounds. The tangent is the one whose K·e^{z₀} is a
-given number (:mod:`fedgap.planning.objectives.forecast_tangent`), so that only its constant depends on R, and one
-evaluation of all ℓ_t bounds every R at once. Which prices and which tangent to take next is estimated by a linear
-program over good rounds of all rows (:mod:`fedgap.planning.known_rows`) for the R whose bound is the least so far; any
-choice gives a valid bound.
+for every μ, ν ≥ 0, by weak duality. The least over W is a bound for R rounds. The tangent is the one whose slope
+K·e^{z₀} is a given number (:mod:`fedgap.planning.objectives.forecast_tangent`). Only its constant then depends on R, so
+that one evaluation of all ℓ_t gives a bound for every R. Any prices and any tangent give a valid bound. Those that are
+tried next come from a linear program over good rounds of all rows (:mod:`fedgap.planning.known_rows`), for the R with
+the least bound so far.
 """
 
 from dataclasses import dataclass, replace
@@ -32,17 +32,17 @@ from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 from fedgap.report.printable import Printable
 
 _SAMPLED = 3
-"""Rows that the first prices are chosen by."""
+"""Number of rows from which the first prices are computed."""
 _FIRST_PRICES = ((1.0, 1.0), (8.0, 0.5), (0.5, 8.0), (8.0, 8.0))
-"""Multiples of them at which the rounds of all rows are looked for before the first program."""
+"""Multiples of the first prices at which rounds of all rows are searched before the first program is solved."""
 _PROGRAMS = 80
-"""Programs at most."""
+"""Maximum number of programs that are solved."""
 _MET = 1e-3
-"""Share of the error by which a bound may be below its program."""
+"""The search ends when the bound is below the program's value by at most this share of the error."""
 _STUCK = 2
-"""The search ends where so many programs have raised the bound of one R by less than that."""
+"""The search also ends when this many programs have raised the bound of one R by less than that share."""
 _DEARER = 2.0
-"""Factor by which prices rise while the known rounds do not fit the budgets."""
+"""Factor by which prices are raised while the known rounds do not fit the budgets."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,39 +50,39 @@ class Clairvoyant(Printable):
     """The bound for one world."""
 
     least_error: float
-    """Certified: no policy can reach a smaller forecast error in this world."""
+    """Proven lower bound on the forecast error of all policies in this world."""
     rounds: int
     """The number of rounds at which the bound is least."""
 
     def regret(self, reached: SimulatedPolicy | float) -> float:
-        """How far an error is above the bound, as a share of the bound."""
+        """Return how far an error is above the bound, as a share of the bound."""
         error = reached.error if isinstance(reached, SimulatedPolicy) else reached
         return (error - self.least_error) / self.least_error
 
     def parts(self) -> list[str]:
-        """A sentence."""
+        """Return one sentence with the bound, for ``print``."""
         return [f"Certified: no policy can reach a forecast accuracy above {100.0 * (1.0 - self.least_error):.3f} % "
                 "in this world."]
 
 
 def clairvoyant(world: ChangingWorld) -> Clairvoyant:
-    """The certified bound on what any policy could have reached in a world."""
+    """Return the certified bound on what any policy could have reached in a world."""
     return RowBounds(world.for_last_target).least()
 
 
 class RowBounds:
-    """Bounds for each number of rounds."""
+    """Computes the lower bound on the error for each number of rounds."""
 
     def __init__(self, world: ChangingWorld) -> None:
         self.world, self.problem = world, world.start.problem
         self.budgets = self.problem.energy_j, self.problem.delay_s
         alike: dict[object, int] = {}
         self.first = [alike.setdefault(_contents(world, number), number) for number in range(world.most_rows)]
-        """For each row of the world the first one that is equal to it."""
+        """For each row of the world, the number of the first row that is equal to it."""
         rows = {number: _without_batteries(world.present(number, self.budgets, first=False))
                 for number in alike.values()}
         self.rows: dict[int, PresentRound] = {number: row for number, row in rows.items() if row is not None}
-        """Of these the ones in which somebody is there."""
+        """Of these first rows, those in which clients are available."""
         self.planes: dict[int, PlaneBound] = {}
         self.enumerations: dict[int, Enumeration] = {}
         rounds, there = world.start.plan.rounds, list(self.rows)
@@ -94,13 +94,14 @@ class RowBounds:
         unlimited = self._some_row.objective(1, 0.0)
         self.bounds = np.array([unlimited.with_rounds(number).fixed.error(1.0 / self.problem.size, 0.0, 0.0)
                                 for number in range(1, self.problem.rounds + 1)])
-        """The best bound so far for 1, 2, ... rounds, (R,); at first that of everybody's unpruned, matching rounds."""
+        """The best bound so far for 1, 2, ... rounds, (R,). The first is the error if all clients took part without
+        pruning and their labels matched the target."""
         self.best_prices = np.zeros((self.problem.rounds, 2))
         for factors in _FIRST_PRICES:
             self._raise_bounds(rounds, (factors[0] * self.prices[0], factors[1] * self.prices[1]))
 
     def least(self) -> Clairvoyant:
-        """The bound over all numbers of rounds."""
+        """Return the least bound over all numbers of rounds."""
         misses = np.zeros(self.problem.rounds, dtype=np.intp)
         rounds = self.problem.rounds
         for _ in range(_PROGRAMS):
@@ -111,7 +112,7 @@ class RowBounds:
             if np.isfinite(program.objective):
                 if before >= (1.0 - _MET) * (tangent.constant + program.objective):
                     break
-                # Where the program's prices were too far away, half way between them and the best ones.
+                # If the program's prices did not raise the bound, try the mean of them and the best prices.
                 prices = np.array(program.prices) if misses[rounds - 1] % 2 == 0 else 0.5 * (known + program.prices)
                 _, divergence, pruning = program.features
                 self.slowed = tangent.fixed.slowed(pruning, divergence)
@@ -124,7 +125,7 @@ class RowBounds:
         return Clairvoyant(min(float(self.bounds.min()), 1.0), int(self.bounds.argmin()) + 1)
 
     def _raise_bounds(self, rounds: int, prices: tuple[float, float]) -> None:
-        """Evaluate all rows at some prices, with the tangent for so many rounds, and raise the bounds of every R."""
+        """Evaluate all rows at these prices, with the tangent for ``rounds`` rounds, and raise every R's bound."""
         mu, nu = prices
         values = self._values(rounds, mu, nu)[self.first]
         numbers = np.arange(1, self.problem.rounds + 1)
@@ -137,7 +138,7 @@ class RowBounds:
         self.bounds[better], self.best_prices[better] = bounds[better], prices
 
     def _constants(self, rounds: int) -> Floats:
-        """The constant of the tangent for 1, 2, ... rounds whose slope is that of this number of rounds, (R,)."""
+        """Return the constants of the tangents for 1, 2, ... rounds whose slope is that for ``rounds``, (R,)."""
         tangent = self._some_row.objective(rounds, self.slowed)
         slope, fixed = tangent.slope, tangent.fixed
         scales = np.array([tangent.with_rounds(number).fixed.scale for number in range(1, self.problem.rounds + 1)])
@@ -145,12 +146,12 @@ class RowBounds:
 
     @property
     def _limits_change(self) -> bool:
-        """Whether more rounds allow fewer label distributions, so that a bound holds for no smaller R."""
+        """Whether more rounds restrict the labels that clients may draw; bounds then do not hold for fewer rounds."""
         labels = self._some_row.objective(1, 0.0).labels
         return labels is not None and labels.batches == "target"
 
     def _values(self, rounds: int, mu: float, nu: float) -> Floats:
-        """ℓ of each row at some prices, infinite where nobody is there; the best rounds become known."""
+        """Return ℓ of each row at these prices; infinite if nobody is available. The best rounds are recorded."""
         values = np.full(self.world.most_rows, np.inf)
         for number, row in self.rows.items():
             task = row.task(rounds, self.slowed)
@@ -160,7 +161,7 @@ class RowBounds:
         return values
 
     def _cheapest(self, number: int, task: Task, mu: float, nu: float) -> tuple[float, Columns | None]:
-        """A lower bound on ℓ of a row, and a round that comes near to it."""
+        """Return a lower bound on ℓ of a row, and rounds whose value is close to it; None if nobody can take part."""
         listed = self._enumeration(number, task)
         if listed is not None:
             return listed.least(mu, nu) if listed.usable else (np.inf, None)
@@ -185,7 +186,7 @@ class RowBounds:
         return next(iter(self.rows.values()))
 
     def _enumeration(self, number: int, task: Task) -> Enumeration | None:
-        """All selections of a row with a task's costs; None where there are too many to list."""
+        """Return all selections of a row with the costs of a task; None if there are too many to list."""
         if task.problem.size > ENUMERATED_CLIENTS and task.selected is None:
             return None
         if number not in self.enumerations:
@@ -196,12 +197,15 @@ class RowBounds:
 
 
 def _contents(world: ChangingWorld, number: int) -> object:
-    """What tells a row of the world from others."""
+    """Return a value that is equal for equal rows of the world."""
     return world.trace.row(number), *(None if labels is None else labels.tobytes() for labels in world.labels(number))
 
 
 def _without_batteries(row: PresentRound | None) -> PresentRound | None:
-    """The row as it can be at best where batteries empty: nobody has to be sent the model over a bad channel."""
+    """Return a row that is at least as good as the real one may be after batteries have become empty.
+
+    The model need not be sent to clients with an empty battery, so that such clients get the best downlink of all.
+    """
     if row is None or np.isinf(row.problem.fleet.battery_j).all():
         return row
     fleet = row.problem.fleet
@@ -210,7 +214,8 @@ def _without_batteries(row: PresentRound | None) -> PresentRound | None:
 
 
 def _least_sums(values: Floats, low: int, high: int, step: float) -> Floats:
-    """For each R in [low, high] the least over W of the R least of the first W values, summed, + (W − R)·step."""
+    """Return, for each R in [low, high], the minimum over W of the sum of the R least of the first W values, plus
+    (W − R)·step."""
     sums = np.full(high - low + 1, np.inf)
     for place, count in enumerate(range(low, high + 1)):
         kept: list[float] = []

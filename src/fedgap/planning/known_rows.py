@@ -1,7 +1,7 @@
-"""The linear program of a world whose rows are all known: which rows to train in, and which rounds to take there.
+"""The linear program of a world whose rows are all known: in which rows to train, and with which rounds.
 
-With y the rounds that are trained in a row and q whether it is reached (1 in the first R rows, then falling from row to
-row), the program for R rounds is
+y is how much of each known round is trained, and q_row whether a row is reached: 1 in the first R rows, and then never
+rising from row to row. The program for R rounds is
 
     min Σ y·cost   s.t.   Σ y·joules ≤ E₀,   Σ y·seconds + step_s·(Σ q − R) ≤ T₀,   Σ y = R,   Σ_{row} y ≤ q_{row}.
 """
@@ -15,30 +15,30 @@ from fedgap.planning.linear_program import solve_linear
 from fedgap.planning.policies.row_program import Shared
 
 _SAME = 1e-3
-"""Relative difference of two rounds' features that does not matter."""
+"""Two rounds whose features differ by at most this share count as equal."""
 
 _REACH = 2
-"""The program looks at this many rows for each round."""
+"""The program uses the first rows of the world, this many times as many as rounds."""
 
 
 class KnownRows:
-    """Some rounds of each row in turn, by their features: 1/k, KL, mean pruning ratio, joules and seconds, (5, S)."""
+    """The known rounds of each row. A round is given by 1/k, KL, mean pruning ratio, joules and seconds, (5, S)."""
 
     def __init__(self, first: Sequence[int], budgets: tuple[float, float], step_s: float) -> None:
-        """:param first: for each row the first one that is equal to it."""
+        """:param first: for each row of the world, the number of the first row that is equal to it."""
         self.first, self.budgets, self.step_s = first, budgets, step_s
         self.known = {row: np.zeros((5, 0)) for row in first}
 
     def add(self, row: int, features: Floats) -> None:
-        """Further rounds of a row."""
+        """Add rounds of a row that are not known yet, (5, S)."""
         known = self.known[row]
         apart = np.abs(known[:, :, None] - features[:, None]) > _SAME * np.abs(features[:, None])
         self.known[row] = np.hstack([known, features[:, apart.any(axis=0).all(axis=0)]])
 
     def shared(self, weights: Floats, rounds: int) -> Shared:
-        """Solve the program for so many rounds; ``weights``: what 1/k, KL and the mean pruning ratio cost.
+        """Solve the program for a number of rounds. Objective and features of the result are those of a mean round.
 
-        Objective and features are those of a mean round.
+        :param weights: what 1/k, KL and the mean pruning ratio cost, (3,).
         """
         rows = [self.known[row] for row in self.first[: _REACH * rounds]]
         every, count = np.hstack(rows), len(rows)

@@ -1,4 +1,4 @@
-"""Linear programs, solved by HiGHS."""
+"""Solve linear programs with HiGHS."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ class Optimum(NamedTuple):
     value: float
     weights: Floats
     prices: Floats
-    """How much one more unit of each row's upper limit lowers the value, at least 0."""
+    """By how much one more unit of each constraint's upper limit lowers the value, at least 0."""
 
 
 def solve_linear(

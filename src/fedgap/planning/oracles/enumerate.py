@@ -92,7 +92,10 @@ class Enumeration:
         return Priced(min(floor, float(rest)), Columns.join(refinements))
 
     def least(self, mu: float, nu: float) -> tuple[float, Columns]:
-        """A lower bound on all selections, not refined, and two rounds of the one that has it, around its deadline."""
+        """Return a rough lower bound on all selections, and two rounds of the selection that has it.
+
+        The rounds have the two deadlines of the grid between which the selection's minimum is.
+        """
         bounds, left = self.bounds(mu, nu)
         best = np.repeat(bounds.argmin(), 2)
         near = np.minimum(left[best] + (0, 1), len(self.grid) - 1)

@@ -31,37 +31,38 @@ from fedgap.theory.generalization import smoothed
 from fedgap.theory.label_matching import label_divergence
 
 _ROWS = 48
-"""Rows of the world that are remembered."""
+"""Maximum number of rows of the world that are remembered."""
 _NOMINAL_ROWS = 6
-"""Rows that must have been seen before the nominal fleet is forgotten."""
+"""After this many rows have been seen, the nominal fleet is no longer used as one of them."""
 _TYPICAL_ROWS = 16
-"""Rows drawn from the random processes of a world that declares them."""
+"""Number of rows that are drawn from the random processes which the scenario's world declares."""
 _REFINED = 2
-"""How often the good rounds of these are looked for again at better prices."""
+"""How often good rounds of these rows are searched again at better prices."""
 _AS_PLANNED = 1e-6
-"""Relative difference from the plan that is rounding."""
+"""A relative difference from the plan up to this size is a rounding error."""
 _AS_GOOD = 1e-4
-"""Relative gain of the forecast error from which on the plan is left although only labels have changed."""
+"""If only labels have changed, the plan is kept unless the forecast error can be lowered by more than this share."""
 _LABELS = "labels have changed"
 _NO_GAIN = "no further round lowers the forecast error"
 _FIRST_LEAP, _LEAP = 8, 64
-"""The number of remaining rounds is changed by this fraction of it, then by less, in the first round and later."""
+"""The search for the number of remaining rounds first changes it by this fraction (1/8 or 1/64 of it), and then by
+less: the first number holds before the first round, the second one later."""
 
 _PROGRAMS = 6
-"""How often prices are solved for before a round at most."""
+"""Maximum number of times that prices are computed before a round."""
 _FEW = 0.2
-"""A new row that stands for a larger share of the rounds changes the prices, which are then solved for again."""
+"""Prices are computed again if the present row is new and represents a larger share of the rounds than this."""
 _MET = 1e-5
-"""Share of the error from which on it is worth to solve for prices again."""
+"""Prices are computed again if that may lower the error by more than this share."""
 _AHEAD, _TIMES = 0.15, 3.0
-"""A round may use its share of what is left, and as much more as ``_AHEAD`` of what the other rounds have, but not more
-than ``_TIMES`` its share."""
+"""A round may use its share of what is left and, in addition, the share ``_AHEAD`` of what the other rounds have, but
+at most ``_TIMES`` its share."""
 _LONGEST_LAST = 4.0
-"""The last round may take so many times as long as its best one at the present prices."""
+"""The last round may take at most this many times as long as the best round at the present prices."""
 
 
 class Replan:
-    """Plans again in every round from the one on in which the world differs from the plan."""
+    """Follows the plan until the world differs from it, and plans again in every round from then on."""
 
     def __init__(self, start: PolicyStart) -> None:
         self.start = start
@@ -73,7 +74,7 @@ class Replan:
         self.program = RowProgram(start, self.state)
 
     def decide(self, view: RoundView) -> Decision:
-        """The plan's next round while all is as planned, else the best one now."""
+        """Return the plan's next round while everything is as planned, otherwise the best round now."""
         present = PresentRound.of(self.start, view)
         reason = self._news(view)
         self.program.judge_by(None if view.target_counts is None else smoothed(view.target_counts))
@@ -91,7 +92,7 @@ class Replan:
     # --- while the plan holds ---------------------------------------------------------------------------------------
 
     def _difference(self, view: RoundView) -> str:
-        """What differs from the plan: clients, budgets, channels or labels; "" where nothing does."""
+        """Return in words what differs from the plan: clients, budgets, channels or labels; "" if nothing does."""
         start, nominal = self.start, self.start.problem
         number = len(view.done)
         if not view.available.all():
@@ -115,7 +116,7 @@ class Replan:
         return ""
 
     def _news(self, view: RoundView) -> str:
-        """Labels that changed and batteries that emptied since the last round, in words."""
+        """Return in words which labels have changed and which batteries have become empty since the last round."""
         labels = [_digest(counts) for counts in (view.label_counts, view.target_counts)]
         empty = np.flatnonzero(~view.available & (view.battery_j < self.start.problem.fleet.battery_j))
         before, known = self.state["labels"], self.state["empty"]
@@ -130,9 +131,9 @@ class Replan:
         return "; ".join(news)
 
     def _judge_again(self, view: RoundView) -> None:
-        """Judge what was drawn so far by the present target.
+        """Compute the divergence of the labels drawn so far from the present target, for which the model will be used.
 
-        The model will be used for that one. Judged by the old target, more rounds would only seem to make it worse.
+        With the divergence from the old target, more rounds would wrongly seem to make the model worse.
         """
         assert view.target_counts is not None
         done = self._done
@@ -150,7 +151,7 @@ class Replan:
                         forecast_error=None if plan.forecast is None else plan.forecast.error)
 
     def _error_as_planned(self, present: PresentRound) -> float:
-        """The forecast error where the rest of the plan is followed with the present labels."""
+        """Return the forecast error if the rest of the plan is followed with the present labels."""
         plan, done = self.start.plan, self._done
         objective = present.objective(plan.rounds, 0.0)
         for place, rounds in zip(*np.unique(self.start.order[done.rounds:], return_counts=True), strict=True):
@@ -197,13 +198,13 @@ class Replan:
             weight = self.program.shares[-1]
             known = weight <= _FEW if np.isinf(gain) else weight * gain <= _MET * abs(best.error)
             if known and fits and 2 * left >= guess:
-                break  # otherwise the rows knew too few kinds of rounds for good prices, and now know more
+                break  # otherwise too few different rounds were known for good prices, and now more are known
         if present.dense:
             task = present.task(total, state["slowed"])
             columns = cheapest_rounds(task, *self.program.least_prices(task, left))
         self._forget()
         if state["as_planned"]:
-            # Only labels have changed. The plan is kept while no other rounds are better for the present ones.
+            # Only labels have changed. The plan is kept as long as no other rounds are better for the present labels.
             if self._error_as_planned(present) <= best.error * (1.0 + _AS_GOOD):
                 state["kept"] = state["labels"]
                 return replace(self._follow(present), reason=reason)
@@ -224,13 +225,13 @@ class Replan:
                         forecast_error=best.error if np.isfinite(best.error) else None)
 
     def _error_with(self, present: PresentRound, segment: Segment) -> float:
-        """The forecast error where training ends after this round."""
+        """Return the forecast error if training ends after this round."""
         total = self._done.rounds + 1
         done = self._done.with_round(segment, present.divergence(segment.selected, total))
         return done.error(self.program.tangent(total, 0.0).fixed)
 
     def _begin(self, present: PresentRound, left: int) -> None:
-        """First prices, from the nominal fleet and the present one."""
+        """Compute the first prices, from the nominal fleet and the present one."""
         start, total = self.start, self._done.rounds + left
         everybody = np.ones(start.problem.size, dtype=np.bool_)
         nominal = PresentRound.row(
@@ -247,7 +248,7 @@ class Replan:
             state["nominal"] = self.program.good_rounds(nominal.task(total, state["slowed"]), left) is not None
 
     def _expect_typical_rows(self, present: PresentRound, left: int) -> None:
-        """Good rounds of rows as the scenario's world declares them."""
+        """Remember good rounds of rows that are drawn from the random processes of the scenario's world."""
         state, start, problem = self.state, self.start, present.problem
         scenario = start.problem.scenario
         trace = None if scenario is None else typical_rows(scenario.world, scenario.names, _TYPICAL_ROWS)
@@ -269,9 +270,10 @@ class Replan:
                 self.program.better_rounds(row.task(total, state["slowed"]), left, place)
 
     def _as_before(self, present: PresentRound) -> bool:
-        """Whether the last row that is remembered is the present one, with its channels, clients and labels.
+        """Return whether the present row equals the last one that is remembered, in channels, clients and labels.
 
-        It then counts once more. Where only labels have changed it is forgotten: its rounds were chosen for others.
+        If so, that row counts once more. If only the labels differ, it is forgotten, because its rounds were chosen for
+        other labels.
         """
         state, now = self.state, [_row_digest(present), *self.state["labels"]]
         before, state["row"] = state["row"], now
@@ -284,7 +286,7 @@ class Replan:
         return False
 
     def _forget(self) -> None:
-        """Keep the latest rows; the nominal fleet only as long as few others were seen."""
+        """Forget the oldest rows, and the nominal fleet once enough rows have been seen."""
         state = self.state
         state["seen"] += 1
         first = state["typical"]
@@ -328,17 +330,17 @@ def _planned_again(difference: str) -> str:
 
 
 def _largest_share(left: int) -> float:
-    """The share of what is left of a budget that one of the remaining rounds may use."""
+    """Return the largest share of what is left of a budget that the next of ``left`` remaining rounds may use."""
     return min((1.0 + _AHEAD * (left - 1)) / left, _TIMES / left)
 
 
 def _row_digest(present: PresentRound) -> str:
-    """A short text that changes with who is there, their channels and their clocks."""
+    """Return a short text that identifies the available clients, their channels and their clocks."""
     fleet = present.problem.fleet
     return _digest(present.clients, fleet.uplink_gain, fleet.downlink_gain, fleet.max_frequency_hz)
 
 
 def _digest(*arrays: np.ndarray | None) -> str:
-    """A short text that changes with the arrays; empty if there is none."""
+    """Return a short text that identifies the content of the arrays; empty if all are None."""
     known = [np.ascontiguousarray(array).tobytes() for array in arrays if array is not None]
     return hashlib.sha256(b"".join(known)).hexdigest()[:16] if known else ""

@@ -1,12 +1,12 @@
-"""Prices of a joule and a second from rows of the world: a linear program over the good rounds of each row.
+"""Prices of a joule and a second from rows of the world, by a linear program over the good rounds of each row.
 
-The world is expected to go on with rows like these, each as often as it is counted. A row may also be passed without
-training, which takes ``step_s`` seconds. Per remaining round, with y the rounds that are trained and ω ≥ 1 the rows
-that are passed, the program is
+The world is expected to continue with rows like those remembered, each as often as it was counted. A row may also be
+passed without training, which takes ``step_s`` seconds. Per remaining round, y is how much of each known round is
+trained, and ω ≥ 1 how many rows are passed. The program is
 
     min Σ y·cost   s.t.   Σ y·joules ≤ E,   Σ y·seconds + step_s·(ω − 1) ≤ T,   Σ y = 1,   Σ_{row} y ≤ share_{row}·ω.
 
-Its prices of E and T say which round to take in any other row, and whether to take one.
+The dual prices of E and T tell which round is best in any other row, and whether it is better to wait.
 """
 
 from collections.abc import Sequence
@@ -30,27 +30,27 @@ from fedgap.planning.whole_rounds import pricing_of
 from fedgap.theory.label_matching import label_divergence
 
 _FIRST_PROGRAM = 1e-3
-"""Relative accuracy of the first prices."""
+"""Relative precision to which the program for the first prices is solved."""
 
 _LEAST_PRICE = 1e-3
-"""A round's share of a budget costs at least this multiple of what pruning costs at most."""
+"""Lower limit of prices: a round's share of a budget costs at least this multiple of the cost of full pruning."""
 _FEWER = 0.8
-"""Share of the remaining rounds that is tried next where the budgets do not carry them."""
+"""If the remaining rounds do not fit the budgets, this share of them is tried next."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected of so many remaining rounds; the error is infinite where the budgets do not carry them."""
+    """What is expected of a number of remaining rounds. The error is infinite if they do not fit the budgets."""
 
     error: float
     prices: tuple[float, float] = (0.0, 0.0)
-    """Of a joule and of a second, per remaining round."""
+    """Prices of a joule and of a second, per remaining round."""
     slowed: float = 0.0
-    """z of all rounds, those done included: where the forecast's tangent should touch."""
+    """z of all rounds, including those done: the z₀ at which the next tangent of the forecast should be taken."""
 
 
 class Shared(NamedTuple):
-    """The solution of the program; the objective is infinite where the budgets do not suffice."""
+    """The solution of the program. The objective is infinite if the budgets do not suffice."""
 
     objective: float
     prices: tuple[float, float] = (0.0, 0.0)
@@ -59,10 +59,11 @@ class Shared(NamedTuple):
 
 
 class RowProgram:
-    """The program over the rows in ``state["rows"]``; ``state`` also holds the latest prices and z₀."""
+    """The program over the rows in ``state["rows"]``. ``state`` also has the latest prices and z₀."""
 
     target: Floats | None = None
-    """The present target's smoothed label distribution, by which rounds of earlier rows are judged too."""
+    """The present target's smoothed label distribution. KL of all rounds, also in earlier rows, is the divergence from
+    it."""
 
     def __init__(self, start: PolicyStart, state: dict[str, Any]) -> None:
         self.start, self.state = start, state
@@ -73,54 +74,56 @@ class RowProgram:
         state |= {"rows": [], "counts": [], "prices": None, "slowed": tangent.slowed_by(features)}
 
     def tangent(self, rounds: int, slowed: float) -> ForecastTangent:
-        """The forecast for so many rounds in all."""
+        """Return the tangent at z₀ = ``slowed`` of the forecast for this total number of rounds."""
         return ForecastTangent(self.start.problem.with_rounds(rounds), self.fitted, slowed)
 
     @property
     def rows(self) -> list[Floats]:
-        """Of each row of the world: 1/k, KL, mean pruning ratio, joules and seconds of its good rounds, (5, S)."""
-        # Every program reads all rows; those of before need not be converted again.
+        """For each row, the 1/k, KL, mean pruning ratio, joules and seconds of its good rounds, (5, S)."""
+        # Every program reads all rows, so that converted rows are kept.
         known = self._arrays
         self._arrays = {id(row): known[id(row)] if id(row) in known and known[id(row)][0] is row
                         else (row, self._judged(np.array(row))) for row in self.state["rows"]}
         return [array for _, array in self._arrays.values()]
 
     def judge_by(self, target: Floats | None) -> None:
-        """Judge the labels of all rows by this target."""
+        """Use this target for KL of all rows from now on."""
         if self.target is None or target is None or not np.array_equal(self.target, target):
             self.target, self._arrays = target, {}
 
     def _judged(self, row: Floats) -> Floats:
-        """The first five features of rounds, with KL from the present target where the labels drawn are known."""
+        """Return the first five features of rounds, with KL from the present target if the drawn labels are known."""
         features, labels = row[:5], row[5:]
         if self.target is None or not len(labels):
             return features
         return np.vstack([features[0], label_divergence(labels.T, self.target), features[2:]])
 
     def first_prices(self, rows: Sequence[PresentRound], rounds: int, left: int) -> None:
-        """Prices for these rows with an equal share of the rounds each; the budgets are the last row's."""
+        """Compute the prices if each of these rows has an equal share of the rounds; the budgets are the last row's."""
         tasks = [row.task(rounds, self.state["slowed"]) for row in rows]
         oracles = [oracle for task in tasks if (oracle := oracles_for(task, bounded=False)[-1]).usable]
         self.state["prices"] = (0.0, 0.0)
         if oracles:
             budgets = rows[-1].problem
             shares = np.full(len(oracles), 1.0 / len(oracles))
-            # Where there is no bound the program asks for columns until it stops improving.
+            # These oracles prove no bound, so that columns are added until the program stops improving.
             master = Master(shares, budgets.energy_j / left, budgets.delay_s / left, pricing_of(oracles),
                             _FIRST_PROGRAM)
             master.run()
             self.state["prices"] = master.prices
 
     def least_prices(self, task: Task, left: int) -> tuple[float, float]:
-        """The present prices of a joule and a second, but not 0: rounds waste nothing that might still be needed."""
+        """Return the present prices of a joule and a second, which stay a little above 0, lest rounds waste either."""
         mu, nu = self.state["prices"]
         worth = _LEAST_PRICE * task.objective.pruning_weight * left
         return max(mu, worth / task.problem.energy_j), max(nu, worth / task.problem.delay_s)
 
     def good_rounds(self, task: Task, left: int) -> Columns | None:
-        """The best rounds of a new row at the present prices, the best one first; the row is remembered with them.
+        """Return the best rounds of a new row at the present prices, the best one first, and remember the row.
 
-        None where nobody can meet the longest deadline. :param left: the number of remaining rounds.
+        The result is None if no client can meet the longest deadline.
+
+        :param left: the number of remaining rounds.
         """
         mu, nu = self.least_prices(task, left)
         columns = cheapest_rounds(task, mu, nu)
@@ -130,9 +133,10 @@ class RowProgram:
         return columns
 
     def better_rounds(self, task: Task, left: int, place: int = -1) -> tuple[Columns | None, float]:
-        """The best rounds of a row at the present prices, and what the best one is better by than those known.
+        """Return the best rounds of a remembered row at the present prices, and by how much the best one is better than
+        those known before. The row is remembered with them.
 
-        They are remembered too.
+        :param place: the index of the row.
         """
         mu, nu = self.least_prices(task, left)
         columns = cheapest_rounds(task, mu, nu)
@@ -149,7 +153,7 @@ class RowProgram:
         return columns, float(before - best)
 
     def worth_waiting(self, task: Task, left: int) -> bool:
-        """Whether it is better to pass the last row idle, and to have one more row like the others later."""
+        """Return whether it is better to pass the present (last) row idle, and to train in a later row instead."""
         mu, nu = self.least_prices(task, left)
         objective = task.objective
         assert isinstance(objective, ForecastTangent)
@@ -161,17 +165,20 @@ class RowProgram:
         return bool(values[-1] > dearest_taken(values, self.shares, nu * self.start.step_s))
 
     def add(self, place: int, task: Task, columns: Columns) -> None:
-        """Further rounds for a row that is remembered."""
+        """Add rounds to a row that is remembered; ``place`` is its index."""
         self.state["rows"][place] = np.hstack([self.state["rows"][place], features_of(task, columns)]).tolist()
 
     @property
     def shares(self) -> Floats:
-        """Which share of the remaining rounds is expected to be as each row."""
+        """The share of the remaining rounds that is expected to be like each row."""
         counts = np.array(self.state["counts"], dtype=np.float64)
         return np.asarray(counts / counts.sum())
 
     def expected(self, left: int, energy_j: float, delay_s: float, done: DoneRounds | None = None) -> Expected:
-        """What is expected of so many more rounds in rows like those remembered."""
+        """Return what is expected if ``left`` more rounds are trained, in rows like those remembered.
+
+        :param energy_j: joules and :param delay_s: seconds that are left; :param done: the rounds trained so far.
+        """
         done = done or DoneRounds()
         rows, total = self.rows, done.rounds + left
         if not rows or energy_j <= 0.0 or delay_s <= 0.0:
@@ -187,7 +194,7 @@ class RowProgram:
         return Expected(sums.error(fixed), shared.prices, fixed.slowed(sums.pruning / total, sums.divergence / total))
 
     def shared(self, tangent: ForecastTangent, energy: float, delay: float) -> Shared:
-        """Solve the program: joules and seconds of a mean round shared between the rows; see the module docstring."""
+        """Solve the program of the module docstring, with E = ``energy`` and T = ``delay`` per remaining round."""
         rows = self.rows
         every = np.hstack(rows)
         cost, width, count = feature_weights(tangent) @ every[:3], every.shape[1], len(rows)
@@ -209,9 +216,10 @@ class RowProgram:
     def best_left(
         self, guess: int, most: int, energy_j: float, delay_s: float, done: DoneRounds | None = None, *, leap: int
     ) -> tuple[int, Expected]:
-        """The number of remaining rounds with the least expected error, from a guess on.
+        """Return the number of remaining rounds with the least expected error, and what is expected of it.
 
-        :param leap: by how much the guess is changed at first.
+        :param guess: the number at which the search starts; :param most: the largest number;
+        :param leap: by how much the number is changed at first.
         """
         known: dict[int, Expected] = {}
 
@@ -235,9 +243,9 @@ class RowProgram:
 
 
 def dearest_taken(values: Floats, shares: Floats, waiting: float) -> float:
-    """The largest value v* of a round that is taken, where those to come have these values, (K,), with these shares.
+    """Return the value v* up to which a round should be taken, if future rows have these values (K,) and shares (K,).
 
-    Passing a row costs ``waiting``, so v* = waiting + Σ share·min(value, v*).
+    Passing a row costs ``waiting``, so that v* = waiting + Σ share·min(value, v*).
     """
     order = np.argsort(values, kind="stable")
     share = shares[order]
@@ -245,14 +253,14 @@ def dearest_taken(values: Floats, shares: Floats, waiting: float) -> float:
 
 
 def feature_weights(tangent: ForecastTangent) -> Floats:
-    """What 1/k, KL and the mean pruning ratio cost."""
+    """Return what 1/k, KL and the mean pruning ratio cost by a tangent, (3,)."""
     return np.array([tangent.fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
 
 
 def features_of(task: Task, columns: Columns) -> Floats:
-    """1/k, KL, mean pruning ratio, joules and seconds of rounds and, unless they depend on the target, labels drawn.
+    """Return the features of S rounds: 1/k, KL, mean pruning ratio, joules, seconds, and the labels drawn.
 
-    Shape (5 + C, S) with C classes, or (5, S).
+    The shape is (5 + C, S) with C classes, or (5, S) if labels are not known or depend on the target.
     """
     objective, selected = task.objective, columns.selected
     assert isinstance(objective, ForecastTangent)
