@@ -249,7 +249,7 @@ class Steering(DecidedRounds):
             job = replace(job, targets=np.stack([target for target in targets if target is not None]))
         return replace(_merged(job), policy={}, energy_budget_j=np.inf, delay_budget_s=np.inf)
 
-    # --- coming and going -------------------------------------------------------------------------------------------
+    # --- checkpoints and resuming -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """The values that a checkpoint must hold."""
