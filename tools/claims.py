@@ -210,17 +210,17 @@ def _missing(results_of: Mapping[str, Results | None]) -> str:
 HEAD = """\
 # Claim by claim
 
-What the paper says in Sections III to V, and what was measured. This page is written by
-`python -m tools.claims` from the results in `experiments/`; a test holds that it is up to date. How each
-figure was made, and how to make it again, is in [Reproduce the paper](../how-to/reproduce.md); what the two modes are,
-in [How the paper is read](readings.md).
+What the paper says in Sections III to V, and what was measured. `python -m tools.claims` writes this page from the
+results in `experiments/`, and a test checks that it is up to date. [Reproduce the paper](../how-to/reproduce.md)
+explains how each figure was made and how to make it again, and [How the paper is read](readings.md) explains the two
+modes.
 
 Trained runs: {runs}; several processes shared the GPU, so that it was busy for less than that.
 
 ## How many claims hold
 
-Each claim is judged in both modes. [What the words mean](#how-a-claim-is-judged) is said below the claims; a claim that
-holds in measurements may still lack its proof, and then links to why.
+Each claim is judged in both modes. [How a claim is judged](#how-a-claim-is-judged) defines the words. A claim that
+holds in measurements may still lack a proof; it then has a link to the reason.
 
 | claims about | mode | claims | hold | hold in part | undecided | do not hold | not measured |
 |---|---|---|---|---|---|---|---|"""
@@ -243,12 +243,12 @@ MEASURED = """\
 - A rank correlation whose interval is above 0.5 holds, one above 0 holds in part.
 
 Numbers are means over seeds ± half of Student's 95 % interval. Comparisons of schemes are paired over seeds (two-sided
-t-test, level 5 %). They are Holm-corrected over one panel and mode, so that a tie in one figure may be none in another,
-among other comparisons. "The same model" means that both schemes planned the same selections and pruning ratios;
-"level" that no difference was found. What a tie could have hidden is the difference that would have been found with a
-probability of 80 %. "On average over the values" is the proposed scheme minus the baseline, each seed's mean over the
-values of σ or the budget for which all seeds exist. On CIFAR-10 the mode as printed was run at the nominal budgets and
-at all σ; the city fleet and ResNet-110 were run as repaired only.
+t-test, level 5 %). They are Holm-corrected over one panel and mode, so that the same difference may be a tie in one
+figure and significant in another, which has other comparisons. "The same model" means that both schemes planned the
+same selections and pruning ratios; "level" that no difference was found. What a tie could have hidden is the difference
+that would have been found with a probability of 80 %. "On average over the values" is the proposed scheme minus the
+baseline, each seed's mean over the values of σ or the budget for which all seeds exist. On CIFAR-10 the mode as printed
+was run at the nominal budgets and at all σ; the city fleet and ResNet-110 were run as repaired only.
 """
 
 

@@ -33,7 +33,7 @@ def test_the_grid_is_every_combination_in_order(tmp_path):
 
 @pytest.mark.parametrize(("bad", "says"), [
     (["seed"], "seed: must be key=value"), (["=3"], "=3: must be"), (["seed="], "seed=: must be"),
-    (["seed=1,,2"], "seed: every value must have text"), (["seed=1,0,1"], "seed: has the value 1 twice"),
+    (["seed=1,,2"], "seed: has an empty value in '1,,2'"), (["seed=1,0,1"], "seed: has the value 1 twice"),
     (["seed=1", "seed=2"], "seed: is given twice")])
 def test_a_bad_grid_gets_one_line_that_names_the_key(bad, says):
     with pytest.raises(InputError) as caught:

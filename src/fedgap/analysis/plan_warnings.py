@@ -16,9 +16,10 @@ from fedgap.report.number_format import si
 UNUSED = 0.01
 """If a plan uses less than this share of a budget, its unit is probably wrong, for example mJ instead of J."""
 SLOWEST_SHARE = 0.01
-"""No processor runs below this share of its highest clock; frequency scaling ends at about a tenth of it."""
+"""No processor runs below this share of its highest clock. (Real ones can be slowed down to about a tenth of it.)"""
 QUIETEST_W = 1e-7
-"""-40 dBm, the least output power that a phone must be able to set (3GPP TS 36.101); other radios end far above it."""
+"""-40 dBm, the least output power that a phone must be able to set (3GPP TS 36.101). The least power of other radios is
+far higher."""
 
 
 def plan_warnings(scenario: Scenario, plan: Plan) -> list[str]:

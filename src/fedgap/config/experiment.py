@@ -315,7 +315,7 @@ class Experiment(Document):
         """Return the experiment as plain values, with all readings and the whole scenario, so that no file is
         needed."""
         document = self.model_dump(mode="json", exclude_none=True) | self.readings
-        # Files of fedgap 0.1 do not have these keys, and their hashes must stay the same.
+        # Keys that fedgap 0.1 did not have are left out if they have their defaults: hashes of its files stay the same.
         learner = self.learning.model_dump(mode="json", exclude_unset=True, exclude_none=True)
         document["learning"] = {key: value for key, value in learner.items() if (key, value) != ("aggregator", "mean")}
         if not self.data.validation:

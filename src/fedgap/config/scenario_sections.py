@@ -279,8 +279,8 @@ class Client(Section):
     flops_per_sample: SampleFlops | None = None
     """e_n: operations of this client for one sample's gradient; by default the model's."""
     batch_size: BatchSize | None = None
-    """Z_n: samples per step by which this client's costs are computed; by default learning.batch_size, which is always
-    used for θ."""
+    """Z_n: samples per step, from which this client's joules and seconds are computed; by default learning.batch_size.
+    θ is always computed with learning.batch_size."""
     max_ratio: MaxRatio | None = None
     """λ_n^max: the largest fraction that this client may remove; by default pruning.max_ratio."""
     noise_psd_w_hz: NoisePsd | None = None

@@ -89,7 +89,7 @@ class SuperLink:
         self.logs, home = folder / "logs", private_folder(folder / "home")
         self.logs.mkdir(exist_ok=True)
         self.environ = environment(home)
-        del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # the server app is started only once
+        del self.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"]  # its SuperExec has one task, so it need not ask often
         write_text(
             home / "config.toml",
             f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "{self.reach}:{port}"\n'

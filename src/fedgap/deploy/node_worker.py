@@ -93,7 +93,9 @@ def serve(folder: Path, worker: NodeWorker, idle_s: float = IDLE_S) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the worker of the node in the folder ``sys.argv[1]`` until it has been idle for a while.
+
+    With ``--passing`` it ends sooner and removes the folder."""
     os.umask(0o077)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     folder = Path(sys.argv[1]).resolve()

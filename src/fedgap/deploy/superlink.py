@@ -99,7 +99,8 @@ def _announced(scope: Scope) -> int:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run a SuperLink. Its arguments, in ``sys.argv``, are the largest request in bytes, the folder of keys, and
+    Flower's own options."""
     os.umask(0o077)
     most_bytes, keys = int(sys.argv.pop(1)), Path(sys.argv.pop(1))
     if any(word.partition("=")[0] == "--database" for word in sys.argv):

@@ -135,7 +135,8 @@ def judge(made: Sequence[dict[str, Any]], store: Store) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make the bundles, or judge the records of their runs."""
+    """Make the answers and the bundles that train their plans; with ``--records``, judge the answers by the trained
+    runs. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m fedgap.evidence.budget_answers", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)

@@ -65,7 +65,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A case with its plan. ``job`` is None if not even one round fits the budgets."""
+    """A case with its plan. ``job`` is None if not even one round fits the budgets, or if only the plan was wanted."""
 
     case: Case
     scenario: Scenario
@@ -111,6 +111,8 @@ def plan_case(case: Case, dataset: Dataset, plans: Path, *, job: bool = True) ->
 
     If a scheme cannot finish the scenario's rounds within the budgets, it is planned with as many rounds as fit. This
     also applies to the proposed scheme.
+
+    :param job: whether the job that trains the plan is made as well.
     """
     experiment, divided = _divided(case, dataset)
     if case.scheme in RULES:

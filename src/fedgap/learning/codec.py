@@ -124,7 +124,8 @@ def _encode_numbers(gradient: Tensor, kept: NDArray[np.bool_], key: int, round: 
     used = scales.numpy()[:-(-coded.size // BLOCK)]
     with np.errstate(over="ignore"):
         if not np.isfinite(used * np.float32(largest_number(bits))).all():
-            raise UploadError(f"the gradient is too large for {bits} bits")
+            raise UploadError(f"the gradient is too large for {bits} bits (near the limit of float32); training has "
+                              "probably diverged, so use a smaller learning.rate")
     if bits == 4:
         pairs = np.append(coded, np.uint8(0))[:coded.size + coded.size % 2].reshape(-1, 2)
         coded = pairs[:, 0] & np.uint8(0xF) | pairs[:, 1] << np.uint8(4)

@@ -47,7 +47,7 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # True would load the compiler, only to tell it to skip this class
+        return False  # with True, torch imports its compiler (dynamo) only to tell it to skip this class
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

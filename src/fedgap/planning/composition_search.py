@@ -5,7 +5,7 @@ A composition with r_j rounds of the selection A_j has, at any prices (μ, ν), 
     θ − α ≥ Σ_j (r_j/R)·L_{A_j}(μ, ν) − μ·E₀/R − ν·T₀/R,
 
 where L_A is the Lagrangian of a round. Compositions whose bound is not below the best plan's value need not be solved.
-Before they are solved, compositions are lists of selections that may repeat, one per round, called *multisets* here.
+The exhaustive search first lists compositions as *multisets*: one selection per round, in any order, with repetitions.
 """
 
 import numpy as np

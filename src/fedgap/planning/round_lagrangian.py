@@ -3,14 +3,16 @@
     L_A(μ, ν) = c_A + min_d { ν·d + μ·E_bc + Σ_{n∈A} v_n(d) },
     v_n(d) = min_m γ(1 − w(m))/k + μ·m·ψ_n((d − δ_n)/m) + μ·P_n·d
 
-d is the deadline and v_n(d) what client n contributes. c_A is the objective's cost of the selection (for θ:
-R(β + γ₁Φ²)/k), γ its weight of pruning (for θ: R·γ₂), δ_n the time of the download, E_bc the energy of the broadcast,
-P_n the idle power, and w(m) = m unless there is a cost curve. ψ, G and π are those of
-:mod:`fedgap.planning.client_curves`.
+A is a selection of k clients, d the deadline, and v_n(d) what client n contributes. c_A is the objective's cost of the
+selection (for θ: R(β + γ₁Φ²)/k), γ the objective's weight of pruning (for θ: R·γ₂), δ_n the time of the download, E_bc
+the energy of the broadcast, and P_n the idle power. m is the share of the full model's cost that client n has after
+pruning, and w(m) the share of the model that it then keeps: m = w(m) = 1 − λ unless there is a cost curve. ψ, its price
+of time π, and G are those of :mod:`fedgap.planning.client_curves`.
 
-v_n is convex in d and known on intervals of d: the client keeps the whole model, or as little as it may, or m is at a
-knot of w, or the client works at the price π* with G(π*) = w′·γ/(kμ), where v_n is linear in d. min_A L_A gives a lower
-bound on P1 (:mod:`fedgap.planning.exact`), and the A and d that attain it are the next column.
+v_n is convex in d and has a closed form on each of several intervals of d. On these the client keeps the whole model,
+or as little as it may, or m is at a knot of w, or the client works at the price π* with G(π*) = w′·γ/(kμ), where v_n is
+linear in d. min_A L_A gives a lower bound on P1 (:mod:`fedgap.planning.exact`). The A and d that attain it are the next
+column of the linear program.
 """
 
 from collections.abc import Sequence

@@ -16,8 +16,8 @@ where T_c is how often c took part before round t. The m-th has one proportional
 where M are those drawn before. βₘ = m and λ = 10 as in the paper's experiments. The paper computes the products
 D̂_i·D̂_j·⟨α_i, α_j⟩ under homomorphic encryption; here the label histograms are known.
 
-Deviations from the paper: T_c begins at 1, and the QCID is at least 1e-9, so that a perfectly balanced set can be
-divided by.
+Deviations from the paper, both of which avoid a division by zero: T_c begins at 1, and the QCID, which is 0 for a
+perfectly balanced set, is taken as at least 1e-9.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts, members
 EXPLORATION = 10.0
 """λ: the weight of exploration."""
 _LEAST = 1e-9
-"""The least QCID."""
+"""The least QCID that is divided by; see the module docstring."""
 
 
 def qcid(pooled: Floats) -> Floats:

@@ -93,5 +93,5 @@ def _write_onnx(raw: RawModel, example: Tensor, out: Path) -> None:
         warnings.simplefilter("ignore")  # about torch's own code
         program = torch.onnx.export(raw, (example,), input_names=["samples"], output_names=["probabilities"],
                                     dynamic_shapes=({0: torch.export.Dim("n")},), dynamo=True, verbose=False)
-    assert program is not None  # no file was named
+    assert program is not None  # with dynamo=True torch always returns the program
     write_bytes(out, program.model_proto.SerializeToString())

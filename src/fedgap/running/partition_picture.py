@@ -34,7 +34,7 @@ class PicturedPartition:
     label_counts: NDArray[np.int64]
     """Samples of each client and class, shape (N, classes)."""
     phi: NDArray[np.float64] | None = None
-    """φ_n, shape (N,)."""
+    """φ_n: the clients' generalization statements, shape (N,); by default they are not drawn."""
     names: Sequence[str] = ()
     """The clients' names; if empty, their positions are shown."""
 

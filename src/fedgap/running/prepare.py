@@ -116,7 +116,8 @@ def missing_sizes(experiment: Experiment, dataset: Dataset) -> dict[str, Any]:
     sizes: dict[str, Any] = model_sizes(experiment, dataset) if experiment.leaves_sizes_out else {}
     if experiment.pruning.structure == "channels":
         curve = channel_costs(experiment, dataset)
-        if experiment.step_limits[1] <= curve["ratio"][-1]:  # otherwise the check of the model says what is wrong
+        # A max_ratio beyond the curve is an error of the user, which check_model reports.
+        if experiment.step_limits[1] <= curve["ratio"][-1]:
             sizes["cost_curve"] = curve
     return sizes
 

@@ -192,7 +192,8 @@ class Steering(DecidedRounds):
     # --- what is trained --------------------------------------------------------------------------------------------
 
     def round_job(self, number: int) -> Job:
-        """The job of a decided round: a single segment, with the costs in the world's row."""
+        """The job of a decided round. It has a single segment, whose costs are computed with the channels and speeds
+        of the world's row in which the round takes place."""
         entry = self.decided[number]
         row, segment = entry["row"], Segment.from_dict(entry["segment"])
         world = self.world
@@ -248,7 +249,7 @@ class Steering(DecidedRounds):
             job = replace(job, targets=np.stack([target for target in targets if target is not None]))
         return replace(_merged(job), policy={}, energy_budget_j=np.inf, delay_budget_s=np.inf)
 
-    # --- coming and going -------------------------------------------------------------------------------------------
+    # --- checkpoints and resuming -----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """The values that a checkpoint must hold."""

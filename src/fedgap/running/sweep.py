@@ -61,7 +61,8 @@ def _changes(override: str) -> tuple[str, ...]:
 
 
 def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
-    """The values by key, from ``["seed=0,1,2", "budget.delay_s=100,150"]``. A comma in brackets separates no values.
+    """The values by key, from ``["seed=0,1,2", "budget.delay_s=100,150"]``. Commas in brackets do not separate
+    values.
 
     >>> parse_grid(["seed=0,1", "scheme=proposed"])
     {'seed': ['0', '1'], 'scheme': ['proposed']}
@@ -81,7 +82,7 @@ def parse_grid(arguments: Iterable[str]) -> dict[str, list[str]]:
             else:
                 values[-1] += letter
         if "" in values:
-            raise InputError(f"{key}: every value must have text; one in {text!r} is empty")
+            raise InputError(f"{key}: has an empty value in {text!r}; write single commas, for example {key}=0,1,2")
         grid[key] = values
     _refuse_repeated(grid)
     return grid

@@ -2,9 +2,9 @@
 
 The runs to which a forecast was fitted are called its pilot. ln(error) of a run is assumed to be normal around the
 forecast. Its variance has two parts. The first is the uncertainty of the fitted weights, by their covariance. The
-second is the spread of runs around the forecast, which comes from the seeds and from the imperfect formula. Runs that
-would improve with more training have a larger spread: if s is the share of K·exp(d·λ̄ + c·KL), which more training
-would remove, in the forecast error, this part is spread² + (learning_spread·s)².
+second is the spread of runs around the forecast, which comes from the seeds and from the imperfect formula. It is
+spread² + (learning_spread·s)², because runs that would improve with more training have a larger spread. s is the part
+of the forecast error that more training would remove, K·exp(d·λ̄ + c·KL), divided by the whole forecast error.
 """
 
 from collections.abc import Mapping, Sequence

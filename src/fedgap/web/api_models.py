@@ -134,7 +134,7 @@ class RunRequest(PlanRequest):
     """The policy that decides the rounds; None to train the plan as it is."""
     seed: Annotated[int, Field(ge=0, le=2**53)] = 0
     concentration: Annotated[float, Field(gt=0, le=1e9)] = 5.0
-    """σ of the partition."""
+    """σ of the partition: small for clients that differ, large for clients that are alike."""
     evaluate_every: Annotated[int, Field(ge=1, le=10**6)] = 10
 
 

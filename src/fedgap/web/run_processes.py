@@ -48,7 +48,7 @@ class Writers:
 def _open_logs() -> dict[str, int]:
     writers: dict[str, int] = {}
     for process in _PROC.iterdir():
-        if not process.name.isdigit() or int(process.name) == os.getpid():  # this one only reads them
+        if not process.name.isdigit() or int(process.name) == os.getpid():  # the studio itself only reads logs
             continue
         try:
             for entry in os.scandir(process / "fd"):

@@ -1,11 +1,12 @@
 """The oracle for fleets too large to enumerate whose objective is not additive, such as one with summed labels.
 
-It is a local search and proves no bound itself. If the labels are convex, :mod:`fedgap.planning.oracles.label_bound`
-proves one afterwards. The search is for a selection and a deadline, on a grid, with the least L at prices (μ, ν). A
-*climb* takes the best move as long as one helps: it adds or drops a client; if that does not help, it swaps one client
-for another; if that does not help either, it exchanges up to three clients for up to three others. All moves of one
-type are evaluated at once, at several deadlines. This is fast, because the summed histogram after a move differs by a
-few rows, and the clients' terms v_n(d) depend on the selection only through the number of clients.
+It is a local search and proves no bound itself. If the cost of the labels is convex (``PooledLabels.convex``),
+:mod:`fedgap.planning.oracles.label_bound` proves one afterwards. The search looks for the selection, and the deadline
+on a grid, with the least L at prices (μ, ν); L is the Lagrangian of :mod:`fedgap.planning.round_lagrangian`. A *climb*
+takes the best move as long as one helps: it adds or drops a client; if that does not help, it swaps one client for
+another; if that does not help either, it exchanges up to three clients for up to three others. All moves of one type
+are evaluated at once, at several deadlines. This is fast, because the summed histogram after a move differs by a few
+rows, and the clients' terms v_n(d) depend on the selection only through the number of clients.
 
 A climb starts from the best selections known at these prices and, in a harder search, from good selections with a few
 clients changed at random. The random numbers come from the stream ``planning``, so that the same problem has the same

@@ -35,7 +35,10 @@ class Move(NamedTuple):
 
 
 class Neighbourhood:
-    """The moves from one selection, at deadlines around a given one (``place`` on the grid)."""
+    """Finds the best move of each type from one selection.
+
+    A move may also change the deadline, which is ``place`` on the grid before the move, by the steps in ``_REACH``.
+    """
 
     def __init__(
         self, task: Task, labels: PooledLabels, worths: Worths, random: np.random.Generator, selected: Bools,
@@ -56,8 +59,8 @@ class Neighbourhood:
         self.same, self.total = self._worths(self.size)
 
     def _worths(self, number: int) -> tuple[Floats, Floats]:
-        """Return v_n at the deadlines for this number of clients, and the sum over the selected clients with ν·d and
-        the broadcast."""
+        """Return v_n at the deadlines if this number of clients is selected, (deadlines, N), and L without the cost of
+        the labels, (deadlines,): the selected clients' v_n, ν·d and the broadcast."""
         worth, _ = self.worths.at(self.task.objective.pruning_weight / number, self.mu, self.rows)
         return worth, worth[:, self.inside].sum(axis=-1) + self.fixed
 
