@@ -185,6 +185,15 @@ def test_rounds_and_local_steps_are_the_best_where_everybody_must_prune_almost_a
     assert answer.forecast.error <= least * 1.002
 
 
+def test_more_rounds_with_fewer_clients_are_found():
+    """Forty clients: the first grid's best draft has 53 rounds of 14 clients, and 60 rounds of 12 are better."""
+    scenario = Scenario.load("city", ["rounds=60", "budget.energy_j=600", "budget.delay_s=80", "mode=practical",
+                                      "learning.local_steps=8"])
+    task = Task.of(Problem.of(scenario), scheme_of("forecast"))
+    errors = {rounds: solve_forecast(task.with_rounds(rounds), SolverSettings()).error for rounds in (52, 60)}
+    assert plan(scenario, scheme="forecast").forecast.error <= 1.002 * min(errors.values())
+
+
 def test_a_number_of_rounds_that_is_never_reached_does_not_matter():
     answers = [plan(city(5, "learning.local_steps=1", *OWN_WEIGHTS, f"rounds={most}"), scheme="forecast")
                for most in (150, 190, 240)]

@@ -45,6 +45,8 @@ _FINER = 5
 """How many steps of the finer grid of rounds fit into one step of the first grid."""
 _FEW = 8
 """How many of the best selections of the first grid are tried on the finer one."""
+_APART = 1.06
+"""A draft has clearly more or fewer rounds than the best one if their numbers differ by this factor."""
 _DENSE_ROUND = 1.5
 """First guess of how many pruned rounds an unpruned first round costs."""
 _SHORTER = 0.97
@@ -95,24 +97,30 @@ def best_drafts(task: Task) -> list[Draft]:
     """Return the best draft of each of the best learners, sorted by error; empty if not even one round fits."""
     assert task.problem.scenario is not None
     learning = task.problem.scenario.learning
-    drafts: list[Draft] = []
+    drafts: list[list[Draft]] = []
     seen = _objective(task).fitted.seen
     variants = [task.with_learner(steps, bits) for steps in seen("local_steps", learning.local_steps_choices)
                 for bits in seen("upload_bits", learning.upload_bits_choices)]
     best = np.inf
     # Learners that train fastest are tried first, because they exclude most of the others.
     for variant in sorted(variants, key=lambda variant: _objective(variant).fixed.scale):
-        draft = _Grid(variant).best(below=best)
-        if draft is not None:
-            drafts.append(draft)
-            best = min(best, draft.error)
+        found = _Grid(variant).best(below=best)
+        if found:
+            drafts.append(found)
+            best = min(best, found[0].error)
     if not drafts:
         alone = _Grid(cheapest_task(task)).alone()
         return [] if alone is None else [alone]
-    drafts = sorted((draft for draft in drafts if draft.error <= _CLOSE * best), key=lambda draft: draft.error)
     most = task.problem.rounds
-    return sorted((_Grid(draft.task, most).refined(draft) for draft in drafts[:_REFINED]),
-                  key=lambda draft: draft.error)
+    close = sorted((found for found in drafts if found[0].error <= _CLOSE * best), key=lambda found: found[0].error)
+    # With other numbers of rounds other clients are best. Trying them is slow, and is left to the best learner.
+    tried = [close[0], *(found[:1] for found in close[1:_REFINED])]
+    return sorted((min((_Grid(draft.task, most).refined(draft) for draft in found), key=_error) for found in tried),
+                  key=_error)
+
+
+def _error(draft: Draft) -> float:
+    return draft.error
 
 
 def _solved(draft: Draft, settings: SolverSettings) -> ForecastSolution | None:
@@ -142,16 +150,18 @@ class _Grid:
         self.first = task.with_rounds(1).kinds[-1].curves
         self._need = self.curves.overhead + self.curves.keep_min * self.curves.u_min
 
-    def errors(self, rounds: Ints, selected: Bools) -> tuple[Floats, Floats]:
+    def errors(self, rounds: Ints, selected: Bools, first_round: float | None = None) -> tuple[Floats, Floats]:
         """Return the forecast errors and z of drafts with these numbers of rounds and selections, (len(rounds), S).
 
         Both are infinite if the rounds do not fit the budgets.
 
         :param selected: the selections, (S, N).
+        :param first_round: how many pruned rounds the first one costs, if similar drafts have shown it.
         """
         error, slowed = np.full((2, len(rounds), len(selected)), np.inf)
-        kept = self._kept(rounds, selected, np.full(error.shape, _DENSE_ROUND if self.dense_first else 1.0))
-        if self.dense_first:  # costs grow with the share of the model that is kept
+        guess = first_round or (_DENSE_ROUND if self.dense_first else 1.0)
+        kept = self._kept(rounds, selected, np.full(error.shape, guess))
+        if self.dense_first and first_round is None:  # costs grow with the share of the model that is kept
             kept = self._kept(rounds, selected, 1.0 / kept)
         few, apart = 1.0 / selected.sum(axis=-1), _objective(self.task).divergence(selected)
         for place, count in enumerate(rounds.tolist()):
@@ -186,27 +196,37 @@ class _Grid:
             kept[wanted] = np.where(answer.feasible, answer.value, np.nan)
         return kept
 
-    def best(self, below: float) -> Draft | None:
-        """Return the best draft of both grids; None if nothing fits, or if no error can be clearly below ``below``."""
+    def best(self, below: float) -> list[Draft]:
+        """Return the best draft of both grids, then the best ones with clearly more and with clearly fewer rounds.
+
+        The list is empty if nothing fits, or if no error can be clearly below ``below``.
+        """
         rounds = np.unique(np.geomspace(1, self.most, _ROUNDS).round().astype(np.intp))
         hopeless = sum(_objective(self.task.with_rounds(int(r))).least_error >= _CLOSE * below for r in rounds)
         if hopeless == len(rounds):
-            return None
+            return []
         # The largest number of rounds that is too small stays as the lower end of the range.
         rounds, selected = rounds[max(hopeless - 1, 0):], self._selections()
         error, _ = self.errors(rounds, selected)
-        row, few = int(error.min(axis=1).argmin()), error.min(axis=0).argsort()[:_FEW]
+        row, few = int(error.min(axis=1).argmin()), selected[error.min(axis=0).argsort()[:_FEW]]
         around = rounds[max(row - 1, 0)], rounds[min(row + 1, len(rounds) - 1)]
-        return self._best_of(np.unique(np.geomspace(*around, 2 * _FINER + 1).round().astype(np.intp)), selected[few])
+        finer = np.unique(np.geomspace(*around, 2 * _FINER + 1).round().astype(np.intp))
+        best = self._best_of(finer, few)
+        if best is None:
+            return []
+        chosen = best.task.problem.rounds
+        others = (self._best_of(some, few) for some in (finer[finer > _APART * chosen], finer[_APART * finer < chosen])
+                  if len(some))
+        return [best, *(draft for draft in others if draft is not None)]
 
     def alone(self) -> Draft | None:
         """Return the best draft with one round and a single client, or with the clients that the scheme selects."""
         everyone = np.eye(self.problem.size, dtype=np.bool_) if self.task.selected is None else self.task.selected[None]
         return self._best_of(np.ones(1, dtype=np.intp), everyone)
 
-    def _best_of(self, rounds: Ints, selected: Bools) -> Draft | None:
+    def _best_of(self, rounds: Ints, selected: Bools, first_round: float | None = None) -> Draft | None:
         """Return the best draft with one of these numbers of rounds and selections (S, N); None if none fits."""
-        error, slowed = self.errors(rounds, selected)
+        error, slowed = self.errors(rounds, selected, first_round)
         row, place = np.unravel_index(int(error.argmin()), error.shape)
         if not np.isfinite(error[row, place]):
             return None
@@ -258,12 +278,14 @@ class _Grid:
     def _other_clients(self, draft: Draft) -> Draft:
         """Return the draft after single clients were added or dropped, as long as that helps."""
         rounds, size = np.array([draft.task.problem.rounds]), self.problem.size
+        kept = 1.0 - draft.features.pruning * rounds[0] / max(rounds[0] - 1, 1)
+        first_round = 1.0 / kept if self.dense_first and rounds[0] > 1 else None  # one client changes it little
         random = np.random.default_rng(0)
         for _ in range(_STEPS):
             flips = np.arange(size) if size <= _FLIPPED else random.choice(size, _FLIPPED, replace=False)
             near = draft.selected ^ (np.arange(size) == flips[:, None])
             near = near[near.any(axis=-1)]
-            other = self._best_of(rounds, near) if len(near) else None
+            other = self._best_of(rounds, near, first_round) if len(near) else None
             if other is None or other.error >= draft.error:
                 break
             draft = other
