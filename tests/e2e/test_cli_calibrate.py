@@ -75,6 +75,7 @@ def test_the_command(tmp_path):
     assert fedgap("plan", path, "--quiet").code == 0
 
 
+@pytest.mark.full
 def test_the_authors_comments_stay_and_numbers_are_numbers(tmp_path):
     """The template's scenario, whose clients are a CSV, is calibrated twice into the same file."""
     paths = write_template(tmp_path)

@@ -372,6 +372,7 @@ def test_the_plan_page_fits_every_screen(page: Page) -> None:
         expect(page.locator("#train-plan")).to_be_visible()
 
 
+@pytest.mark.full
 def test_a_slider_moves_the_plan_and_the_address_brings_it_back(page: Page) -> None:
     planned(page)
     before, drawn = fact(page, "bound θ"), bars(page, "chart-clients")

@@ -99,6 +99,7 @@ def test_a_command_names_the_extra_that_it_needs(installed: Path, tmp_path: Path
     assert said.count("=== exit code 2") == 3
 
 
+@pytest.mark.full
 def test_figures_are_drawn_again_without_data_or_torch(installed: Path, tmp_path: Path) -> None:
     assert "=== exit code 0" in run_installed(installed, OPTIONAL, "reproduce fig3 fig5 fig7 table1 --redraw --out out",
                                               folder=tmp_path)

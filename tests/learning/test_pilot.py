@@ -61,6 +61,7 @@ def digits():
     return (x - x.mean()) / x.std(), torch.tensor(labels)
 
 
+@pytest.mark.full
 def test_lenet_on_digits_is_where_the_readings_say(digits):
     module = build("lenet5", input_shape=(1, 28, 28), classes=10, seed=0)
     before = Layout.of(module).weights(module)

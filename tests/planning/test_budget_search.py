@@ -62,6 +62,7 @@ def test_the_answers_are_those_of_a_fine_grid(scenario):
         assert point.plan.delay_s <= point.delay_s * (1 + 1e-9)
 
 
+@pytest.mark.full
 def test_more_is_asked_for_a_higher_target_and_more_confidence(scenario):
     search = {pair: BudgetSearch(scenario, *pair) for pair in
               ((0.8, 0.9), (0.86, 0.9), (0.9, 0.9), (0.86, 0.5), (0.86, 0.99))}
@@ -70,6 +71,7 @@ def test_more_is_asked_for_a_higher_target_and_more_confidence(scenario):
     assert least[0.86, 0.5] < least[0.86, 0.9] < least[0.86, 0.99]
 
 
+@pytest.mark.full
 def test_the_frontier_trades_seconds_for_joules(scenario):
     frontier = fedgap.budget(scenario, 0.86, points=4).frontier
     assert len(frontier) == 4

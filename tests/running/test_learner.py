@@ -243,6 +243,7 @@ def test_the_ledger_charges_what_is_uploaded(small, tmp_path, bits):
     assert printed["local_steps"] == 1
 
 
+@pytest.mark.full
 def test_eight_bits_learn_as_well_as_32(small, tmp_path):
     found = {}
     for bits in (32, 8):

@@ -8,7 +8,8 @@ import pytest
 from fedgap.running.partition_picture import PicturedPartition, draw_partitions
 
 
-@pytest.mark.parametrize(("clients", "classes", "ending"), [(10, 10, "png"), (1, 2, "svg"), (40, 30, "pdf")])
+@pytest.mark.parametrize(("clients", "classes", "ending"), [(10, 10, "png"), (1, 2, "svg"),
+                                                            pytest.param(40, 30, "pdf", marks=pytest.mark.full)])
 def test_a_picture_is_drawn(tmp_path, clients, classes, ending):
     counts = np.random.default_rng(0).integers(0, 50, (clients, classes))
     path = tmp_path / "pictures" / f"who.{ending}"
