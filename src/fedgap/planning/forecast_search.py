@@ -211,12 +211,13 @@ class _Grid:
         row, few = int(error.min(axis=1).argmin()), selected[error.min(axis=0).argsort()[:_FEW]]
         around = rounds[max(row - 1, 0)], rounds[min(row + 1, len(rounds) - 1)]
         finer = np.unique(np.geomspace(*around, 2 * _FINER + 1).round().astype(np.intp))
-        best = self._best_of(finer, few)
+        error, slowed = self.errors(finer, few)
+        best = self._least(finer, few, error, slowed)
         if best is None:
             return []
         chosen = best.task.problem.rounds
-        others = (self._best_of(some, few) for some in (finer[finer > _APART * chosen], finer[_APART * finer < chosen])
-                  if len(some))
+        others = (self._least(finer[some], few, error[some], slowed[some])
+                  for some in (finer > _APART * chosen, _APART * finer < chosen) if some.any())
         return [best, *(draft for draft in others if draft is not None)]
 
     def alone(self) -> Draft | None:
@@ -226,7 +227,10 @@ class _Grid:
 
     def _best_of(self, rounds: Ints, selected: Bools, first_round: float | None = None) -> Draft | None:
         """Return the best draft with one of these numbers of rounds and selections (S, N); None if none fits."""
-        error, slowed = self.errors(rounds, selected, first_round)
+        return self._least(rounds, selected, *self.errors(rounds, selected, first_round))
+
+    def _least(self, rounds: Ints, selected: Bools, error: Floats, slowed: Floats) -> Draft | None:
+        """Return the draft with the least of these errors; None if all are infinite."""
         row, place = np.unravel_index(int(error.argmin()), error.shape)
         if not np.isfinite(error[row, place]):
             return None
