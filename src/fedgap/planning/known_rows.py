@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedgap.arrays import Floats
-from fedgap.planning.linear_program import solve_linear
-from fedgap.planning.policies.row_program import Shared
+from fedgap.planning.policies.row_program import Shared, shared_rounds
 
 _SAME = 1e-3
 """Two rounds whose features differ by at most this share count as equal."""
@@ -42,12 +41,11 @@ class KnownRows:
         """
         rows = [self.known[row] for row in self.first[: _REACH * rounds]]
         every, count = np.hstack(rows), len(rows)
-        cost, width = weights @ every[:3], every.shape[1]
+        width = every.shape[1]
         if rounds > count or not width:
             return Shared(np.inf)
         energy, delay = (budget / rounds for budget in self.budgets)
-        base, step, further = float(cost.min()), self.step_s / delay, count - rounds
-        unit = float(np.median(cost - base)) or 1.0  # HiGHS has absolute tolerances
+        step, further = self.step_s / delay, count - rounds
         table = np.zeros((3 + count + further, width + further))
         table[:3, :width] = every[3] / energy, every[4] / delay, np.ones(width)
         table[1, width:] = step
@@ -57,9 +55,4 @@ class KnownRows:
         lower, upper = np.full(len(table), -np.inf), np.zeros(len(table))
         lower[2], upper[: 3 + rounds], upper[:3] = rounds, 1.0, rounds
         upper[3 + count : 4 + count] = 1.0
-        answer = solve_linear(np.append((cost - base) / unit, np.zeros(further)), table, lower, upper)
-        if answer is None:
-            return Shared(np.inf)
-        mu, nu = (answer.prices[:2] * unit / (energy, delay)).tolist()
-        few, divergence, pruning = (every[:3] @ answer.weights[:width] / rounds).tolist()
-        return Shared(base + unit * answer.value / rounds, (mu, nu), (few, divergence, pruning))
+        return shared_rounds(weights, every, table, (lower, upper), (energy, delay), rounds=rounds)

@@ -197,21 +197,14 @@ class RowProgram:
         """Solve the program of the module docstring, with E = ``energy`` and T = ``delay`` per remaining round."""
         rows = self.rows
         every = np.hstack(rows)
-        cost, width, count = feature_weights(tangent) @ every[:3], every.shape[1], len(rows)
-        base, step = float(cost.min()), self.start.step_s / delay
-        unit = float(np.median(cost - base)) or 1.0  # HiGHS has absolute tolerances
+        width, count, step = every.shape[1], len(rows), self.start.step_s / delay
         table = np.zeros((3 + count, width + 1))
         table[:3, :width] = every[3] / energy, every[4] / delay, np.ones(width)
         table[3:, :width] = np.repeat(np.eye(count), [row.shape[1] for row in rows], axis=1)
         table[1, width], table[3:, width] = step, -self.shares
         lower, upper = np.full(3 + count, -np.inf), np.zeros(3 + count)
         lower[2], upper[:3] = 1.0, (1.0, 1.0 + step, 1.0)
-        answer = solve_linear(np.append((cost - base) / unit, 0.0), table, lower, upper, presolve=False)
-        if answer is None:
-            return Shared(np.inf)
-        mu, nu = (answer.prices[:2] * unit / (energy, delay)).tolist()
-        few, divergence, pruning = (every[:3] @ answer.weights[:width]).tolist()
-        return Shared(base + unit * answer.value, (mu, nu), (few, divergence, pruning))
+        return shared_rounds(feature_weights(tangent), every, table, (lower, upper), (energy, delay), presolve=False)
 
     def best_left(
         self, guess: int, most: int, energy_j: float, delay_s: float, done: DoneRounds | None = None, *, leap: int
@@ -250,6 +243,27 @@ def dearest_taken(values: Floats, shares: Floats, waiting: float) -> float:
     order = np.argsort(values, kind="stable")
     share = shares[order]
     return float(((waiting + np.cumsum(share * values[order])) / np.cumsum(share)).min())
+
+
+def shared_rounds(weights: Floats, every: Floats, table: Floats, limits: tuple[Floats, Floats],
+                  units: tuple[float, float], *, rounds: int = 1, presolve: bool = True) -> Shared:
+    """Solve a program over known rounds; objective and features of the result are those of a mean round.
+
+    :param weights: what 1/k, KL and the mean pruning ratio cost, (3,); :param every: the known rounds, (5, S).
+    :param table: the constraints, joules and seconds first. The columns after the S rounds cost nothing.
+    :param limits: the lower and upper limits of the constraints; :param units: a joule's and a second's row are in
+        these units; :param rounds: how many rounds the solution has.
+    """
+    cost, width = weights @ every[:3], every.shape[1]
+    base = float(cost.min())
+    unit = float(np.median(cost - base)) or 1.0  # HiGHS has absolute tolerances
+    costs = np.append((cost - base) / unit, np.zeros(table.shape[1] - width))
+    answer = solve_linear(costs, table, *limits, presolve=presolve)
+    if answer is None:
+        return Shared(np.inf)
+    mu, nu = (answer.prices[:2] * unit / units).tolist()
+    few, divergence, pruning = (every[:3] @ answer.weights[:width] / rounds).tolist()
+    return Shared(base + unit * answer.value / rounds, (mu, nu), (few, divergence, pruning))
 
 
 def feature_weights(tangent: ForecastTangent) -> Floats:
