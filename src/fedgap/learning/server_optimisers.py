@@ -93,7 +93,7 @@ class Momentum(ServerOptimiser):
         return torch.where(kept, rate * self._ahead(velocity, direction), 0.0), {"velocity": velocity}
 
     def forget(self, state: Mapping[str, Tensor], rows: list[int]) -> State:
-        """See :class:`ServerOptimiser`. The first of the states is the direction; Adam's sizes of steps stay."""
+        """See :class:`ServerOptimiser`. The first state is the direction. Adam keeps its second moments."""
         direction = state[self.state_names[0]].clone()
         direction[rows] = 0.0
         return {**state, self.state_names[0]: direction}

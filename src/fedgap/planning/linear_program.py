@@ -20,9 +20,9 @@ class Optimum(NamedTuple):
 def solve_linear(
     costs: Floats, rows: Floats, lower: Floats, upper: Floats, *, presolve: bool = True
 ) -> Optimum | None:
-    """min costs·w s.t. lower ≤ rows·w ≤ upper, w ≥ 0; None where HiGHS gives up.
+    """Minimise costs·w subject to lower ≤ rows·w ≤ upper and w ≥ 0; return None if HiGHS finds no optimum.
 
-    :param presolve: takes longer than the solution itself where there are few rows.
+    :param presolve: whether HiGHS simplifies the program first, which takes longer than solving one with few rows.
     """
     columns = np.ascontiguousarray(rows.T)
     filled = columns != 0.0

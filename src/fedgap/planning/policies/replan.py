@@ -6,8 +6,8 @@ As long as nothing differs from what the plan assumed, the plan is followed. Aft
    over rounds that are good in the rows of the world seen so far and in typical rows, drawn once from the random
    processes that the scenario declares (:mod:`fedgap.planning.policies.row_program`). Trying several numbers of rounds
    gives the best one by the forecast error, with the rounds that are done counted in.
-2. The round: the cheapest one at these prices with the channels, clients and labels of now, or none where one more row
-   later is worth more than this round and the time of an idle row.
+2. The round: the cheapest one at these prices with the present channels, clients and labels. The row is left idle if a
+   round in a later row is expected to be worth more than this one and the time that waiting takes.
 """
 
 import hashlib
@@ -296,9 +296,9 @@ class Replan:
         del state["rows"][first:last], state["counts"][first:last]
 
     def _segment(self, present: PresentRound, columns: Columns, task: Task, total: int, left: int) -> Segment | None:
-        """The best of these rounds that leaves enough of the budgets; a last round may use all that is left.
+        """Return the best of these rounds that leaves enough of the budgets; a last round may use all that is left.
 
-        None where a better row is worth waiting for.
+        The result is None if it is better to wait for a better row.
         """
         energy_j, delay_s = present.problem.energy_j, present.problem.delay_s
         if left > 1 and not present.dense and self.program.worth_waiting(task, left):

@@ -251,8 +251,9 @@ def shared_rounds(weights: Floats, every: Floats, table: Floats, limits: tuple[F
 
     :param weights: what 1/k, KL and the mean pruning ratio cost, (3,); :param every: the known rounds, (5, S).
     :param table: the constraints, joules and seconds first. The columns after the S rounds cost nothing.
-    :param limits: the lower and upper limits of the constraints; :param units: a joule's and a second's row are in
-        these units; :param rounds: how many rounds the solution has.
+    :param limits: the lower and upper limits of the constraints.
+    :param units: the joules and seconds by which the first two constraints were divided.
+    :param rounds: how many rounds the solution has; :param presolve: see :func:`solve_linear`.
     """
     cost, width = weights @ every[:3], every.shape[1]
     base = float(cost.min())
