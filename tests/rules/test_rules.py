@@ -9,7 +9,7 @@ from fedgap.registry import RULES
 from fedgap.rules.fed_cbs import FedCBS, qcid
 from fedgap.rules.fed_ent_opt import FedEntOpt, entropy
 from fedgap.rules.fedzero import FedZero, most_utility
-from fedgap.rules.luo import best_count_and_steps, constants_ratio, sampling_probabilities, spread
+from fedgap.rules.luo import best_count_and_steps, constants_ratio, expected_longest, sampling_probabilities, spread
 from fedgap.rules.oort import Oort, slowness, utility
 from fedgap.rules.power_of_choice import PowerOfChoice
 from fedgap.rules.rule import RoundFacts, RuleFacts
@@ -150,6 +150,15 @@ def test_luos_constants_come_back_from_two_pilots():
     assert ratio == pytest.approx(25.0)
     # A round that costs 1 + E: (1 + E)·(25/E + E) is 52, 43.5, 45.3 and 60 for 1, 2, 3 and 5 steps.
     assert best_count_and_steps(10, 25.0, lambda count, step: 1.0 + step, [10], [1, 2, 3, 5]) == (10, 2)
+
+
+def test_luos_expected_round_time_is_the_mean_over_all_sets():
+    """Of 1, 2, 3 and 6 seconds the six pairs last 2, 3, 6, 3, 6 and 6: 26/6. The four triples last 3, 6, 6 and 6."""
+    seconds = np.array([3.0, 1.0, 6.0, 2.0])
+    assert [expected_longest(seconds, count) for count in (1, 2, 3, 4)] == pytest.approx([3.0, 26 / 6, 5.25, 6.0])
+    many = np.random.default_rng(1).random(9)
+    assert expected_longest(many, 4) == pytest.approx(np.mean([max(four) for four in itertools.combinations(many, 4)]))
+    assert expected_longest(np.arange(5000.0), 1250) == pytest.approx(1250 * 5001 / 1251 - 1.0)  # K·(N + 1)/(K + 1) − 1
 
 
 def test_luos_probabilities_minimise_their_objective():

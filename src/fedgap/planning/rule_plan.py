@@ -29,7 +29,7 @@ from fedgap.planning.settings import SolverSettings
 from fedgap.planning.solve import answer_of, forecast_of, infeasible, scheme_of
 from fedgap.planning.task import Task
 from fedgap.registry import RULES
-from fedgap.rules.luo import best_count_and_steps, constants_ratio
+from fedgap.rules.luo import best_count_and_steps, constants_ratio, expected_longest
 
 SHARES = (0.125, 0.25, 0.5, 0.75)
 """Numbers of clients per round that are tried, as shares of the fleet."""
@@ -168,7 +168,8 @@ def _settings(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Floats
 def _by_luo(problem: Problem, scheme: Scheme, counts: Iterable[int], steps: Iterable[int]) -> tuple[int, int]:
     """Return the clients per round K and the local steps E by the formula of Luo et al.
 
-    Their two pilots are read off the forecast. The cost of a round is that of an average one at full speed.
+    Their two pilots are read off the forecast. The cost of a round is its expected cost at full speed, if K clients are
+    drawn uniformly.
     """
     counts, steps = list(counts), list(steps)
     fitted = forecast(problem).fitted.forecast
@@ -183,9 +184,9 @@ def _by_luo(problem: Problem, scheme: Scheme, counts: Iterable[int], steps: Iter
     ratio = constants_ratio(problem.size, ((*first, rounds_needed(first[1])), (*second, rounds_needed(second[1]))))
 
     def cost(count: int, step: int) -> float:
-        """Return the sum of an average round's energy and time, each as a share of its budget."""
+        """Return the sum of a round's expected energy and time, each as a share of its budget."""
         facts = rule_facts(problem.with_learner(step, None), scheme, count, 0)
-        seconds = float(np.sort(facts.seconds)[-(-count * problem.size // (count + 1)) - 1])
+        seconds = expected_longest(facts.seconds, count)
         return count * float(facts.joules.mean()) / problem.energy_j + seconds / problem.delay_s
 
     return best_count_and_steps(problem.size, ratio, cost, counts, steps)

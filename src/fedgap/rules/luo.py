@@ -41,6 +41,20 @@ def spread(size: int, count: int) -> float:
     return 1.0 if size == 1 else 1.0 + (size - count) / (count * (size - 1.0))
 
 
+def expected_longest(values: Floats, count: int) -> float:
+    """Return the expected largest of K values that are drawn uniformly without replacement from N.
+
+    This is Σ_{i=K}^{N} C(i−1, K−1)/C(N, K)·t_(i) for the values t_(1) ≤ … ≤ t_(N): the largest is the i-th if the other
+    K − 1 are among the i − 1 smaller ones.
+
+    :param values: t, (N,); :param count: K, from 1 to N.
+    """
+    rank = np.arange(len(values), count, -1)
+    # The shares of the sets whose largest value is the i-th, for i = N, N − 1, …, K.
+    shares = count / len(values) * np.cumprod([1.0, *(rank - count) / (rank - 1.0)])
+    return float(np.sort(values)[count - 1:][::-1] @ shares)
+
+
 def constants_ratio(size: int, pilots: tuple[tuple[int, int, float], tuple[int, int, float]]) -> float:
     """Return A₀/B₀, at least 0, from two pilot runs, each given as (K, E, rounds until the same loss)."""
     (k1, e1, r1), (k2, e2, r2) = pilots
