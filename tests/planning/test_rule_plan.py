@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from fedgap.config import Scenario
+from fedgap.planning import rule_plan
 from fedgap.planning.composition import Composition, Part
 from fedgap.planning.fixed_composition import compose
 from fedgap.planning.objectives.forecast_tangent import plan_features
@@ -14,6 +15,7 @@ from fedgap.planning.rule_plan import plan_by_rule
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
 from fedgap.registry import RULES
+from fedgap.rules.luo import constants_ratio
 from fedgap.system import probe_cost
 
 SCHEME = scheme_of("forecast")
@@ -85,3 +87,17 @@ def test_a_plan_for_faster_clients_leaves_a_rule_as_many_rounds_as_fit(scenario,
     tight = scenario.with_overrides(["budget.delay_s=4"])
     ruled = RuledRounds("random_k", PolicyStart.of(tight, plans["random_k"], SCHEME))
     assert ruled.prices.deadline_s > 0.0
+
+
+@pytest.mark.parametrize(("local_steps", "pilots"), [("4", (4, 8)), ("", (1, 64))])
+def test_luos_pilots_differ_in_their_local_steps_only(scenario, monkeypatch, local_steps, pilots):
+    """The forecast's pilots do not depend on the number of clients, so that both must have the same."""
+    made = []
+    monkeypatch.setattr(rule_plan, "constants_ratio", lambda size, two: made.append(two) or constants_ratio(size, two))
+    problem = Problem.of(scenario.with_overrides([f"learning.local_steps={local_steps}"]))
+    steps = problem.scenario.learning.local_steps_choices
+    rule_plan._by_luo(Task.of(problem, SCHEME).problem, SCHEME, [1, 2, 4, 6], steps)
+    (first, second), = made
+    assert (first[:2], second[:2]) == ((8, pilots[0]), (8, pilots[1]))
+    assert first[2] > second[2] > 1.0  # more local steps need fewer rounds
+    assert constants_ratio(8, made[0]) > 0.0

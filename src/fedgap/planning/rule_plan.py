@@ -168,20 +168,25 @@ def _settings(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Floats
 def _by_luo(problem: Problem, scheme: Scheme, counts: Iterable[int], steps: Iterable[int]) -> tuple[int, int]:
     """Return the clients per round K and the local steps E by the formula of Luo et al.
 
-    Their two pilots are read off the forecast. The cost of a round is its expected cost at full speed, if K clients are
-    drawn uniformly.
+    Their two pilots are read off the forecast: with all clients, because the part of the error that more rounds remove
+    does not depend on K there, and with the fewest and the most local steps. If the scenario allows only one number of
+    local steps, the second pilot has twice as many. The cost of a round is its expected cost at full speed, if K
+    clients are drawn uniformly.
     """
     counts, steps = list(counts), list(steps)
     fitted = forecast(problem).fitted.forecast
     grid = np.geomspace(1.0, 1e5, 400)
 
     def rounds_needed(step: int) -> float:
-        """Return after how many rounds training longer reduces the error by at most twice the floor, or 0.01."""
+        """Return after how many rounds, up to 1e5, more training reduces the error by at most twice the floor, or
+        0.01."""
         left = np.array([fitted.at(rounds, step).scale for rounds in grid])
-        return float(grid[int((left <= max(2.0 * fitted.floor, _PILOT_ERROR)).argmax())])
+        above = int((left > max(2.0 * fitted.floor, _PILOT_ERROR)).sum())
+        return float(grid[min(above, len(grid) - 1)])
 
-    first, second = (counts[-1], steps[0]), (counts[0], steps[-1])
-    ratio = constants_ratio(problem.size, ((*first, rounds_needed(first[1])), (*second, rounds_needed(second[1]))))
+    pilots = steps[0], steps[-1] if len(steps) > 1 else 2 * steps[0]
+    first, second = ((problem.size, step, rounds_needed(step)) for step in pilots)
+    ratio = constants_ratio(problem.size, (first, second))
 
     def cost(count: int, step: int) -> float:
         """Return the sum of a round's expected energy and time, each as a share of its budget."""
