@@ -1,7 +1,9 @@
 """The published rules on cases worked by hand."""
 
 import itertools
+from collections import Counter
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -9,9 +11,17 @@ from fedgap.registry import RULES
 from fedgap.rules.fed_cbs import FedCBS, qcid
 from fedgap.rules.fed_ent_opt import FedEntOpt, entropy
 from fedgap.rules.fedzero import FedZero, most_utility
-from fedgap.rules.luo import best_count_and_steps, constants_ratio, expected_longest, sampling_probabilities, spread
+from fedgap.rules.luo import (
+    LuoSampling,
+    best_count_and_steps,
+    constants_ratio,
+    expected_longest,
+    sampling_probabilities,
+    spread,
+)
 from fedgap.rules.oort import Oort, slowness, utility
 from fedgap.rules.power_of_choice import PowerOfChoice
+from fedgap.rules.random_k import RandomK
 from fedgap.rules.rule import RoundFacts, RuleFacts
 
 
@@ -26,6 +36,16 @@ def before(number, losses, last=None, available=None):
     losses = np.array(losses, dtype=np.float64)
     return RoundFacts(number, np.ones(len(losses), dtype=bool) if available is None else np.array(available),
                       losses, np.full(len(losses), -1.0) if last is None else np.array(last, dtype=float))
+
+
+# --- random k -------------------------------------------------------------------------------------------------------
+
+def test_random_k_draws_every_set_equally_often():
+    """There are six pairs of four clients."""
+    rule = RandomK(facts(2, np.full((4, 2), 5)))
+    drawn = Counter(tuple(np.flatnonzero(rule.choose(before(number, [1.0] * 4)))) for number in range(3000))
+    assert sorted(drawn) == list(itertools.combinations(range(4), 2))
+    np.testing.assert_allclose(np.array(list(drawn.values())) / 3000, 1 / 6, atol=0.035)
 
 
 # --- Power-of-Choice ------------------------------------------------------------------------------------------------
@@ -43,6 +63,25 @@ def test_power_of_choice_asks_large_clients_more_often():
     assert (asked.sum(axis=1) == 2).all()
     # Client 0 is left out where 1 and 2 are drawn: 2 · 0.05 · 0.05/0.95.
     assert asked[:, 0].mean() == pytest.approx(1.0 - 2 * 0.05 * 0.05 / 0.95, abs=0.02)
+
+
+def test_power_of_choice_draws_candidates_without_replacement_by_their_samples():
+    """One of d = 2 candidates, p = 0.2, 0.3 and 0.5, losses 3 > 2 > 1.
+
+    Client 0 is left out if 1 and 2 are drawn: 0.3 · 0.5/0.7 + 0.5 · 0.3/0.5 = 0.5143. Then 1 has the higher loss.
+    Client 2 never has the highest loss. (With candidates drawn uniformly, 0 would be left out in every third round.)
+    """
+    rule = PowerOfChoice(facts(1, [[20, 0], [30, 0], [50, 0]]))
+    chosen = np.mean([rule.choose(before(number, [3.0, 2.0, 1.0])) for number in range(2500)], axis=0)
+    np.testing.assert_allclose(chosen, [0.4857, 0.5143, 0.0], atol=0.035)
+
+
+def test_power_of_choice_prefers_unknown_losses_and_breaks_ties_at_random():
+    rule = PowerOfChoice(facts(2, np.full((4, 2), 5)))  # d = 4: everybody is a candidate
+    chosen = np.array([rule.choose(before(number, [0.5, np.nan, 0.5, 0.1])) for number in range(400)])
+    assert chosen[:, 1].all()
+    assert not chosen[:, 3].any()
+    assert chosen[:, 0].mean() == pytest.approx(0.5, abs=0.1)
 
 
 # --- Oort -----------------------------------------------------------------------------------------------------------
@@ -89,6 +128,45 @@ def test_qcid_of_the_papers_example():
     assert qcid(labels[[0, 1, 2]].sum(axis=0)) == pytest.approx(double)
 
 
+def test_qcid_counts_clients_by_their_samples():
+    """Ten samples with shares (1, 0), five with (0.2, 0.8): (100·1 + 2·50·0.2 + 25·0.68)/15² − 1/2 = 137/225 − 1/2."""
+    assert qcid(np.array([10.0, 0.0]) + np.array([1.0, 4.0])) == pytest.approx(137 / 225 - 1 / 2)
+
+
+def test_fed_cbs_draws_sets_with_the_papers_probabilities():
+    """Two of three clients, with shares 1, 0.8 and 0.6 of one of two labels; the bonus is 0 in round 1, as ln 1 = 0.
+
+    QCID = 2·(share − 1/2)²: 0.5, 0.18 and 0.02. The first client is drawn by 1/QCID = 2, 5.556 and 50: 0.0347, 0.0965
+    and 0.8687. The pairs have shares 0.9, 0.8 and 0.7, and QCID 0.32 (01), 0.18 (02) and 0.08 (12). The second client
+    is drawn by 1/QCID² = 9.766, 30.86 and 156.25:
+
+        after 0:  1 with 9.766/40.63 = 0.2404,    2 with 0.7596
+        after 1:  0 with 9.766/166.0 = 0.0588,    2 with 0.9412
+        after 2:  0 with 30.86/187.1 = 0.1649,    1 with 0.8351
+
+    01: 0.0347·0.2404 + 0.0965·0.0588 = 0.0140. 02: 0.0347·0.7596 + 0.8687·0.1649 = 0.1697. 12: 0.8163.
+    """
+    drawn = Counter(tuple(np.flatnonzero(FedCBS(facts(2, [[5, 0], [4, 1], [3, 2]], seed=seed))
+                                         .choose(before(0, [1.0] * 3)))) for seed in range(2500))
+    shares = [drawn[pair] / 2500 for pair in ((0, 1), (0, 2), (1, 2))]
+    np.testing.assert_allclose(shares, [0.0140, 0.1697, 0.8163], atol=0.03)
+
+
+def test_fed_cbs_draws_the_third_client_by_the_third_power():
+    """Clients 0 and 1 are as good as certain to come first. Their shares of one of two labels are 0.51 and 0.49, QCID
+    2·0.01² = 1/5000, so that their weights are 5000, and 2 for each of the others. Together they are balanced.
+
+    Client 2 or 3 is third, with 40 samples of one label or 20. The shares are then 140/240 and 120/220, QCID
+    2·(1/12)² = 1/72 and 2·(1/22)² = 1/242. Client 3 is drawn with 242³/(72³ + 242³) = 0.974. (With the first power it
+    would be 0.771, with the second 0.919.)
+    """
+    labels = [[51, 49], [49, 51], [40, 0], [20, 0]]
+    drawn = Counter(tuple(np.flatnonzero(FedCBS(facts(3, labels, seed=seed)).choose(before(0, [1.0] * 4))))
+                    for seed in range(1500))
+    assert drawn[0, 1, 3] / (drawn[0, 1, 2] + drawn[0, 1, 3]) == pytest.approx(0.974, abs=0.02)
+    assert drawn[0, 1, 2] + drawn[0, 1, 3] > 1480
+
+
 def test_fed_cbs_mostly_finds_the_balanced_set():
     labels = [[9, 1], [1, 9], [8, 2], [2, 8], [9, 1]]
     sets = [FedCBS(facts(2, labels, seed=seed)).choose(before(0, [1.0] * 5)) for seed in range(200)]
@@ -98,17 +176,16 @@ def test_fed_cbs_mostly_finds_the_balanced_set():
 
 
 def test_fed_cbs_explores_who_was_rarely_there():
-    rule = FedCBS(facts(1, [[5, 4], [5, 4]]))
-    rule.state["times"] = [10_000, 1]
-    # 1/QCID: the counts 5 and 4 have QCID 1/162, so 162; the bonus 10·√(1.5·ln 1001/T) is 32.2 and 0.3.
-    picked = np.mean([FedCBS.choose(_with(rule, [10_000, 1], seed), before(1000, [1.0] * 2))[1] for seed in range(800)])
-    assert picked == pytest.approx((162 + 32.2) / (2 * 162 + 32.2 + 0.3), abs=0.05)
-
-
-def _with(rule, times, seed):
-    fresh = FedCBS(facts(1, rule.facts.label_counts, seed=seed))
-    fresh.state["times"] = list(times)
-    return fresh
+    """Round 8. Shares 0.65 and 1 of one of two labels have QCID 0.045 and 0.5, weights 22.22 and 2. The bonus
+    10·√(1.5·ln 8/T), ln 8 = 2.0794, is 0.18 for T = 10 000 and 17.66 for T = 1. Client 1 is drawn with
+    19.66/(22.40 + 19.66) = 0.467.
+    """
+    drawn = 0
+    for seed in range(2500):
+        rule = FedCBS(facts(1, [[13, 7], [5, 0]], seed=seed))
+        rule.state["times"] = [10_000, 1]
+        drawn += int(rule.choose(before(7, [1.0] * 2))[1])
+    assert drawn / 2500 == pytest.approx(0.467, abs=0.03)
 
 
 # --- FedEntOpt ------------------------------------------------------------------------------------------------------
@@ -120,6 +197,24 @@ def test_fed_ent_opt_adds_the_client_of_the_largest_entropy():
         chosen = rule.choose(before(number, [1.0] * 3))
         rule.state["buffer"] = []
         assert chosen[1]  # whoever came first, client 1 has the other label; if it came first, it is in
+
+
+def test_fed_ent_opt_sums_counts_and_not_shares():
+    """Two of four clients, with 6 and 0, 0 and 2, 3 and 5, 0 and 30 samples of two labels; the first is random.
+
+        first 0:  with 1: 6, 2 (H = 0.562)    with 2: 9, 5 (0.652)    with 3: 6, 30 (0.451)    → 0 and 2
+        first 1:  with 0: 6, 2 (0.562)        with 2: 3, 7 (0.611)    with 3: 0, 32 (0)        → 1 and 2
+        first 2:  with 0: 9, 5 (0.652)        with 1: 3, 7 (0.611)    with 3: 3, 35 (0.276)    → 0 and 2
+        first 3:  with 0: 6, 30 (0.451)       with 1: 0, 32 (0)       with 2: 3, 35 (0.276)    → 0 and 3
+
+    If the clients' shares were summed, 0 would be joined by 1 or 3.
+    """
+    labels = [[6, 0], [0, 2], [3, 5], [0, 30]]
+    drawn = Counter(tuple(np.flatnonzero(FedEntOpt(facts(2, labels, seed=seed)).choose(before(0, [1.0] * 4))))
+                    for seed in range(1000))
+    assert sorted(drawn) == [(0, 2), (0, 3), (1, 2)]
+    shares = [drawn[pair] / 1000 for pair in ((0, 2), (0, 3), (1, 2))]
+    np.testing.assert_allclose(shares, [0.5, 0.25, 0.25], atol=0.05)
 
 
 def test_fed_ent_opt_lets_clients_wait():
@@ -152,6 +247,28 @@ def test_luos_constants_come_back_from_two_pilots():
     assert best_count_and_steps(10, 25.0, lambda count, step: 1.0 + step, [10], [1, 2, 3, 5]) == (10, 2)
 
 
+def test_luo_weighs_rounds_against_their_cost():
+    """N = 4, A₀/B₀ = 8. The bound 8/E + spread·E has the spreads 2, 4/3 and 1 for K = 1, 2 and 4:
+
+        E = 1:  10, 9.333, 9        E = 4:  10, 7.333, 6
+
+    With energy K·(0.2·E + 2.8) and time E + 20 a round costs 24, 27 and 33 for E = 1, and 27.6, 31.2 and 38.4 for
+    E = 4. The products are 240, 252 and 297, and 276, 228.8 and 230.4. If time alone counts, 21 and 24, they are 210,
+    196 and 189, and 240, 176 and 144; if energy alone counts, 30, 56 and 108, and 36, 52.8 and 86.4.
+    """
+    def energy(count, step):
+        return count * (0.2 * step + 2.8)
+
+    def seconds(count, step):
+        return step + 20.0
+
+    def both(count, step):
+        return energy(count, step) + seconds(count, step)
+
+    best = [best_count_and_steps(4, 8.0, cost, [1, 2, 4], [1, 4]) for cost in (both, seconds, energy)]
+    assert best == [(2, 4), (4, 4), (1, 1)]
+
+
 def test_luos_expected_round_time_is_the_mean_over_all_sets():
     """Of 1, 2, 3 and 6 seconds the six pairs last 2, 3, 6, 3, 6 and 6: 26/6. The four triples last 3, 6, 6 and 6."""
     seconds = np.array([3.0, 1.0, 6.0, 2.0])
@@ -174,6 +291,36 @@ def test_luos_probabilities_minimise_their_objective():
     grid = np.linspace(0.01, 0.98, 98)
     best = min(value(np.array([a, b, 1.0 - a - b])) for a, b in itertools.product(grid, grid) if a + b < 0.995)
     assert value(q) <= best * 1.001
+
+
+def test_luos_probabilities_for_two_clients():
+    """Weights 1/2, 1 and 2.08 seconds, β/α = 1: q = 2/3 and 1/3.
+
+    Let T = Σqt and A = Σw²/q. The derivative of T·(A + 1) is t·(A + 1) − T·w²/q², which must be the same for both. With
+    T = 2/3 + 2.08/3 = 1.36 and A = (3/2 + 3)/4 = 1.125 it is 2.125 − 1.36·9/16 = 1.36 and 4.42 − 1.36·9/4 = 1.36.
+    """
+    q = sampling_probabilities(np.array([1.0, 2.08]), np.array([0.5, 0.5]), 1.0)
+    np.testing.assert_allclose(q, [2 / 3, 1 / 3], atol=0.003)
+    rule = LuoSampling(facts(1, [[5, 5], [5, 5]], seconds=[1.0, 2.08]))
+    first = [rule.choose(before(number, [1.0] * 2))[0] for number in range(2500)]
+    assert np.mean(first) == pytest.approx(2 / 3, abs=0.03)
+
+
+def test_luos_probabilities_agree_with_a_convex_program_for_each_mean_time():
+    """The way of the paper: for a given T = Σqt the problem is convex, and T is searched."""
+    random = np.random.default_rng(3)
+    for beta_by_alpha in (0.2, 1.0, 5.0):
+        seconds, weight = 0.2 + random.exponential(1.0, 5), random.dirichlet(np.ones(5))
+        chances, mean_s = cp.Variable(5), cp.Parameter(nonneg=True)
+        program = cp.Problem(cp.Minimize(weight**2 @ cp.inv_pos(chances)),
+                             [cp.sum(chances) == 1.0, seconds @ chances == mean_s])
+        best = np.inf
+        for mean_s.value in np.linspace(seconds.min(), seconds.max(), 44)[2:-2]:
+            best = min(best, mean_s.value * (program.solve() + beta_by_alpha))
+        q = sampling_probabilities(seconds, weight, beta_by_alpha)
+        assert q.sum() == pytest.approx(1.0)
+        value = (q @ seconds) * ((weight**2 / q).sum() + beta_by_alpha)
+        assert best / 1.02 <= value <= best * 1.0005  # the program knows only forty values of T
 
 
 # --- FedZero --------------------------------------------------------------------------------------------------------
