@@ -282,7 +282,7 @@ def test_luos_probabilities_minimise_their_objective():
     seconds, weight = np.array([1.0, 4.0, 9.0]), np.array([0.5, 0.3, 0.2])
     # Without β, q ∝ p/√t by Cauchy and Schwarz.
     expected = weight / np.sqrt(seconds)
-    np.testing.assert_allclose(sampling_probabilities(seconds, weight, 0.0), expected / expected.sum(), rtol=0.02)
+    np.testing.assert_allclose(sampling_probabilities(seconds, weight, 0.0), expected / expected.sum(), rtol=1e-9)
     q = sampling_probabilities(seconds, weight, 1.0)
 
     def value(p):

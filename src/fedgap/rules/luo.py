@@ -33,7 +33,7 @@ from fedgap.rules.rule import RoundFacts, RoundRule, RuleFacts, members
 BETA_BY_ALPHA = 1.0
 """β/α. With 1 and equal clients that are drawn uniformly, half of the bound does not depend on q."""
 _STEPS = 200
-"""Number of values of c that are tried below 0, and of those above."""
+"""Number of values of c that are tried."""
 
 
 def spread(size: int, count: int) -> float:
@@ -75,13 +75,13 @@ def best_count_and_steps(
 
 
 def sampling_probabilities(seconds: Floats, weight: Floats, beta_by_alpha: float = BETA_BY_ALPHA) -> Floats:
-    """Return the probabilities q (N,) that minimise Σqt·(Σw²/q + β/α).
+    """Return the probabilities q (N,) that minimise Σqt·(Σw²/q + β/α), up to the grid of c.
+
+    At the minimum, c = −(β/α)·Σqt/(Σw²/q + β/α), which is never above 0.
 
     :param seconds: t_n, (N,); :param weight: w_n = p_n·G_n, (N,).
     """
-    shortest, longest = float(seconds.min()), float(seconds.max())
-    offsets = np.concatenate([-shortest * (1.0 - np.geomspace(1e-6, 1.0, _STEPS)),
-                              longest * np.geomspace(1e-3, 1e3, _STEPS)])
+    offsets = -float(seconds.min()) * (1.0 - np.geomspace(1e-6, 1.0, _STEPS))
     q = weight / np.sqrt(seconds + offsets[:, None])
     q /= q.sum(axis=1, keepdims=True)
     value = (q @ seconds) * ((weight**2 / q).sum(axis=1) + beta_by_alpha)
