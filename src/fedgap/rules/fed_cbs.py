@@ -12,12 +12,21 @@ The first client c has a probability proportional to
 
     1/QCID({c})^β₁ + λ·√(3·ln t / (2·T_c)),
 
-where T_c is how often c took part before round t. The m-th has one proportional to QCID(M)^β₍m₋₁₎/QCID(M ∪ {c})^βₘ,
-where M are those drawn before. βₘ = m and λ = 10 as in the paper's experiments. The paper computes the products
-D̂_i·D̂_j·⟨α_i, α_j⟩ under homomorphic encryption; here the label histograms are known.
+where T_c is how often c took part before round t. The second has one proportional to 1/QCID({c₁, c})^β₂, divided by
+the weight of the first client c₁, and the m-th to QCID(M)^β₍m₋₁₎/QCID(M ∪ {c})^βₘ, where M are those drawn before. The
+divisor and QCID(M) are the same for all candidates, so that they cancel. βₘ = m and λ = 10 as in the paper's
+experiments. The paper computes the products D̂_i·D̂_j·⟨α_i, α_j⟩ under homomorphic encryption; here the label histograms
+are known.
 
-Deviations from the paper, both of which avoid a division by zero: T_c begins at 1, and the QCID, which is 0 for a
-perfectly balanced set, is taken as at least 1e-9.
+Checked against the example in Figure 3 of the paper and against four public implementations by others; neither the
+authors' code nor the text of the equations could be read. All four have this weight of the first client, three of them
+this QCID (one leaves out −1/B) and βₘ = m (one has powers from 1 to 10), and two λ = 10 as default. They differ in the
+second client: two divide its weight by a bonus of the candidate, one adds a bonus to the weights of all clients, and
+one has no bonus after the first client. Here it is divided by the weight of c₁, because only then the weights of all
+steps multiply to 1/QCID^β_k of the whole set, which is the purpose of the sequence.
+
+Deviations from the paper, both of which avoid a division by zero: T_c begins at 1, as in two of the implementations,
+and the QCID, which is 0 for a perfectly balanced set, is taken as at least 1e-9.
 """
 
 import numpy as np

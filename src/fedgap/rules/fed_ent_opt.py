@@ -8,8 +8,13 @@ joins, where L are the summed label counts of the clients that have joined and l
 client that joins also enters a first-in, first-out buffer of Q places, 0 < Q ≤ N − k. Clients in the buffer cannot
 join. If the buffer is full, the oldest one leaves it.
 
-Deviations from the paper: it sets Q by hand; here Q is half of the fleet, or N − k if that is less. If all available
-clients are in the buffer, the one that has been there longest joins.
+Checked against a public summary of the paper and two public implementations of its Algorithm 1 by others; neither the
+authors' code nor the text of the algorithm could be read. One of them, as here, updates the buffer after every client,
+the other at the end of a round.
+
+Deviations from the paper: it sets Q by hand (according to one of the implementations about 0.5·N to 0.7·N are best);
+here Q is half of the fleet, or N − k if that is less. If all available clients are in the buffer, the one that has been
+there longest joins. If several clients give the largest entropy, the first of the fleet joins.
 """
 
 import numpy as np

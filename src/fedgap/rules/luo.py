@@ -6,7 +6,8 @@ B. Luo, X. Li, S. Wang, J. Huang and L. Tassiulas, *Cost-Effective Federated Lea
     R(K, E) ∝ A₀/E + B₀·(1 + (N − K)/(K·(N − 1)))·E
 
 with K of N clients and E local steps. A₀/B₀ follows from the numbers of rounds that two pilot runs need. K and E
-minimise the expected cost of a round times R(K, E).
+minimise the expected cost of a round times R(K, E). The cost is a weighted sum of energy and time, if K clients are
+drawn uniformly without replacement and the slowest one decides how long the round lasts.
 
 B. Luo, W. Xiao, S. Wang, J. Huang and L. Tassiulas, *Tackling System and Statistical Heterogeneity for Federated
 Learning with Adaptive Client Sampling*, INFOCOM 2022 (arXiv:2112.11256), then choose the sampling probabilities q that
@@ -15,12 +16,19 @@ minimise
     Σ_n q_n·t_n · ( α·Σ_n p_n²·G_n²/q_n + β ),
 
 where t_n are a client's seconds, p_n is its share of the samples and G_n the norm of its gradients; β/α follows again
-from two pilot runs. Setting the derivative to zero gives q_n ∝ p_n·G_n/√(t_n + c) with one unknown number c, which is
-found by trying values on a grid.
+from two pilot runs. Setting the derivative to zero gives q_n ∝ p_n·G_n/√(t_n + c) with one unknown number c between
+−min t and 0, which is found by trying values on a grid.
+
+The second part was checked against the authors' code for the extended paper (github.com/WENLIXIAO-CS/WirelessFL,
+arXiv:2404.13804), which minimises the same product by sequential quadratic programming. Of the first part only the
+abstract and excerpts in notes by others could be read, which agree with the cost and the uniform draw. The formula of
+R(K, E) was not compared with the text.
 
 Deviations from the papers: A₀/B₀ is taken from the scenario's forecast, β/α = 1 and G_n = 1, because nothing is trained
-before planning. Clients are drawn without replacement and averaged as in other rules, instead of K times with
-replacement and weighted by p_n/(K·q_n).
+before planning; the authors take all of them from pilots. Energy and time count as shares of their budgets. K is one of
+the shares of the fleet that are tried for all rules, because the formula alone would often select a single client per
+round, whose forecast is far worse. Clients are drawn without replacement and averaged as in other rules, instead of K
+times with replacement and weighted by p_n/(K·q_n), so that rules differ in their selection only.
 """
 
 from collections.abc import Callable, Iterable

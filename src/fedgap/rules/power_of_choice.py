@@ -8,8 +8,12 @@ Y. J. Cho, J. Wang and G. Joshi, *Towards Understanding Biased Client Selection 
 3. The k candidates with the highest loss take part; ties are broken at random.
 
 This is the paper's π_cpow-d, in which the loss is estimated on one mini-batch. The updates are averaged with equal
-weights. What asking the candidates costs is charged to the budgets. The paper tries d from k to the whole fleet; here
-d = min(N, 2k).
+weights. A loss that is not known counts as the highest, as in the authors' π_rpow-d.
+
+Checked against the training program in the authors' supplement, and its selection as kept in a public reproduction
+(github.com/peng-ju/Power-of-Choice). Deviations: the paper tries d from k to the whole fleet, here d = min(N, 2k). Ties
+are broken at random, and in the authors' code by the order of the draw. The first round is selected like any other; in
+the authors' code its clients are drawn uniformly. What asking the candidates costs is charged to the budgets.
 """
 
 import numpy as np
