@@ -41,7 +41,7 @@ sbom: $(STAMP)
 
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "site/index.html is there; $(BIN)/python -m mkdocs serve shows it while you write"
+	@echo "open site/index.html; $(BIN)/python -m mkdocs serve shows it with a search, and follows what you write"
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
