@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Both set everything up by themselves.
+# Two commands: `make demo` and `make test`. Both install what they need.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -57,7 +57,7 @@ $(BROWSER): $(STAMP)
 
 # Three workers for two cores, because the one with the browser mostly waits. Each begins with a third of the files and
 # takes over tests of the others when it is done, so that few files are shared and their fixtures are made once. Bytecode
-# is kept, for the tests start many processes.
+# is kept, because the tests start many processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test: lint $(BROWSER)
