@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Both set everything up by themselves.
+# Two commands: `make demo` and `make test`. Both install what they need.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -41,7 +41,7 @@ sbom: $(STAMP)
 
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "site/index.html is there; $(BIN)/python -m mkdocs serve shows it while you write"
+	@echo "open site/index.html; $(BIN)/python -m mkdocs serve shows it with a search, and follows what you write"
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
@@ -57,7 +57,7 @@ $(BROWSER): $(STAMP)
 
 # Three workers for two cores, because the one with the browser mostly waits. Each begins with a third of the files and
 # takes over tests of the others when it is done, so that few files are shared and their fixtures are made once. Bytecode
-# is kept, for the tests start many processes.
+# is kept, because the tests start many processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal
 
 test: lint $(BROWSER)

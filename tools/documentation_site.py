@@ -2,7 +2,8 @@
 
 Both use the same files. The differences are handled here: pages and pictures outside ``docs/`` that others link to (the
 changelog, the READMEs of results) are added to the site under ``repository/``; the marks around measured numbers, which
-are comments, are removed; tables and lists may follow a paragraph without an empty line; headings get GitHub's anchors.
+are comments, are removed; tables and lists may follow a paragraph without an empty line; headings get GitHub's anchors;
+long names may break within a line, as they do on GitHub.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ OUTSIDE = "repository"
 CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+LONG_NAME = re.compile(r"<code>([\w./:-]{25,})</code>")
+BREAK_AFTER = re.compile(r"(::|(?<=\w)[/_.](?=\w))")
 BEFORE_BLOCK = re.compile(r"^(?!\s*(?:[-*|>#]|\d+\.|<|$))(?! {2})(.+)\n(?=\||(?:[-*]|\d+\.) )", re.MULTILINE)
 
 
@@ -90,6 +93,11 @@ def adapt(text: str, source: Path) -> str:
         return f"{match[1]}{os.path.relpath(site_path(target), here)}{hash_sign}{anchor}{match[3]}"
 
     return LINK.sub(link, text)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let long names break after a slash, colon, dot or underscore, so that tables of them fit the page."""
+    return LONG_NAME.sub(lambda match: BREAK_AFTER.sub(r"\1<wbr>", match[0]), html)
 
 
 def outside_code(markdown: str, change: Any) -> str:

@@ -144,24 +144,34 @@ def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
 
 def compared_panels(figure: str) -> str:
     """A table of the panels of a figure of learners: plans (means over seeds), accuracy, and the gain of the
-    reference."""
+    reference.
+
+    What is the same in every row stands below the table in place of a column, so that the table fits a page."""
     results = data(f"experiments/{figure}/results.json")
     differences = {(c["baseline"], c["value"]): c for c in results["comparisons"]}
-    lines = ["| | σ | local steps | rounds | clients | pruned | forecast, % | accuracy, % | "
-             "the first plan minus this, points | p (Holm) |", "|---|---|---|---|---|---|---|---|---|---|"]
+    forms = {"local_steps": "{:.0f}", "rounds": "{:.0f}", "clients": "{:.0f}", "pruning_ratio": "{:.0%}"}
+    table = [["", "σ", "local steps", "rounds", "clients", "pruned", "forecast, %", "accuracy, %",
+              "first plan minus this, points", "p (Holm)"]]
     for panel in results["panels"]:
         for sigma in dict.fromkeys(row["value"] for row in panel.get("rows", [])):
             rows = [row for row in panel["rows"] if row["value"] == sigma and row["accuracy"] is not None]
-            forms = {"local_steps": "{:.0f}", "rounds": "{:.0f}", "clients": "{:.0f}", "pruning_ratio": "{:.0%}"}
             facts = [form.format(sum(row[key] for row in rows) / len(rows)) for key, form in forms.items()]
             foretold, reached = (interval([100.0 * row[key] for row in rows]) for key in ("forecast", "accuracy"))
             c = differences.get((panel["title"], sigma))
             against = ["", ""] if c is None else [
                 f"{100 * c['difference']:+.2f} ± {100 * c['half']:.2f}".replace("-", "−"), f"{c['p_holm']:.1g}"]
-            cells = [panel["title"], f"{sigma:g}", *facts, f"{foretold.mean:.2f}",
-                     f"{reached.mean:.2f} ± {reached.half:.2f}", *against]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n" + "\n".join(lines) + "\n"
+            table.append([panel["title"], f"{sigma:g}", *facts, f"{foretold.mean:.2f}",
+                          f"{reached.mean:.2f} ± {reached.half:.2f}", *against])
+    (_, *titles), *others = zip(*table, strict=True)
+    same = []
+    if len({title.partition(", ")[0] for title in titles}) == 1:  # titles begin with the task
+        same = [titles[0].partition(", ")[0]]
+        titles = [title.partition(", ")[2] for title in titles]
+    same += [f"{name} {first}" for name, first, *more in others if {first} == set(more)]
+    kept = [("", *titles), *(column for column in others if len(set(column[1:])) > 1)]
+    head, *lines = [f"| {' | '.join(cells)} |" for cells in zip(*kept, strict=True)]
+    note = [f"\nIn every row: {', '.join(same)}."] if same else []
+    return "\n" + "\n".join([head, "|---" * len(kept) + "|", *lines, *note]) + "\n"
 
 
 def gains(figure: str, sigma: str, *budgets: str) -> str:

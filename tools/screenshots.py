@@ -106,6 +106,8 @@ def main() -> None:
             for view in views(page):
                 path = arguments.out / ("studio.png" if view == "plan" else f"studio-{view}.png")
                 page.evaluate("scrollTo(0, 0)")
+                page.mouse.move(0, 0)  # where it shows no buttons of a chart
+                page.wait_for_timeout(300)
                 page.screenshot(path=path)
                 shrink(path)
             if arguments.all is not None:

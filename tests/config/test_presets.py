@@ -89,7 +89,7 @@ def test_the_citys_channels_differ_by_orders_of_magnitude():
 def test_names_and_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "city").mkdir()
-    assert Scenario.load("city").size == 40  # a folder of the same name is no file
+    assert Scenario.load("city").size == 40  # a folder of the same name is not a file
     (tmp_path / "mine").write_text(preset_text("paper-mnist"))
     assert Scenario.load("mine") == Scenario.load("paper-mnist")
     with pytest.raises(InputError, match=r"'embeded': is neither a file nor an experiment preset; did you mean 'embed"):

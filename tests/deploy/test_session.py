@@ -113,7 +113,7 @@ def test_it_is_the_simulator_bit_for_bit(fleet, tmp_path, model):
     pytest.param("tests.deploy.test_session:Wide", 8, "coordinate_trimmed_mean", marks=pytest.mark.full)])
 def test_channels_are_the_simulators_bit_for_bit(fleet, tmp_path, model, bits, aggregator):
     """Local steps, server momentum and statistics of channels that some clients removed included. A node that loses its
-    copy in round 2 is sent the state, and goes on with the same small model."""
+    copy in round 2 is sent the state, and continues with the same small model."""
     bytes_of = {"lenet5": 44426}
     nodes = fleet(4, "pruning.structure=channels", f"model.name={model}", "mode=practical", "scheme=proposed",
                   "learning.local_steps=2", f"learning.upload_bits={bits}", "budget.energy_j=0.9",

@@ -93,7 +93,7 @@ def test_requests_are_bounded_whether_they_say_their_length_or_not(superlink):
 
 @pytest.mark.parametrize(("client", "server", "here"), [
     ("127.0.0.1", "127.0.0.1", True), ("::1", "::1", True), ("::ffff:127.0.0.1", "::", True),
-    ("192.0.2.1", "192.0.2.1", True),  # by the machine's own name, whose address is no loopback one
+    ("192.0.2.1", "192.0.2.1", True),  # by the machine's own name, whose address is not a loopback address
     ("192.0.2.2", "192.0.2.1", False), ("192.0.2.2", "127.0.0.1", False), ("fe80::1", "::1", False),
     ("", "", False), ("testclient", "testclient", False)])
 def test_who_is_here(client, server, here):

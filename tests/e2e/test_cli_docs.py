@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,6 +124,7 @@ def test_commands_run(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for step in steps(page):
         if isinstance(step, tuple):
+            monkeypatch.delitem(sys.modules, Path(step[0]).stem, raising=False)  # an earlier page may use the name
             Path(step[0]).write_text(step[1], encoding="utf-8")
         elif not any(re.search(pattern, step.line) for pattern in NOT_RUN):
             answer = run(step)

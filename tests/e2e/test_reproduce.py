@@ -1,4 +1,4 @@
-"""``fedgap reproduce`` from a definition to results and picture; it goes on, and it says what is missing."""
+"""``fedgap reproduce`` from a definition to results and picture; it resumes, and it says what is missing."""
 
 import json
 from pathlib import Path

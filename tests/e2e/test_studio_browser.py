@@ -233,6 +233,15 @@ def test_a_scenario_file_leads_with_its_forecast(browser: Browser, tmp_path: Pat
         said = re.search(r"One more second would bring: \+([\d.]+) percentage points", page.inner_text("#prices"))
         assert said is not None
         assert float(said[1]) == pytest.approx(delay, rel=0.1)
+        expect(page.locator("#lead-remark code")).to_have_text("fedgap calibrate")  # not in backticks
+        expect(page.locator("#gap-text")).to_contain_text("is about its objective, not about θ")
+        expect(page.locator("#schemes-stage")).to_have_text("all solved")
+        expect(page.locator("#schemes-note")).to_contain_text("was chosen by its forecast accuracy")
+        cells = page.locator("#schemes tr:not(.dim) td:last-child").all_inner_texts()
+        shown = [float(text.removesuffix(" %")) for text in cells]
+        assert len(shown) == 6
+        assert max(shown) <= round(100 * plan.forecast.accuracy, 1)
+        assert "`" not in page.inner_text("main")
         lead, numbers = page.locator("#lead").bounding_box(), page.locator("#numbers").bounding_box()
         assert lead is not None
         assert numbers is not None
@@ -338,6 +347,21 @@ def test_colours_are_logarithmic_over_decades_and_only_for_what_was_solved(page:
     expect(page.locator("#frontier-note")).to_contain_text("cells without colour were not solved")
 
 
+def test_a_grid_that_was_not_finished_is_not_called_solved(page: Page) -> None:
+    planned(page)
+    expect(page.locator("#frontier-stage")).to_have_text("all solved")
+    answer = [{"stage": "grid", "energy_j": [1.0, 2.0], "delay_s": [1.0, 2.0]},
+              {"stage": "frontier", "energy_j": 1.0, "delay_s": 1.0, "theta": 3.0, "accuracy": None,
+               "status": "optimal"},
+              {"stage": "failed", "message": "no answer within 120 s"}, {"stage": "done"}]
+    page.route("**/api/plan", lambda route: route.fulfill(body="".join(json.dumps(one) + "\n" for one in answer)))
+    page.fill("[data-key='learning.rate']", "0.014")
+    page.keyboard.press("Enter")
+    expect(page.locator("#frontier-stage")).to_have_text("1 of 4 solved; no answer within 120 s")
+    page.wait_for_timeout(300)
+    expect(page.locator("#frontier-stage")).to_have_text("1 of 4 solved; no answer within 120 s")
+
+
 def test_forty_named_clients_and_only_a_real_straggler(browser: Browser, tmp_path: Path) -> None:
     write_document(named_fleet(40), tmp_path / "forty.yaml")
     with Studio(tmp_path / "runs", opened="forty.yaml", folder=tmp_path) as running, \
@@ -362,6 +386,9 @@ def test_in_a_good_plan_nobody_is_a_straggler(page: Page) -> None:
     asked = page.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
     assert sum(name.endswith("/api/scenario") for name in asked) == 1  # the first load asks for nothing twice
     assert page.evaluate("document.getElementById('chart-time').data[3].x") == []
+    expect(page.locator("#straggler-key")).to_be_hidden()
+    assert page.evaluate("""[...document.querySelectorAll('#chart-terms .ytick text')].every((text) =>
+        text.getBoundingClientRect().left >= document.getElementById('chart-terms').getBoundingClientRect().left)""")
 
 
 def test_the_plan_page_fits_every_screen(page: Page) -> None:
@@ -885,12 +912,12 @@ def test_a_sweep_of_twelve_is_compared_by_scheme(page: Page, tmp_path: Path) -> 
     bands = page.evaluate("document.getElementById('compare-accuracy').data.filter((t) => t.fill).length")
     assert bands == 3
     proposed = page.locator("#group-outcomes tr:has(td:text-is('proposed'))")
-    expect(proposed).to_contain_text("83 ± 4.1 %")
+    expect(proposed).to_contain_text("83.0 ± 4.1 %")
     first = page.locator("#pick input[value*=proposed]").first.get_attribute("value")
     assert first is not None
     page.select_option("#compare-reference", label="proposed")
     expect(page.locator("#differences-title")).to_contain_text("Difference from proposed")
-    expect(page.locator("#differences tr:has(td:text-is('all_clients'))")).to_contain_text("+1.5 ± 0.92")
+    expect(page.locator("#differences tr:has(td:text-is('all_clients'))")).to_contain_text("+1.50 ± 0.92")
     expect(page.locator("#differences tr:has(td:text-is('no_pruning'))")).to_contain_text("−5")
     page.check("[name=against][value=energy_total_j]")
     for look in looks(page, "compare"):

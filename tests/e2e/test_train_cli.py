@@ -192,7 +192,7 @@ def test_partition_shows_and_draws_who_has_what(fedgap, tmp_path):
 
 
 def test_nothing_of_the_users_is_replaced(fedgap, tmp_path):
-    """A folder with a file that a run would write is no folder for a run, and what cannot start leaves none behind."""
+    """A folder with a file that a run would write is refused, and a run that cannot start leaves no folder behind."""
     assert fedgap("init", tmp_path / "mine")[0] == 0
     before = (tmp_path / "mine" / "scenario.yaml").read_bytes()
     code, _, error = fedgap("train", tmp_path / "mine" / "experiment.yaml", "rounds=2", "--out", tmp_path / "mine")

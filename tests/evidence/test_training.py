@@ -1,4 +1,4 @@
-"""What is trained once: the training key, the bundle that travels, and the store that goes on."""
+"""What is trained once: the training key, the bundle for another machine, and the store that is continued."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -133,7 +133,7 @@ def test_a_walk_resumed_from_saved_rows_ends_where_it_would_have(name):
     directions = torch.randn(4, 2, 10, generator=generator)
     state = optimiser.init(weights)
     for i, direction in enumerate(directions):
-        if i == 2:  # one run is saved and goes on alone
+        if i == 2:  # one run is saved and continues alone
             saved = {name_of_state: tensor[1].clone() for name_of_state, tensor in state.items()}
             resumed, resumed_state = weights[1:].clone(), {n: tensor[None] for n, tensor in saved.items()}
         weights, state = optimiser.step(weights, direction, kept, 0.1, state)

@@ -187,7 +187,7 @@ def test_accuracy_counts_classes_by_the_present_target(small, tmp_path):
 @pytest.mark.parametrize(("batches", "same"), [("target", True), ("balanced", False)])
 def test_momentum_starts_anew_where_batches_follow_another_target(small, tmp_path, batches, same):
     """With eight rounds the target changes in each of them, so that momentum is never used: the server's is then
-    plain SGD. Balanced batches do not follow the target, and momentum goes on."""
+    plain SGD. Balanced batches do not follow the target, and momentum continues."""
     drift = ("rounds=8", "learning.local_steps=2", "mode=practical", "policy=static",
              "evaluate_every=1", "scenario.world.drift.kind=recurring", f"learning.batches={batches}")
     accuracies = []

@@ -1,4 +1,4 @@
-"""rounds.jsonl: what was written is read, and a resumed log goes on where it stood."""
+"""rounds.jsonl: what was written is read, and a resumed log continues where it ended."""
 
 from fedgap.running.events import RoundLog, read_rounds
 

@@ -165,7 +165,7 @@ def test_labels_are_names_or_count_from_zero():
     chances = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], dtype=np.float32)
     numbers = Predictions(chances.argmax(1), chances, ("1", "2"))
     assert numbers.accuracy([1, 2, 2]) == pytest.approx(2 / 3)  # all are names
-    assert numbers.accuracy([0, 1, 0]) == 1.0  # 0 is no name: counted from zero
+    assert numbers.accuracy([0, 1, 0]) == 1.0  # 0 is not a name, so classes are counted from zero
     assert numbers.accuracy(np.array(["1", "2", "1"])) == 1.0
     words = Predictions(chances.argmax(1), chances, ("cat", "dog"))
     assert words.accuracy(torch.tensor([0, 1, 1])) == pytest.approx(2 / 3)

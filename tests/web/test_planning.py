@@ -1,6 +1,7 @@
 """Scenarios in and out, and plans as they come."""
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +151,13 @@ def test_a_refusal_names_the_field(studio: Studio, override: str, key: str) -> N
         reply = studio.post(path, preset="paper-mnist", overrides=[override])
         assert reply.status_code == 422
         assert reply.json()["key"] == key
+
+
+def test_ctrl_c_during_a_plan_ends_the_studio_without_a_traceback(tmp_path: Path) -> None:
+    with Studio(tmp_path / "runs") as studio:
+        stages = studio.stages(preset="city", overrides=[])
+        assert next(stages)["stage"] == "draft"
+        studio.process.send_signal(signal.SIGINT)
+        assert studio.process.wait(30) in (0, 130)
+        stages.close()
+        assert studio.errors == ["fedgap: interrupted\n"]

@@ -38,6 +38,12 @@ def brief(plan: Plan) -> dict[str, Any]:
     return answer
 
 
+def scheme_view(plan: Plan, problem: Problem) -> dict[str, Any]:
+    """A row of the comparison of schemes, with the forecast accuracy where the forecast applies."""
+    forecast, _ = applicable_forecast(plan, problem)
+    return brief(plan) | {"accuracy": None if forecast is None else forecast.accuracy}
+
+
 def target_view(answer: AccuracyBudget) -> dict[str, Any]:
     """The budgets for a target accuracy, with the values of their plans that the page shows."""
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import socket
 import webbrowser
@@ -39,6 +40,7 @@ def serve(runs: Path, opened: Opened, *, port: int, browser: bool, say: Callable
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             app.state.closing.set()  # otherwise an open page that watches a run would keep the server from ending
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # to cancel a request now is not an error
             await super().shutdown(sockets)
 
     app = create_app(runs, opened, token=token, hosts=hosts)

@@ -30,7 +30,7 @@ from fedgap.planning.single_selection import best_single_selection
 from fedgap.planning.solve import infeasible, scheme_of
 from fedgap.planning.task import Task
 from fedgap.web.documents import open_scenario
-from fedgap.web.plan_view import brief, drawn, point_view, target_view
+from fedgap.web.plan_view import drawn, point_view, scheme_view, target_view
 
 FACTORS = budget_factors(7, least=0.5)
 """The grid of the frontier, as multiples of the budgets in the document; it does not change when sliders move."""
@@ -70,8 +70,9 @@ def slow(job: Event) -> Iterator[Event]:
     scenario = open_scenario(job["document"], job["overrides"])
     grid = BudgetGrid.around(open_scenario(job["document"], []).budget, FACTORS)
     yield {"stage": "grid", "energy_j": grid.energy_j, "delay_s": grid.delay_s}
+    problem = Problem.of(scenario)
     for scheme in PAPER_SCHEMES.values():
-        yield {"stage": "scheme", "plan": brief(solved(scenario, scheme))}
+        yield {"stage": "scheme", "plan": scheme_view(solved(scenario, scheme), problem)}
     chosen = _scheme(job, scenario)
     for point in frontier_points(scenario, grid, lambda changed: solved(changed, chosen)):
         row = point.to_dict()

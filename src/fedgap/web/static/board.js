@@ -1,5 +1,5 @@
 // The results of the Plan view: numbers, charts, schemes, frontier, and advice if no plan fits.
-import { $, badge, el, facts, fill, number, percent, si, table } from "./dom.js";
+import { $, badge, el, facts, fill, number, percent, say, si, table } from "./dom.js";
 import { axis, clientAxis, colourScale, colours, dark, draw, tone } from "./charts.js";
 import { PAPER_SCHEMES, address, scheme, state } from "./scenario.js";
 import * as fleet from "./fleet.js";
@@ -22,6 +22,7 @@ export function begin(question) {
   badge($("schemes-stage"), "pending", "pending");
   badge($("frontier-stage"), "pending", "pending");
   schemes = new Map();
+  fresh = 0;
 }
 
 export function stale() {
@@ -54,9 +55,10 @@ export function take(event) {
     badge($("frontier-stage"), `pending, ${fresh} of ${grid.energy_j.length * grid.delay_s.length}`, "pending");
     later(drawFrontier);
   } else if (event.stage === "failed") {
-    for (const id of ["plan-stage", "schemes-stage", "frontier-stage"]) if ($(id).classList.contains("pending")) badge($(id), event.message, "bad");
+    const parts = fresh ? `${fresh} of ${grid.energy_j.length * grid.delay_s.length} solved; ` : "";
+    for (const id of ["plan-stage", "schemes-stage", "frontier-stage"]) if ($(id).classList.contains("pending")) badge($(id), `${id === "frontier-stage" ? parts : ""}${event.message}`, "bad");
   } else if (event.stage === "done" && fresh) {
-    badge($("frontier-stage"), "all solved", "good");
+    if ($("frontier-stage").classList.contains("pending")) badge($("frontier-stage"), "all solved", "good");
     drawFrontier();
   }
 }
@@ -107,7 +109,7 @@ function show(answer, force = false) {
   prices(answer);
   facts($("numbers"), some ? [
     ["bound θ", number(answer.theta, 5)],
-    [answer.objective === "forecast" ? "gap to the smallest error" : "gap to the optimum", answer.gap === null ? (certified ? "–" : "pending") : percent(Math.max(0, answer.gap), 2)],
+    ["gap to the optimum", answer.gap === null ? (certified ? "–" : "pending") : percent(Math.max(0, answer.gap), 2), answer.objective === "forecast" && answer.gap !== null ? "of the error" : ""],
     ["energy", `${number(answer.energy_j)} J`, `of ${number(energy)}`, answer.energy_j / energy],
     ["delay", `${number(answer.delay_s)} s`, `of ${number(delay)}`, answer.delay_s / delay],
     ["clients per round", [...new Set(answer.segments.map((one) => one.clients.filter((c) => c.selected).length))].join(", "), `of ${fleet.names().length || answer.clients.rounds.length}`],
@@ -145,9 +147,9 @@ function lead(answer) {
   const { forecast } = answer;
   $("lead").hidden = !forecast && !answer.no_forecast;
   $("lead-value").textContent = forecast ? percent(forecast.accuracy, 1) : "";
-  $("lead-range").textContent = !forecast ? answer.no_forecast
-    : `${forecast.low === null ? "its uncertainty is not known" : `${percent(forecast.low, 1)} to ${percent(forecast.high, 1)} with ${percent(forecast.confidence, 0)} confidence`}`;
-  $("lead-remark").textContent = forecast ? forecast.remark || `Forecast: ${forecast.origin}.` : "";
+  say($("lead-range"), !forecast ? answer.no_forecast ?? ""
+    : forecast.low === null ? "its uncertainty is not known" : `${percent(forecast.low, 1)} to ${percent(forecast.high, 1)} with ${percent(forecast.confidence, 0)} confidence`);
+  say($("lead-remark"), forecast ? forecast.remark || `Forecast: ${forecast.origin}.` : "");
 }
 
 // Two digits, without a power of ten unless there are too many zeros.
@@ -178,7 +180,9 @@ function advice(answer) {
   const least = answer.least_budget, needs = [];
   if (least?.delay_s) needs.push(`needs ${up(least.delay_s)} s (delay budget ${number(answer.budget.delay_s)} s)`);
   if (least?.energy_j) needs.push(`needs ${up(least.energy_j)} J (energy budget ${number(answer.budget.energy_j)} J)`);
-  fill(place, el("strong", {}, needs.length ? `These budgets are too small: the plan ${needs.join(" or ")}.` : ""), " ", answer.reason);
+  const reason = el("span");
+  say(reason, answer.reason ?? "");
+  fill(place, el("strong", {}, needs.length ? `These budgets are too small: the plan ${needs.join(" or ")}.` : ""), " ", reason);
 }
 
 function drawSegments() {
@@ -209,7 +213,7 @@ function drawClients() {
   const bar = (y, name, colour, text, more = {}) => ({ type: "bar", x, y, marker: { color: colour }, hovertext: text.map((value, n) => `${full(n)}: ${name} ${value}`), hoverinfo: "text", ...more });
   const unpruned = Math.max(...one.clients.map((c) => c.pruning_ratio)) < 1e-9;
   draw($("chart-clients"), [
-    { type: "scatter", mode: "markers", x, y: x.map(() => "selected"), yaxis: "y4", hoverinfo: "skip", marker: { size: Math.max(3, Math.min(11, (0.75 * ($("chart-clients").clientWidth - 80)) / all.length)), color: on.map((yes) => (yes ? blue : "rgba(0,0,0,0)")), line: { width: 1.5, color: on.map((yes) => (yes ? blue : tone("soft"))) } } },
+    { type: "scatter", mode: "markers", x, y: x.map(() => "selected"), yaxis: "y4", hoverinfo: "skip", marker: { size: Math.max(3, Math.min(11, (0.75 * ($("chart-clients").clientWidth - 80)) / all.length)), color: on.map((yes) => (yes ? blue : "rgba(0,0,0,0)")), line: { width: all.length > 20 ? 1 : 1.5, color: on.map((yes) => (yes ? blue : tone("soft"))) } } },
     bar(only(one.clients.map((c) => c.pruning_ratio)), "pruning λ", blue, one.clients.map((c) => percent(c.pruning_ratio)), { yaxis: "y3" }),
     bar(only(one.clients.map((c) => c.power_w * 1e3)), "power", orange, one.clients.map((c) => si(c.power_w, "W")), { yaxis: "y2" }),
     bar(only(one.clients.map((c) => c.frequency_hz / 1e6)), "frequency", green, one.clients.map((c) => si(c.frequency_hz, "Hz"))),
@@ -228,6 +232,7 @@ function drawTime() {
     { type: "scatter", mode: "markers", x: last.map(String), y: last.map((n) => (cost.compute_s[n] + cost.upload_s[n] + cost.download_s[n]) * 1e3), customdata: last.map(full), marker: { symbol: "triangle-down", size: 11, color: tone("bad"), line: { width: 1, color: tone("card") } }, hovertemplate: "others wait for %{customdata}: %{y:.4g} ms<extra></extra>", cliponaxis: false }],
   { barmode: "stack", xaxis: across, yaxis: axis("ms"), margin: { ...MARGIN, b: room } },
   `A round takes ${number(cost.delay_s * 1e3)} ms. ${last.length ? `The others wait for ${last.map(full).join(", ")}.` : "All clients finish at about the same time."}`);
+  $("straggler-key").hidden = !last.length;
   $("time-note").textContent = last.length ? "" : "No straggler: all clients finish at about the same time.";
 }
 
@@ -244,13 +249,14 @@ function drawTerms() {
   const names = Object.keys(words).filter((key) => plan.terms[key] !== null), values = names.map((key) => plan.terms[key]), total = plan.theta ?? values.reduce((sum, value) => sum + value, 0), most = Math.max(...values);
   draw($("chart-terms"), [{ type: "bar", orientation: "h", y: names.map((key) => words[key]), x: values, marker: { color: colours().slice(0, 4) },
     text: values.map((value) => `${number(value, 4)} (${percent(value / total, 1)})`), textposition: values.map((value) => (value > 0.55 * most ? "inside" : "outside")), insidetextfont: { color: tone("card") }, hoverinfo: "y+text", cliponaxis: false }],
-  { xaxis: axis("", { nticks: 6 }), yaxis: axis("", { autorange: "reversed" }), margin: { l: 100, r: 20, t: 4, b: 26 } },
+  { xaxis: axis("", { nticks: 6 }), yaxis: axis("", { autorange: "reversed", automargin: true }), margin: { l: 20, r: 20, t: 4, b: 26 } },
   `θ is ${number(plan.theta, 5)}: ${names.map((key) => `${words[key]} ${number(plan.terms[key])}`).join(", ")}.`);
   drawGap();
 }
 
 function drawGap() {
-  $("gap-text").textContent = plan.lower_bound === null ? (certified ? "There is no certificate for this plan." : "The certificate is being computed.")
+  const none = plan.objective !== "theta" && plan.gap !== null ? "The certificate of this plan is about its objective, not about θ." : "There is no certificate for this plan.";
+  $("gap-text").textContent = plan.lower_bound === null ? (certified ? none : "The certificate is being computed.")
     : `Certificate: no plan has a θ below ${number(plan.lower_bound, 6)}, and this plan is at most ${percent(Math.max(0, plan.gap), 3)} above that.`;
   const steps = Math.max(1, ...(plan.segments ?? []).map((segment) => segment.local_steps ?? 1));
   if (steps > 1) $("gap-text").textContent += ` θ bounds the training with one gradient step per client and round; it does not cover the ${steps} local steps of these rounds.`;
@@ -267,17 +273,20 @@ function drawTable() {
 }
 
 function drawSchemes() {
-  const thetas = [...schemes.values()].map((one) => one.theta).filter((value) => value !== null), best = Math.min(...thetas);
+  const found = [...schemes.values()], best = Math.min(...found.map((one) => one.theta).filter((value) => value !== null)), forecast = found.some((one) => one.accuracy !== null);
+  const compared = (theta) => (theta <= best * (1 + 1e-9) ? "best" : theta < 10 * best ? `+${percent(theta / best - 1)}` : `× ${number(theta / best, 3)}`);
   const rows = PAPER_SCHEMES.map((key) => {
     const one = schemes.get(key);
     const button = el("button", { type: "button", class: "link", onclick: () => pick(key), "aria-pressed": String(key === scheme()) }, key);
-    const cells = !one ? ["pending", "", "", "", ""] : [one.theta === null ? "∞" : number(one.theta, 5), one.theta === null ? "–" : one.theta <= best * (1 + 1e-9) ? "best" : one.theta < 10 * best ? `+${percent(one.theta / best - 1)}` : `× ${number(one.theta / best, 3)}`,
+    const cells = !one ? ["pending", "", "", "", ""] : [one.theta === null ? "∞" : number(one.theta, 5), one.theta === null ? "–" : compared(one.theta),
       one.rounds ? `${number(one.energy_j)} J` : "–", one.rounds ? `${number(one.delay_s)} s` : "–", one.rounds ? [...new Set(one.selected)].join(", ") : "–"];
+    if (forecast) cells.push(one ? percent(one.accuracy) : "");
     const row = [el("tr", key === scheme() ? { class: "chosen" } : {}, el("td", {}, button), ...cells.map((text) => el("td", {}, text)))];
-    if (one && one.theta === null) row.push(el("tr", { class: "dim" }, el("td", { colspan: "6", class: "words" }, el("div", {}, one.reason))));
+    if (one && one.theta === null) row.push(el("tr", { class: "dim" }, el("td", { colspan: String(cells.length + 1), class: "words" }, el("div", {}, one.reason))));
     return row;
   }).flat();
-  table($("schemes"), ["scheme", "θ", "compared with the best", "energy", "delay", "clients"], rows, "The six schemes");
+  table($("schemes"), ["scheme", "θ", "θ compared with the best", "energy", "delay", "clients", ...(forecast ? ["forecast accuracy"] : [])], rows, "The paper’s six schemes");
+  $("schemes-note").textContent = plan?.objective === "forecast" ? "These schemes minimise θ. The plan above was chosen by its forecast accuracy instead, so its θ may be larger than theirs." : "";
 }
 
 // The range of the grid and of the current budgets, so that the axes stay fixed while cells are added.

@@ -1,5 +1,5 @@
 // The budgets for a target accuracy: the form, the three answers, and the frontier.
-import { $, badge, el, fill, number, percent, table } from "./dom.js";
+import { $, badge, el, number, percent, say, table } from "./dom.js";
 import { Refused, stream } from "./server.js";
 import { axis, colours, draw, tone } from "./charts.js";
 import { source } from "./scenario.js";
@@ -54,12 +54,12 @@ function refuse(message) {
   if (!some) answer = null;
   $("budget-result").hidden = !some;
   badge($("budget-stage"), some ? "frontier incomplete" : "no answer", "bad");
-  $("budget-error").textContent = message;
+  say($("budget-error"), message);
 }
 
 function show() {
   $("budget-result").hidden = false;
-  $("budget-sentence").textContent = answer.sentence;
+  say($("budget-sentence"), answer.sentence);
   const sure = `accuracy with ${percent(answer.confidence, 0)} confidence`;
   const rows = Object.entries(NAMES).map(([key, name]) => {
     const one = answer.answers[key];
@@ -77,5 +77,5 @@ function show() {
     { type: "scatter", mode: "markers", name: "the answers", x: all.map(([, one]) => one.delay_s), y: all.map(([, one]) => one.energy_j), marker: { size: 11, symbol: "diamond", color: green }, hovertext: all.map(([key, one]) => `${NAMES[key]}: ${spot(one)}`), hoverinfo: "text" },
     { type: "scatter", mode: "markers", name: "the scenario's budgets", x: [answer.budget.delay_s], y: [answer.budget.energy_j], marker: { size: 15, symbol: "star", color: orange, line: { width: 1, color: tone("ink") } }, hovertemplate: "the scenario's budgets: %{x:.4g} s, %{y:.4g} J<extra></extra>" },
   ], { xaxis: axis("delay budget, s", { type: "log" }), yaxis: axis("energy budget, J", { type: "log" }), showlegend: true, margin: { l: 60, r: 12, t: 30, b: 40 } }, answer.sentence);
-  fill($("budget-note"), [...answer.warnings, `Forecast: ${answer.origin}.`].join(" "));
+  say($("budget-note"), [...answer.warnings, `Forecast: ${answer.origin}.`].join(" "));
 }

@@ -125,8 +125,13 @@ function render() {
   drawTables();
 }
 
-// An interval that comes only from rounding is not shown.
-const plus = (value, scale, unit, signed = false) => (!value ? "–" : `${signed && value.mean > 0 ? "+" : ""}${number(value.mean * scale).replace("-", "−")}${value.ci95 > 1e-9 * Math.abs(value.mean) ? ` ± ${number(value.ci95 * scale, 2)}` : ""}${unit}`);
+// A mean with as many decimals as its interval has with two digits. An interval that comes only from rounding is not shown.
+function plus(value, scale, unit, signed = false) {
+  if (!value) return "–";
+  const half = value.ci95 > 1e-9 * Math.abs(value.mean) ? value.ci95 * scale : 0, decimals = Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(half))));
+  const [mean, range] = half ? [(value.mean * scale).toFixed(decimals), ` ± ${half.toFixed(decimals)}`] : [number(value.mean * scale), ""];
+  return `${signed && value.mean > 0 ? "+" : ""}${mean.replace("-", "−")}${range}${unit}`;
+}
 const VERDICTS = { higher: "higher", lower: "lower", tie: "no", identical: "identical", "too few seeds": "too few seeds" };
 
 function drawTables() {

@@ -17,6 +17,11 @@ export function fill(parent, ...children) {
   parent.replaceChildren(...children.filter((child) => child !== null));
 }
 
+// Show a text; what stands between backticks is shown as code.
+export function say(element, text) {
+  fill(element, ...text.split("`").map((part, i) => (i % 2 ? el("code", {}, part) : part)));
+}
+
 export function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
   if (!Number.isFinite(value)) return "∞";
@@ -39,7 +44,7 @@ export function si(value, unit) {
 export const percent = (value, digits = 1) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(digits)} %`);
 
 export function badge(element, text, kind) {
-  if (element.textContent !== text) element.textContent = text;
+  if (element.textContent !== text.replaceAll("`", "")) say(element, text);
   element.className = `badge ${kind}`;
 }
 
@@ -49,7 +54,7 @@ export function flag(form, error) {
   for (const box of form.querySelectorAll("[aria-invalid]")) box.removeAttribute("aria-invalid");
   const place = error && form.querySelector(`[data-error="${CSS.escape(error.key)}"]`);
   if (!place) return false;
-  place.textContent = error.message.replace(/ \(override .*\)$/, "");
+  say(place, error.message.replace(/ \(override .*\)$/, ""));
   form.querySelector(`[data-key="${CSS.escape(error.key)}"]`)?.setAttribute("aria-invalid", "true");
   return true;
 }

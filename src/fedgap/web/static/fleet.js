@@ -1,5 +1,5 @@
 // The fleet as a table to edit, and files in and out.
-import { $, el, fill, number, save, table } from "./dom.js";
+import { $, el, fill, number, save, say, table } from "./dom.js";
 import { Refused, post } from "./server.js";
 import { adopt, change, source, state } from "./scenario.js";
 
@@ -109,7 +109,12 @@ function row(n) {
   return el("tr", {}, ...cells, el("td", {}, remove));
 }
 
-const shortest = (value) => { const text = value.toExponential(3).replace("e+", "e"); return Number(text) === value ? String(value) : text; };
+const LONGEST = 8;  // characters that fit into a cell
+function shortest(value) {
+  const short = (digits) => value.toExponential(digits).replace("e+", "e"), plain = String(value);
+  if (Number(short(3)) !== value) return short(3);
+  return Math.abs(value) >= 1 && plain.length <= LONGEST ? plain : short();
+}
 
 async function reshape(edit) {
   await adopt({ ...known.listed, clients: edit(known.listed.clients) });
@@ -131,7 +136,7 @@ async function upload(event) {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     $("upload").setAttribute("aria-invalid", "true");
-    $("upload-error").textContent = `${file.name}: ${error.message}`;
+    say($("upload-error"), `${file.name}: ${error.message}`);
   }
 }
 
@@ -141,7 +146,7 @@ async function download(kind) {
     save(file.name, file.text);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    $("fleet-error").textContent = error.message;
+    say($("fleet-error"), error.message);
   }
 }
 
@@ -150,7 +155,7 @@ export function problem(error) {
   for (const box of $("fleet").querySelectorAll("[aria-invalid]")) box.removeAttribute("aria-invalid");
   $("fleet-error").textContent = "";
   if (error === null || !error.key.startsWith("clients")) return false;
-  $("fleet-error").textContent = error.message.replace(/ \(override .*\)$/, "");
+  say($("fleet-error"), error.message.replace(/ \(override .*\)$/, ""));
   const cell = error.key.replace(/(\.\w+)\[\d+\]$/, "$1");
   $("fleet").querySelector(`[data-cell="${CSS.escape(cell)}"]`)?.setAttribute("aria-invalid", "true");
   return true;

@@ -1,5 +1,5 @@
 // The form that starts a run with the Plan view's scenario; data and model are chosen by name, or are those of the opened experiment.
-import { $, el, fill, flag } from "./dom.js";
+import { $, el, fill, flag, say } from "./dom.js";
 import { Refused, post } from "./server.js";
 import { NAMES, OPENED, question, quoted, scheme, source, state, title, toDownload } from "./scenario.js";
 import { scenario } from "./fleet.js";
@@ -67,7 +67,7 @@ async function start() {
     started(name);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    if (!flag($("run-form"), error)) $("run-error").textContent = error.message;
+    if (!flag($("run-form"), error)) say($("run-error"), error.message);
   }
 }
 

@@ -1,5 +1,5 @@
 // The Plan view: fields and sliders, and the stream of answers that follows every change.
-import { $, el, fill, flag } from "./dom.js";
+import { $, el, fill, flag, say } from "./dom.js";
 import { Refused, post, stream } from "./server.js";
 import { NAMES, OPENED, PRESETS, address, asCommand, asPython, ask, change, question, restore, scheme, setUsual, source, state, toDownload, useOpened, usePreset } from "./scenario.js";
 import * as board from "./board.js";
@@ -111,7 +111,7 @@ function show(field) {
   const usable = own !== undefined;
   field.box.disabled = field.slider.disabled = !usable;
   field.box.value = usable ? String(value) : "";
-  field.box.placeholder = usable ? "" : "set by the fleet table";
+  field.box.placeholder = usable ? "" : "from the fleet";
   const position = (STEPS / 2) * (1 + Math.log(Number(value) / own) / Math.log(field.span));
   if (Number.isFinite(position)) field.slider.value = String(Math.round(position));
   field.slider.setAttribute("aria-valuetext", `${value} ${field.unit}`);
@@ -210,13 +210,13 @@ function problem(error) {
   if (error === null) return;
   board.stale();
   if (!placed && !fleet.problem(error)) {
-    $("plan-error").textContent = error.message;
+    say($("plan-error"), error.message);
     $("plan-error").hidden = false;
   }
 }
 
 export function notice(text) {
-  $("notice").textContent = text;
+  say($("notice"), text);
   $("notice").hidden = !text;
 }
 

@@ -1,5 +1,5 @@
 // The Run view: start, stop, resume, and watch a run as its rounds come in.
-import { $, badge, facts, number, percent } from "./dom.js";
+import { $, badge, facts, number, percent, say } from "./dom.js";
 import { Refused, get, post } from "./server.js";
 import { axis, clientAxis, colours, draw, tone } from "./charts.js";
 import { notice } from "./plan.js";
@@ -8,6 +8,7 @@ import * as newRun from "./new_run.js";
 import { shortLabel, showRuns } from "./run_list.js";
 
 const KINDS = { finished: "good", failed: "bad", running: "pending", preparing: "pending", stopping: "pending", stopped: "" };
+const FAR_OFF = "It may be far off, because this plan is outside the range that the forecast was fitted to; `fedgap calibrate` fits it anew. ";
 let listed = [], watched = null, info = null, rounds = [], events = null, ticker = null, due = null;
 
 export const address = () => (watched ? `#/run?run=${encodeURIComponent(watched)}` : "#/run");
@@ -81,7 +82,7 @@ async function act(what) {
     await list();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    $("watch-message").textContent = error.message;
+    say($("watch-message"), error.message);
   }
 }
 
@@ -129,7 +130,7 @@ async function inform(name) {
 
 function showState(name, message) {
   badge($("watch-state"), name, KINDS[name]);
-  $("watch-message").textContent = message;
+  say($("watch-message"), message ?? "");
   $("stop").disabled = !["running", "preparing"].includes(name);
   $("resume").disabled = !["stopped", "failed"].includes(name);
 }
@@ -201,5 +202,5 @@ function drawForecast(tested, xt, line, across, margin) {
   draw($("chart-forecast"), traces, { xaxis: across, yaxis: axis("%", { range: [bottom, 100.5] }), showlegend: true, margin: { ...margin, t: 44 } },
     `${planned ? `Planned: ${percent(planned.accuracy, 2)}. ` : ""}${steered.length ? `The policy now expects ${percent(steered.at(-1).forecast_accuracy, 2)}. ` : ""}${last ? `Corrected by what the run has shown: ${percent(last.accuracy, 2)}, between ${percent(last.low, 2)} and ${percent(last.high, 2)}. ` : ""}Measured: ${percent(tested.at(-1)?.test_accuracy, 2)}.`);
   const sure = planned?.confidence ?? last?.confidence;
-  $("forecast-note").textContent = (sure ? `The shaded range contains the accuracy with ${percent(sure, 0)} confidence. ` : "") + (planned ? `Forecast: ${planned.origin}. ` : "") + (right.length ? "" : "The forecast is not corrected during this run, because that needs validation samples (data.validation) and a forecast in the scenario.");
+  say($("forecast-note"), (sure ? `The shaded range contains the accuracy with ${percent(sure, 0)} confidence. ` : "") + (planned ? `Forecast: ${planned.origin}. ${planned.outside?.length ? FAR_OFF : ""}` : "") + (right.length ? "" : "The forecast is not corrected during this run, because that needs validation samples (`data.validation`) and a forecast in the scenario."));
 }
