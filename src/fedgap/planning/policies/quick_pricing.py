@@ -109,7 +109,7 @@ class _QuickPricing:
         task, convex, counts = self.task, self.labels.convex, sizes[:, None, None]
         shares = task.objective.pruning_weight / sizes
         self.worths.expect(shares, self.mu)
-        worths = np.stack([self.worths.at(share, self.mu, rows)[0] for share in shares])
+        worths = np.stack([self.worths.values(share, self.mu, rows) for share in shares])
         worths = np.where(self.worths.in_time[rows], worths, np.inf)
         scored = worths
         if convex is not None:
