@@ -65,6 +65,12 @@ class Task:
         """Return the same task with another number of rounds."""
         return replace(self, problem=self.problem.with_rounds(rounds), objective=self.objective.with_rounds(rounds))
 
+    def with_same_curves(self, **changes: Any) -> "Task":
+        """Return the task with another objective or other budgets, which do not change the clients' curves."""
+        other = replace(self, **changes)
+        vars(other)["kinds"] = self.kinds  # what has been computed for the curves is used again
+        return other
+
     def with_learner(self, local_steps: int, upload_bits: int) -> "Task":
         """Return the same task with other local steps and upload bits."""
         return Task.of(self.problem.with_learner(local_steps, upload_bits), self.scheme)
