@@ -81,6 +81,12 @@ class Worths:
         """A price of time below all that occur on the grid."""
         self._balances: dict[tuple[float, float], tuple[Balance, ...]] = {}
 
+    def for_other_prices(self) -> "Worths":
+        """Return the same worths, with what does not depend on the prices, but without anything else."""
+        other = copy(self)
+        other._balances = {}
+        return other
+
     def values(self, gamma_share: float, mu: float, rows: Ints | slice) -> Floats:
         """Return v at the grid points ``rows``, (rows, N), for selections with γ/k = ``gamma_share``.
 

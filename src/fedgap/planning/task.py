@@ -1,7 +1,7 @@
 """A planning task: problem P1, the scheme that restricts it, and the objective to minimise."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,8 @@ class RoundKind:
 
     rounds: int
     curves: ClientCurves
+    remembered: dict[Any, Any] = field(default_factory=dict)
+    """What a solver has computed from the curves and will need again, by a key that the solver chooses."""
 
 
 @dataclass(frozen=True, eq=False)
