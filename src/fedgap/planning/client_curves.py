@@ -94,8 +94,16 @@ def log_snr(r: Floats) -> Floats:
         return _halley(_loud_guess(r), r, 2)
     q = np.sqrt(2.0 * r)
     guess = q * (1.0 + q * (-1.0 / 3.0 + q * (11.0 / 72.0 + q * (-43.0 / 540.0 + q * (769.0 / 17280.0)))))
-    s = _halley(np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), np.clip(guess, 1e-8, 1.6)), r, 3)
-    return s if least >= 1e-3 else np.where(r < 1e-3, polyval(q, _SILENT), s)
+    quiet_guess = np.minimum(np.maximum(guess, 1e-8), 1.6)
+    s = _halley(np.where(r > 2.0, _loud_guess(np.maximum(r, 2.0)), quiet_guess), r, 3)
+    return s if least >= 1e-3 else _series_where(r < 1e-3, q, _SILENT, s)
+
+
+def _series_where(mask: Bools, x: Floats, coefficients: tuple[float, ...], otherwise: Floats) -> Floats:
+    """Return the power series at ``x`` where ``mask`` is true, and ``otherwise`` elsewhere."""
+    values = np.array(otherwise)
+    values[mask] = polyval(x[mask], coefficients)
+    return values
 
 
 def _loud_guess(r: Floats) -> Floats:
@@ -294,7 +302,7 @@ class ClientCurves:
             low = np.minimum(np.maximum(low, self.slow_price), full)
         at_low = self.at(low)
         target = np.maximum(target, at_low.energy + low * at_low.time)
-        start = np.clip(full * target / (at_full.energy + full * at_full.time), low, full)
+        start = np.minimum(np.maximum(full * target / (at_full.energy + full * at_full.time), low), full)
         price, point = self.price_of_model(target, low, full, start, self.at(start))
         rate = np.where(stretched, (worth - mu * at_full.energy) / at_full.time, mu * price)
         if not self.limited:
@@ -309,7 +317,7 @@ class ClientCurves:
 
     def kept(self, time: Floats, balances: tuple[Balance, ...]) -> Floats:
         """Return the best m of each client that has ``time`` seconds for computing and uploading."""
-        keep = np.clip(time / balances[0].time, self.pieces[0].low, self.pieces[0].high)
+        keep = np.minimum(np.maximum(time / balances[0].time, self.pieces[0].low), self.pieces[0].high)
         for piece, balance in zip(self.pieces[1:], balances[1:], strict=True):
             more = np.clip(time / balance.time, piece.low, piece.high)
             keep = np.where(time > piece.low * balance.time, more, keep)
@@ -406,7 +414,7 @@ class ClientCurves:
         """Return the price of time π at which a client sends with this s."""
         price = s * np.exp(s) - np.expm1(s)
         if s.min(initial=np.inf) < 0.1:  # the difference of almost equal numbers would lose digits
-            price = np.where(s < 0.1, polyval(s, _WHISPER), price)
+            price = _series_where(s < 0.1, s, _WHISPER, price)
         return np.asarray(self.noise * price)
 
     def price_below(self, time: Floats) -> Floats:
@@ -480,8 +488,8 @@ class ClientCurves:
             ratio = np.log(worth / model)
             # If almost all energy is spent at a fixed frequency or power, G is almost flat: a small ratio may need a
             # long step, but a ratio that is only a rounding error must not cause one.
-            step = np.clip(np.where(np.abs(ratio) < 4e-16, 0.0, ratio) * model / (price * point.time), -40.0, 40.0)
-            new = np.minimum(np.maximum(price * np.exp(step), low), high)
+            step = np.where(np.abs(ratio) < 4e-16, 0.0, ratio) * model / (price * point.time)
+            new = np.minimum(np.maximum(price * np.exp(np.minimum(np.maximum(step, -40.0), 40.0)), low), high)
             far = np.abs(new / price - 1.0).max(initial=0.0)
             if far < 1e-15:
                 break

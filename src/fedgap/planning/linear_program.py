@@ -24,22 +24,20 @@ def solve_linear(
 
     :param presolve: whether HiGHS simplifies the program first, which takes longer than solving one with few rows.
     """
+    height, width = rows.shape
     columns = np.ascontiguousarray(rows.T)
-    filled = columns != 0.0
-    program = highspy.HighsLp()
-    program.num_row_, program.num_col_ = rows.shape
-    program.col_cost_, program.col_lower_ = costs, np.zeros(len(costs))
-    program.col_upper_ = np.full(len(costs), np.inf)
-    program.row_lower_, program.row_upper_ = lower, upper
-    program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    program.a_matrix_.start_ = np.concatenate([[0], np.cumsum(filled.sum(axis=-1))])
-    program.a_matrix_.index_, program.a_matrix_.value_ = np.nonzero(filled)[1], columns[filled]
+    column, row = np.nonzero(columns)
+    starts = np.searchsorted(column, np.arange(width + 1))
+    continuous = np.zeros(width, dtype=np.int32)
     for method in ("simplex", "ipm"):
         highs = highspy.Highs()  # type: ignore[no-untyped-call]
         highs.setOptionValue("output_flag", False)
         highs.setOptionValue("presolve", "on" if presolve else "off")
         highs.setOptionValue("solver", method)
-        highs.passModel(program)
+        # Arrays are passed as they are; the fields of a HighsLp would be copied number by number.
+        highs.passModel(width, height, len(row), int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize),
+                        0.0, costs, np.zeros(width), np.full(width, np.inf), lower, upper, starts, row,
+                        columns[column, row], continuous)
         highs.run()
         if highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:
             solution = highs.getSolution()

@@ -81,32 +81,46 @@ class Worths:
         """A price of time below all that occur on the grid."""
         self._balances: dict[tuple[float, float], tuple[Balance, ...]] = {}
 
-    def at(self, gamma_share: float, mu: float, rows: Ints | slice) -> tuple[Floats, Floats]:
-        """Return v and v′ at the grid points ``rows``, (rows, N), for selections with γ/k = ``gamma_share``.
+    def for_other_prices(self) -> "Worths":
+        """Return the same worths, with what does not depend on the prices, but without anything else."""
+        other = copy(self)
+        other._balances = {}
+        return other
+
+    def values(self, gamma_share: float, mu: float, rows: Ints | slice) -> Floats:
+        """Return v at the grid points ``rows``, (rows, N), for selections with γ/k = ``gamma_share``.
 
         A client that cannot meet a deadline has the value at its shortest deadline, so that the caller must mask it
         with ``in_time``.
         """
         curves, time = self.curves, self._time[rows]
-        value, rate = mu * self._energy_all[rows], mu * self._price_all[rows]
+        value = mu * self._energy_all[rows]
         balances = self._balance(gamma_share, mu)
         for i in reversed(range(len(curves.pieces))):
             piece, balance = curves.pieces[i], balances[i]
             below, at_low = time < piece.high * balance.time, time <= piece.low * balance.time
             pruned = gamma_share * (1.0 - curves.unpruned(piece.low)) + mu * self._energy_low[i][rows]
-            # With one more second, a client that barely meets its deadline at full speed could keep more of the model.
-            squeezed = np.maximum(mu * self._price_low[i][rows], balance.rate)
             inside = gamma_share * piece.intercept - balance.rate * time
             value = np.where(below, np.where(at_low, pruned, inside), value)
+        return value + mu * curves.idle * self.grid[rows, None] if curves.idles else value
+
+    def slopes(self, gamma_share: float, mu: float, rows: Ints | slice) -> Floats:
+        """Return v′ at the grid points ``rows``, (rows, N), for selections with γ/k = ``gamma_share``."""
+        curves, time = self.curves, self._time[rows]
+        rate = mu * self._price_all[rows]
+        balances = self._balance(gamma_share, mu)
+        for i in reversed(range(len(curves.pieces))):
+            piece, balance = curves.pieces[i], balances[i]
+            below, at_low = time < piece.high * balance.time, time <= piece.low * balance.time
+            # With one more second, a client that barely meets its deadline at full speed could keep more of the model.
+            squeezed = np.maximum(mu * self._price_low[i][rows], balance.rate)
             # Where ψ has a corner, the price of time may be above the worth of the last second.
             beyond = np.minimum(rate, balance.rate) if curves.limited else rate
             rate = np.where(below, np.where(at_low, squeezed, balance.rate), beyond)
-        if curves.idles:
-            return value + mu * curves.idle * self.grid[rows, None], mu * curves.idle - rate
-        return value, -rate
+        return np.asarray(mu * curves.idle - rate if curves.idles else -rate)
 
     def expect(self, gamma_shares: Floats, mu: float) -> None:
-        """Compute the clients' balances at several γ/k in one call, so that :meth:`at` finds them."""
+        """Compute the clients' balances at several γ/k in one call, so that :meth:`values` finds them."""
         missing = [share for share in gamma_shares.tolist() if (share, mu) not in self._balances]
         if not missing:
             return

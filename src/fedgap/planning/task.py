@@ -1,7 +1,7 @@
 """A planning task: problem P1, the scheme that restricts it, and the objective to minimise."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +27,8 @@ class RoundKind:
 
     rounds: int
     curves: ClientCurves
+    remembered: dict[Any, Any] = field(default_factory=dict)
+    """What a solver has computed from the curves and will need again, by a key that the solver chooses."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,12 @@ class Task:
     def with_rounds(self, rounds: int) -> "Task":
         """Return the same task with another number of rounds."""
         return replace(self, problem=self.problem.with_rounds(rounds), objective=self.objective.with_rounds(rounds))
+
+    def with_same_curves(self, **changes: Any) -> "Task":
+        """Return the task with another objective or other budgets, which do not change the clients' curves."""
+        other = replace(self, **changes)
+        vars(other)["kinds"] = self.kinds  # what has been computed for the curves is used again
+        return other
 
     def with_learner(self, local_steps: int, upload_bits: int) -> "Task":
         """Return the same task with other local steps and upload bits."""

@@ -136,7 +136,7 @@ class BoundedSearch:
         chosen = np.zeros((*value.shape, self.size), dtype=np.bool_)
         chosen[..., 0] = True
         for row, k in enumerate(counts):
-            worth, _ = self.worths.at(self.task.objective.pruning_weight / k, mu, deadlines)
+            worth = self.worths.values(self.task.objective.pruning_weight / k, mu, deadlines)
             worth = np.where(self.able[deadlines], worth, np.inf)
             rows = np.flatnonzero(self.most[deadlines] >= k)
             if not len(rows):
@@ -164,7 +164,7 @@ class BoundedSearch:
             moves = self._neighbours(current, able, mu, deadline)
             costs = self.task.objective.selection_cost(moves)
             for k in np.unique(moves.sum(axis=-1)):
-                worth, _ = self.worths.at(self.task.objective.pruning_weight / k, mu, np.array([deadline]))
+                worth = self.worths.values(self.task.objective.pruning_weight / k, mu, np.array([deadline]))
                 rows = moves.sum(axis=-1) == k
                 costs[rows] += moves[rows] @ np.where(able, worth[0], 0.0)
             best = int(costs.argmin())
@@ -177,7 +177,7 @@ class BoundedSearch:
         """Return the selection itself, those with one client added or dropped, and those with two clients swapped."""
         inside, outside = np.flatnonzero(current), np.flatnonzero(~current & able)
         if self.size > _LARGE:
-            worth, _ = self.worths.at(self.task.objective.pruning_weight / len(inside), mu, np.array([deadline]))
+            worth = self.worths.values(self.task.objective.pruning_weight / len(inside), mu, np.array([deadline]))
             count = np.array([len(inside)])
             pull = worth[0] + 2.0 * self._quadratic(count, count) * self.phi[inside].sum() * self.phi
             inside = inside[np.argsort(-pull[inside])[:_SWAPPED]]
@@ -262,13 +262,13 @@ class BoundedSearch:
                 k1, _, i1, i2 = boxes[rows].T
                 middle = (i1 + i2) // 2
                 share = self.task.objective.pruning_weight / k2
-                value, slope = worths.at(share, mu, middle)
-                (first_end, _), (last_end, last_slope) = (worths.at(share, mu, end) for end in (i1, i2))
+                value, slope = worths.values(share, mu, middle), worths.slopes(share, mu, middle)
+                first_end, last_end = (worths.values(share, mu, end) for end in (i1, i2))
                 ends = [first_end, last_end]
                 # Clients that can meet only the last deadline are bounded by their value there, or by their tangent
                 # there if v_n rises with d.
                 late = ~worths.in_time[middle]
-                rising = np.maximum(last_slope, 0.0)
+                rising = np.maximum(worths.slopes(share, mu, i2), 0.0)
                 back = rising * (worths.grid[middle] - worths.grid[i2])[:, None]
                 value, slope = np.where(late, last_end + back, value), np.where(late, rising, slope)
                 least, loose_k, loose_d = np.full(len(rows), np.inf), np.zeros(len(rows)), np.zeros(len(rows))

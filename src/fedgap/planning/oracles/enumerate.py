@@ -115,11 +115,10 @@ class Enumeration:
         self.worths.expect(gamma / sizes, mu)
         for k in sizes:
             members = np.flatnonzero(self.count == k)
-            value, slope = self.worths.at(gamma / k, mu, slice(None))
             sets = self.selections[members].astype(np.float64)
             # Value and slope of all selections of one size at every grid point, as matrix products.
-            total = sets @ value.T + fixed
-            rise = sets @ slope.T + nu
+            total = sets @ self.worths.values(gamma / k, mu, slice(None)).T + fixed
+            rise = sets @ self.worths.slopes(gamma / k, mu, slice(None)).T + nu
             first = self._first[members]
             rows = np.arange(len(members))
             outside = np.arange(len(self.grid)) < first[:, None]

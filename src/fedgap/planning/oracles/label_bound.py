@@ -105,9 +105,8 @@ class LabelBound:
             for start in range(0, len(members), chunk):
                 rows = members[start : start + chunk]
                 count, _, first, last = boxes[rows].T
-                value, slope = worths.at(weight / most, mu, last)
-                value = np.where(worths.in_time[last], value, np.inf)
-                slope = np.where(worths.in_time[last], slope, 0.0)
+                value = np.where(worths.in_time[last], worths.values(weight / most, mu, last), np.inf)
+                slope = np.where(worths.in_time[last], worths.slopes(weight / most, mu, last), 0.0)
                 width = worths.grid[last] - worths.grid[first]
                 worth = np.concatenate([value - slope * width[:, None], value])
                 fixed = self.labels.few_clients / most + broadcast + nu * worths.grid[np.concatenate([first, last])]

@@ -182,7 +182,7 @@ class LocalSearch:
         late = (~self.able[rows]).astype(np.float64)
         for k in sizes:
             members = np.flatnonzero(count == k)
-            worth, _ = self.worths.at(self.task.objective.pruning_weight / k, mu, rows)
+            worth = self.worths.values(self.task.objective.pruning_weight / k, mu, rows)
             some = sets[members].astype(np.float64)
             total = np.where(some @ late.T > 0.5, np.inf, some @ worth.T + fixed)
             best = total.argmin(axis=-1)

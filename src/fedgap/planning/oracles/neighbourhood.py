@@ -61,7 +61,7 @@ class Neighbourhood:
     def _worths(self, number: int) -> tuple[Floats, Floats]:
         """Return v_n at the deadlines if this number of clients is selected, (deadlines, N), and L without the cost of
         the labels, (deadlines,): the selected clients' v_n, ν·d and the broadcast."""
-        worth, _ = self.worths.at(self.task.objective.pruning_weight / number, self.mu, self.rows)
+        worth = self.worths.values(self.task.objective.pruning_weight / number, self.mu, self.rows)
         return worth, worth[:, self.inside].sum(axis=-1) + self.fixed
 
     def stay(self) -> Move:

@@ -59,7 +59,7 @@ class PlaneBound:
         fixed = nu * before + mu * self.problem.broadcast_j
         shares = objective.pruning_weight / counts
         worths.expect(shares, mu)
-        values = np.stack([np.where(worths.in_time, worths.at(share, mu, slice(None))[0], np.inf) for share in shares])
+        values = np.stack([np.where(worths.in_time, worths.values(share, mu, slice(None)), np.inf) for share in shares])
         vector = np.zeros(len(labels.target)) if self._vector is None else self._vector
         best, selected, deadline = -np.inf, np.zeros(size, dtype=np.bool_), 0.0
         for _ in range(_PLANES):

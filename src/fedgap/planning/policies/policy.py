@@ -5,11 +5,13 @@ plain values. Checkpoints contain the state, so that a run that was killed and r
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from fedgap.arrays import Bools, Floats
 from fedgap.config import Scenario
 from fedgap.errors import InputError
+from fedgap.planning.objectives.forecast_tangent import forecast
 from fedgap.planning.plan import Plan, Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.round_order import interleave
@@ -17,6 +19,7 @@ from fedgap.planning.schemes import Scheme
 from fedgap.planning.task import Task
 from fedgap.registry import POLICIES, call_extension
 from fedgap.system import Fleet
+from fedgap.theory.fitted_forecast import FittedForecast
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,11 @@ class PolicyStart:
             step_s=1.0 if scenario.world is None else scenario.world.step_s,
             selected=Task.of(problem, scheme).selected,
         )
+
+    @cached_property
+    def fitted(self) -> FittedForecast:
+        """The forecast of the scenario, or the built-in one."""
+        return forecast(self.problem).fitted
 
     def affords_a_round(self, energy_j: float, delay_s: float) -> bool:
         """Return whether some round of the plan, with the nominal fleet, fits into what is left of the budgets.

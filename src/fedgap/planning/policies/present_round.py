@@ -12,13 +12,14 @@ import numpy as np
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.composition import Composition, Part
 from fedgap.planning.fixed_composition import compose, compose_single
-from fedgap.planning.objectives.forecast_tangent import ForecastTangent, drawn_labels, forecast
+from fedgap.planning.objectives.forecast_tangent import ForecastTangent, drawn_labels
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.policy import PolicyStart, RoundView
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
 from fedgap.planning.task import Task
 from fedgap.system import Fleet, RoundCost
+from fedgap.theory.fitted_forecast import FittedForecast
 
 _TIGHT = 1.0 + 1e-9
 """A round is solved within this multiple of the budgets at which it was found, because these may only just suffice."""
@@ -40,6 +41,8 @@ class PresentRound:
     """The clients that take part, (M,), if the scheme fixes them; otherwise None."""
     battery_j: Floats
     """Joules that are left in their batteries, (M,)."""
+    fitted: FittedForecast
+    """The forecast by which rounds are judged."""
     dense: bool = False
     """Whether this is the first round, which must not be pruned, although later rounds may be."""
 
@@ -74,26 +77,27 @@ class PresentRound:
         dense = nominal.dense_first and first and start.scheme.prune
         scheme = replace(start.scheme, prune=False) if dense else start.scheme
         battery = (fleet.battery_j if battery_j is None else battery_j)[clients]
-        return cls(clients, len(available), problem, scheme, None if fixed is None else fixed[clients], battery, dense)
+        return cls(clients, len(available), problem, scheme, None if fixed is None else fixed[clients], battery,
+                   start.fitted, dense)
 
     def as_usual(self, start: PolicyStart) -> "PresentRound":
         """Return the same clients in a round that may be pruned, also if this is an unpruned first round."""
-        return replace(self, scheme=start.scheme, dense=False)
+        return replace(self, scheme=start.scheme, dense=False) if self.dense else self
 
     def objective(self, rounds: int, slowed: float) -> ForecastTangent:
         """Return the forecast's tangent at z₀ = ``slowed`` for ``rounds`` rounds in total, with these clients."""
-        return replace(forecast(self.problem.with_rounds(rounds)), slowed=slowed)
+        return ForecastTangent(self.problem.with_rounds(rounds), self.fitted, slowed)
 
     def task(self, rounds: int, slowed: float) -> Task:
         """Return the task of planning only this round, which may use all that is left of the budgets.
 
         The objective is :meth:`objective` for ``rounds`` rounds in total.
         """
-        return Task(self.problem.with_rounds(1), self.scheme, self.objective(rounds, slowed), self.selected)
+        return self._one.with_same_curves(objective=self.objective(rounds, slowed))
 
     @cached_property
     def _one(self) -> Task:
-        return self.task(1, 0.0)
+        return Task(self.problem.with_rounds(1), self.scheme, self.objective(1, 0.0), self.selected)
 
     @property
     def shortest_s(self) -> Floats:
@@ -112,7 +116,7 @@ class PresentRound:
         if energy <= problem.broadcast_j:
             return None
         while selected.any():
-            composed = compose(replace(self._one, problem=problem), Composition((Part(0, selected, 1),)))
+            composed = compose(self._one.with_same_curves(problem=problem), Composition((Part(0, selected, 1),)))
             if composed is None:
                 return None
             segment = composed.segments[0]

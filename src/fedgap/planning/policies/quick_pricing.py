@@ -47,20 +47,28 @@ def quick_rounds(task: Task, mu: float, nu: float) -> Columns | None:
 
     The objective must have convex labels, or must be additive with all φ_n = 0.
     """
-    curves = task.kinds[-1].curves
-    need = curves.least_s
-    if need.min() > task.problem.delay_s:
+    if task.kinds[-1].curves.least_s.min() > task.problem.delay_s:
         return None
-    return _QuickPricing(task, need, mu, nu).columns()
+    return _QuickPricing(task, _worths(task), mu, nu).columns()
+
+
+def _worths(task: Task) -> Worths:
+    """Return the clients' worths on the grid of deadlines, which are computed once for all prices."""
+    kind, longest_s = task.kinds[-1], task.problem.delay_s
+    key = "quick rounds", longest_s
+    if key not in kind.remembered:
+        grid = deadline_grid(kind.curves.least_s, longest_s, _DEADLINES)
+        kind.remembered[key] = Worths(kind.curves, grid)
+    worths: Worths = kind.remembered[key]
+    return worths.for_other_prices()
 
 
 class _QuickPricing:
     """The search for good rounds of one task at one pair of prices."""
 
-    def __init__(self, task: Task, need: Floats, mu: float, nu: float) -> None:
-        self.task, self.mu, self.nu = task, mu, nu
+    def __init__(self, task: Task, worths: Worths, mu: float, nu: float) -> None:
+        self.task, self.worths, self.mu, self.nu = task, worths, mu, nu
         self.labels = task.objective.pooled or _no_labels(task)
-        self.worths = Worths(task.kinds[-1].curves, deadline_grid(need, task.problem.delay_s, _DEADLINES))
         self.fixed = nu * self.worths.grid + mu * task.problem.broadcast_j
 
     def columns(self) -> Columns:
@@ -109,7 +117,7 @@ class _QuickPricing:
         task, convex, counts = self.task, self.labels.convex, sizes[:, None, None]
         shares = task.objective.pruning_weight / sizes
         self.worths.expect(shares, self.mu)
-        worths = np.stack([self.worths.at(share, self.mu, rows)[0] for share in shares])
+        worths = np.stack([self.worths.values(share, self.mu, rows) for share in shares])
         worths = np.where(self.worths.in_time[rows], worths, np.inf)
         scored = worths
         if convex is not None:

@@ -18,7 +18,7 @@ import numpy as np
 from fedgap.arrays import Floats
 from fedgap.planning.linear_program import solve_linear
 from fedgap.planning.master import Master
-from fedgap.planning.objectives.forecast_tangent import ForecastTangent, forecast, plan_features
+from fedgap.planning.objectives.forecast_tangent import ForecastTangent, plan_features
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.policies.cheapest_round import best_nearby, cheapest_rounds, nearby_rounds
 from fedgap.planning.policies.done_rounds import DoneRounds
@@ -68,14 +68,13 @@ class RowProgram:
     def __init__(self, start: PolicyStart, state: dict[str, Any]) -> None:
         self.start, self.state = start, state
         self._arrays: dict[int, tuple[list[list[float]], Floats]] = {}
-        self.fitted = forecast(start.problem).fitted
         tangent = self.tangent(start.plan.rounds, 0.0)
         features = plan_features(start.problem, start.plan.segments)
         state |= {"rows": [], "counts": [], "prices": None, "slowed": tangent.slowed_by(features)}
 
     def tangent(self, rounds: int, slowed: float) -> ForecastTangent:
         """Return the tangent at z₀ = ``slowed`` of the forecast for this total number of rounds."""
-        return ForecastTangent(self.start.problem.with_rounds(rounds), self.fitted, slowed)
+        return ForecastTangent(self.start.problem.with_rounds(rounds), self.start.fitted, slowed)
 
     @property
     def rows(self) -> list[Floats]:
