@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from fedgap.statistics import holm, paired
 from tools import ROOT
 
 ABSENT = "–"
@@ -124,20 +125,26 @@ def hostile() -> str:
 
 
 def regret_table() -> str:
-    """The table of each policy's regret in %, mean and 95 % interval over seeds, by world and number of clients."""
+    """The table of each policy's regret in %, mean and 95 % interval over seeds, by world and number of clients.
+
+    A policy is called a tie if its regret and that of ``replan``, paired by seed, do not differ significantly."""
     results = data("benchmarks/results/regret.json")
     if results is None:
         return ABSENT
-    policies = ("static", "replan", "lyapunov", "random")
+    others = ("static", "lyapunov", "random")
 
-    def cell(case: dict[str, Any], policy: str) -> str:
-        mean = f"{100.0 * case['mean regret'][policy]:.1f} %"
-        ends = case["interval"].get(policy)
-        return mean if ends is None else f"{mean} ({100.0 * ends[0]:.1f} to {100.0 * ends[1]:.1f})"
+    def regrets(case: dict[str, Any], policy: str) -> dict[int, float]:
+        return {int(seed): row["policies"][policy]["regret"] for seed, row in case["seeds"].items()}
 
-    return table(["world", "seeds", *(f"`{policy}`" for policy in policies)],
-                 [[world, str(len(case["seeds"])), *(cell(case, policy) for policy in policies)]
-                  for world, case in results.items()])
+    def cells(case: dict[str, Any]) -> list[str]:
+        compared = holm([paired(regrets(case, policy), regrets(case, "replan")) for policy in others])
+        ties = [""] + [", tie" if comparison.verdict == "tie" else "" for comparison in compared]
+        return [f"{100.0 * case['mean regret'][policy]:.1f} % ({100.0 * low:.1f} to {100.0 * high:.1f}){tie}"
+                for policy, tie in zip(("replan", *others), ties, strict=True)
+                for low, high in [case["interval"][policy]]]
+
+    return table(["world", "seeds", "`replan`", *(f"`{policy}`" for policy in others)],
+                 [[world, str(len(case["seeds"])), *cells(case)] for world, case in results.items()])
 
 
 def regret_parts() -> str:

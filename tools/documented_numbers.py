@@ -142,9 +142,9 @@ def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
     return f"{(min if end == 'least' else max)(values):{form}}"
 
 
-def compared_panels(figure: str) -> str:
+def compared_panels(figure: str, *parts: str) -> str:
     """A table of the panels of a figure of learners: plans (means over seeds), accuracy, and the gain of the
-    reference.
+    reference. ``parts``: only panels whose title has one of these parts, such as ``sudden_drift``.
 
     What is the same in every row stands below the table in place of a column, so that the table fits a page."""
     results = data(f"experiments/{figure}/results.json")
@@ -152,7 +152,10 @@ def compared_panels(figure: str) -> str:
     forms = {"local_steps": "{:.0f}", "rounds": "{:.0f}", "clients": "{:.0f}", "pruning_ratio": "{:.0%}"}
     table = [["", "σ", "local steps", "rounds", "clients", "pruned", "forecast, %", "accuracy, %",
               "first plan minus this, points", "p (Holm)"]]
+    wanted = [part.replace("_", " ") for part in parts]
     for panel in results["panels"]:
+        if wanted and not any(part in panel["title"] for part in wanted):
+            continue
         for sigma in dict.fromkeys(row["value"] for row in panel.get("rows", [])):
             rows = [row for row in panel["rows"] if row["value"] == sigma and row["accuracy"] is not None]
             facts = [form.format(sum(row[key] for row in rows) / len(rows)) for key, form in forms.items()]
