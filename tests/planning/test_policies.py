@@ -17,6 +17,7 @@ from fedgap.planning.objectives.forecast_tangent import forecast, plan_features
 from fedgap.planning.oracles.oracle import oracles_for
 from fedgap.planning.oracles.planes import PlaneBound
 from fedgap.planning.policies.cheapest_round import cheapest_rounds
+from fedgap.planning.policies.done_rounds import DoneRounds
 from fedgap.planning.policies.policy import PolicyStart
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.planning.policies.row_program import RowProgram, dearest_taken, feature_weights
@@ -244,6 +245,29 @@ def test_replan_spends_a_budget_after_a_sudden_change(start, gain):
     reached = simulate_policy(ChangingWorld(start, trace), POLICIES.load("replan")(start))
     assert reached.rounds == start.problem.rounds or max(
         reached.energy_j / start.problem.energy_j, reached.delay_s / start.problem.delay_s) > 0.9
+
+
+@pytest.mark.parametrize(("spread", "seed"), [(0.3, 5), (1.0, 4)])
+def test_the_last_round_of_replan_is_pruned_like_those_before(start, spread, seed):
+    """A model that is pruned for many rounds and then trained once without pruning loses accuracy."""
+    random = np.random.default_rng(seed)
+    gains = np.exp(random.normal(0.0, spread, (20, start.problem.size)))
+    available = random.random(gains.shape) < 0.8
+    available[:, 0] = True
+    world = ChangingWorld(start, Trace(gains, available, np.ones(gains.shape)))
+    reached = simulate_policy(world, POLICIES.load("replan")(start))
+    pruned = [float(segment.pruning_ratio[segment.selected].mean()) for segment in reached.segments[1:]]
+    assert pruned[-1] >= 0.5 * min(pruned[:-1])
+
+
+def test_replan_follows_its_plan_if_it_finds_nothing_better_for_new_labels(monkeypatch):
+    """Training must not end as long as the rest of the plan lowers the error, however poor the alternatives are."""
+    start = start_of("world.drift.kind=gradual", "learning.batches=target")
+    monkeypatch.setattr(RowProgram, "best_left", lambda self, guess, *_, **__: (guess, replace(
+        self.expected(guess, start.problem.energy_j, start.problem.delay_s, DoneRounds()), error=1e6)))
+    world = ChangingWorld.of(start, start.problem.scenario.trace())
+    reached = simulate_policy(world, POLICIES.load("replan")(start))
+    assert reached.rounds == start.plan.rounds
 
 
 def test_what_was_drawn_is_judged_by_the_present_target():

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.composition import Composition, Part
-from fedgap.planning.fixed_composition import compose, compose_single
+from fedgap.planning.fixed_composition import compose
 from fedgap.planning.objectives.forecast_tangent import ForecastTangent, drawn_labels
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.policy import PolicyStart, RoundView
@@ -125,18 +125,6 @@ class PresentRound:
                 return self.whole(segment)
             selected = selected & ~overdrawn
         return None
-
-    def least_pruned(self, selections: Bools, rounds: int, slowed: float) -> Bools | None:
-        """Return which of these selections (S, M) is best for a last round that may use all that is left, (M,).
-
-        None if none of them fits. See :meth:`task` for the other arguments.
-        """
-        task = self.task(rounds, slowed)
-        if self.problem.energy_j <= task.problem.broadcast_j:
-            return None
-        cost, _ = compose_single(task, selections)
-        best = int(cost.argmin())
-        return selections[best] if np.isfinite(cost[best]) else None
 
     def spread(self, values: Any) -> Any:
         """Return values of these clients (M,) as values of the whole fleet (N,), with 0 for the others."""

@@ -57,8 +57,6 @@ _MET = 1e-5
 _AHEAD, _TIMES = 0.15, 3.0
 """A round may use its share of what is left and, in addition, the share ``_AHEAD`` of what the other rounds have, but
 at most ``_TIMES`` its share."""
-_LONGEST_LAST = 4.0
-"""The last round may take at most this many times as long as the best round at the present prices."""
 
 
 class Replan:
@@ -70,7 +68,7 @@ class Replan:
         self._planned = [(float(cost.energy_j), float(cost.delay_s)) for cost in costs]
         self.state: dict[str, Any] = {"as_planned": True, "done": asdict(DoneRounds()), "left": start.plan.rounds,
                                       "seen": 0, "labels": None, "kept": None, "empty": [], "row": None,
-                                      "nominal": False, "typical": 0, "drawn": []}
+                                      "nominal": False, "typical": 0, "drawn": [], "paid": [0.0, 0.0]}
         self.program = RowProgram(start, self.state)
 
     def decide(self, view: RoundView) -> Decision:
@@ -173,6 +171,7 @@ class Replan:
         leap = max(1, guess // (_LEAP if state["seen"] else _FIRST_LEAP))
         if state["prices"] is None:
             self._begin(present, guess)
+        as_planned = self._error_as_planned(present) if state["as_planned"] else np.inf
         usual, remembered = present.as_usual(self.start), self._as_before(present)
         if not state["rows"]:
             task = usual.task(done.rounds + guess, state["slowed"])
@@ -181,7 +180,7 @@ class Replan:
             left, best = self.program.best_left(guess, most, problem.energy_j, problem.delay_s, done, leap=leap)
             if np.isfinite(best.error):
                 state["prices"], state["slowed"] = best.prices, best.slowed
-            if done.rounds and finished <= best.error < np.inf:
+            if done.rounds and finished <= min(best.error, as_planned) < np.inf:
                 return Decision(None, ends=True, reason=_NO_GAIN, forecast_error=finished)
             total = done.rounds + left
             task = usual.task(total, state["slowed"])
@@ -202,22 +201,29 @@ class Replan:
         if present.dense:
             task = present.task(total, state["slowed"])
             columns = cheapest_rounds(task, *self.program.least_prices(task, left))
+        elif left == 1 and done.rounds and columns is not None:
+            # The last round could spend all that is left on less pruning, which the forecast likes. But models that
+            # were pruned for many rounds and then trained once without pruning lost up to four points of accuracy.
+            usual_prices = np.array(state["paid"]) / max(1, done.rounds)
+            state["prices"] = tuple(np.maximum(state["prices"], usual_prices).tolist())
+            columns = cheapest_rounds(task, *state["prices"])
         self._forget()
         if state["as_planned"]:
             # Only labels have changed. The plan is kept as long as no other rounds are better for the present labels.
-            if self._error_as_planned(present) <= best.error * (1.0 + _AS_GOOD):
+            if as_planned <= best.error * (1.0 + _AS_GOOD):
                 state["kept"] = state["labels"]
                 return replace(self._follow(present), reason=reason)
             state["as_planned"] = False
             reason = _planned_again(reason or _LABELS)
         energy_price, delay_price = state["prices"]
         notes = {"energy_price": energy_price, "delay_price": delay_price, "rounds_left": float(left)}
-        segment = None if columns is None else self._segment(present, columns, task, total, left)
+        segment = None if columns is None else self._segment(present, columns, task, left)
         if segment is None:
             return Decision(None, reason=reason, notes=notes)
         if left == 1 and done.rounds and self._error_with(present, segment) >= finished:
             return Decision(None, ends=True, reason=_NO_GAIN, forecast_error=finished)
         state["left"] = left - 1
+        state["paid"] = (np.array(state["paid"]) + state["prices"]).tolist()
         self._count(present, segment, total)
         if not reason and left != guess:
             reason = f"the number of rounds left is {left} now; {guess} were expected"
@@ -295,18 +301,12 @@ class Replan:
             last, state["nominal"] = 1, False
         del state["rows"][first:last], state["counts"][first:last]
 
-    def _segment(self, present: PresentRound, columns: Columns, task: Task, total: int, left: int) -> Segment | None:
-        """Return the best of these rounds that leaves enough of the budgets; a last round may use all that is left.
-
-        The result is None if it is better to wait for a better row.
-        """
+    def _segment(self, present: PresentRound, columns: Columns, task: Task, left: int) -> Segment | None:
+        """Return the best of these rounds that leaves enough of the budgets; None if it is better to wait for a better
+        row."""
         energy_j, delay_s = present.problem.energy_j, present.problem.delay_s
         if left > 1 and not present.dense and self.program.worth_waiting(task, left):
             return None
-        if left == 1:
-            chosen = present.least_pruned(columns.selected, total, self.state["slowed"])
-            if chosen is not None:
-                return present.within(chosen, energy_j, min(delay_s, _LONGEST_LAST * float(columns.deadline[0])))
         for share in (_largest_share(left), 1.0):
             for selected, energy, deadline in zip(columns.selected, columns.energy, columns.deadline, strict=True):
                 segment = present.within(selected, min(float(energy), share * energy_j),
