@@ -53,12 +53,12 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8, as :func:`write_bytes` does."""
+    """Write a text in UTF-8. As with :func:`write_bytes`, a crash never leaves an incomplete file."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any, indent: int | None = 1) -> None:
-    """Write a JSON document, as :func:`write_bytes` does."""
+    """Write a value as JSON. As with :func:`write_bytes`, a crash never leaves an incomplete file."""
     write_text(path, json.dumps(value, indent=indent, allow_nan=False) + "\n")
 
 

@@ -3,6 +3,8 @@ import pytest
 from fedgap.config import Scenario
 from fedgap.errors import InputError
 
+NO_CLIENTS = ("fleet.csv: has no clients; the first line must name the columns, and each line after it must describe "
+              "one client")
 HEADER = "name,phi,uplink_gain,bandwidth_hz,max_power_w,max_frequency_hz,flops_per_cycle,capacitance,label_counts"
 ROW = "10,8e-6,1e5,0.5,5e8,4,8.8e-28,"
 
@@ -53,8 +55,8 @@ def test_the_file_lies_beside_the_scenario(tmp_path, document, monkeypatch):
     [
         (f"{HEADER}\na,{ROW}\nb,{ROW},9\n",
          "fleet.csv: line 3: must have 9 cells, one per column of the header; got 10"),
-        (f"{HEADER}\n", "fleet.csv: has no clients; the first line must name the columns, each other line is a client"),
-        ("", "fleet.csv: has no clients; the first line must name the columns, each other line is a client"),
+        (f"{HEADER}\n", NO_CLIENTS),
+        ("", NO_CLIENTS),
         (f"{HEADER},phi\na,{ROW},9\n", "fleet.csv: the column 'phi' occurs twice; remove one of them"),
         (f"{HEADER},\na,{ROW},9\n", "fleet.csv: column 10 has no name; the first line must name each column"),
         (f"{HEADER},gain\na,{ROW},9\n", "clients[0].gain: unknown key; did you mean 'uplink_gain'? ({} line 2)"),

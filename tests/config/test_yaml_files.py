@@ -126,7 +126,7 @@ def test_merge_bomb_stays_small():
     [
         ('{"a": 1, "a": 2}', "file: the key 'a' is written twice"),
         ('{"a": 1,}', "file: line 1: is not JSON"),
-        ("[" * 100_000, "file: has too many nested lists and objects"),
+        ("[" * 100_000, "file: is nested too deeply"),
         ("", "file: line 1: is not JSON (Expecting value)"),
     ],
 )

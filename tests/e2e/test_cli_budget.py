@@ -52,6 +52,9 @@ def test_an_experiment_s_plan_is_trained(tmp_path):
     (["--accuracy", "0.9", "--confidence", "1"], 2, "fedgap: --confidence: must be above 0 and below 1"),
     (["--accuracy", "0.9", "--picture", "front.gif"], 2, "fedgap: --picture: must end in"),
     (["--accuracy", "0.999"], 3, "fedgap: accuracy: 0.999 with 0.9 confidence cannot be reached"),
+    (["budget.energy_j=1e-9", "budget.delay_s=1e-9", "--accuracy", "0.9"], 3,
+     "fedgap: accuracy: 0.9 with 0.9 confidence cannot be reached: not even one round fits 1,000,000 times the "
+     "scenario's budgets; raise budget.energy_j"),
     ([], 2, "fedgap: Missing option '--accuracy'"),
 ])
 def test_one_line_where_there_is_no_answer(arguments, code, begins):

@@ -200,7 +200,7 @@ def test_a_model_that_the_nodes_cannot_import_ends_the_command_with_an_error(tmp
                            "model.name=here_only:Net", "--local", "2", "--out", str(tmp_path / "run")],
                           capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path)
     assert done.returncode == 4, done.stderr
-    assert "answers were refused in each of 3 tries" in done.stderr
+    assert "answers were refused in each of 3 attempts" in done.stderr
     assert "cannot be imported" in done.stderr
     assert not (tmp_path / "run" / "summary.json").exists()
 

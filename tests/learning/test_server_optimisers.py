@@ -159,7 +159,7 @@ def test_a_schedule_multiplies_the_rate_that_sets_the_steps_length():
 
 
 def test_unknown_names_and_values_are_refused():
-    with pytest.raises(ValueError, match="it is one of sgd, momentum, nesterov, adam, yogi"):
+    with pytest.raises(ValueError, match="must be one of sgd, momentum, nesterov, adam, yogi"):
         server_optimiser("adagrad")
     with pytest.raises(ValueError, match="momentum must be in"):
         server_optimiser("adam", momentum=1.0)

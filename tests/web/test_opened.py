@@ -60,7 +60,7 @@ def test_presets_and_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "says"), [
     ("citi", "did you mean 'city'"), ("missing.yaml", "no such file"), ("fleet.csv", "only lists clients"),
-    ("plan.json", "is a plan"), ("empty", "must have runs"), ("broken.yaml", "line 1"), ("many.yaml", "up to 1000"),
+    ("plan.json", "is a plan"), ("empty", "must contain runs"), ("broken.yaml", "line 1"), ("many.yaml", "up to 1000"),
 ])
 def test_one_line_for_whatever_cannot_be_opened(made: Path, name: str, says: str,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,8 @@ def _check_reachable(search: BudgetSearch) -> None:
     """Raise an error if no budgets suffice for the target. It says why, and what to change."""
     features, wanted = search.ample, f"accuracy: {search.accuracy:g} with {search.confidence:g} confidence"
     if features is None:
-        raise InfeasibleError(f"{wanted} cannot be reached: not even one round fits, however large the budgets are")
+        raise InfeasibleError(f"{wanted} cannot be reached: not even one round fits {AMPLE:,.0f} times the scenario's "
+                              "budgets; raise budget.energy_j and budget.delay_s, or check the clients")
     reached = search.fitted.surely(features, search.confidence)
     if reached >= search.accuracy:
         return

@@ -58,7 +58,10 @@ class BoundReading:
 
 @dataclass(frozen=True)
 class ClientStatement:
-    """φ of one client in both readings, and what it is computed from; fields are None if its labels are not known."""
+    """φ of one client, as printed and size-normalised, and the numbers from which it is computed.
+
+    These numbers are None if the client's labels are not known.
+    """
 
     name: str
     given: float | None

@@ -81,9 +81,9 @@ class CostReport(Printable):
 
     names: tuple[str, ...]
     energy_budget_j: float
-    """E₀."""
+    """E₀, the energy budget of all rounds."""
     delay_budget_s: float
-    """T₀."""
+    """T₀, the delay budget of all rounds."""
     segments: tuple[SegmentCost, ...]
     rounds: npt.NDArray[np.int64]
     """The number of rounds in which each client takes part."""

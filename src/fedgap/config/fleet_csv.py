@@ -47,8 +47,8 @@ def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[st
     except csv.Error as error:
         raise InputError(f"{shown(path)}: line {rows.line_num}: is not CSV ({error})") from None
     if not clients:
-        raise InputError(f"{shown(path)}: has no clients; the first line must name the columns, each other line is a "
-                         "client")
+        raise InputError(f"{shown(path)}: has no clients; the first line must name the columns, and each line after "
+                         "it must describe one client")
     return clients, places
 
 

@@ -256,7 +256,10 @@ class Scenario(Document):
 
     @classmethod
     def file_schema(cls) -> dict[str, Any]:
-        """Return the JSON Schema of a scenario *file*: the keys of this class, and those that loading replaces."""
+        """Return the JSON Schema of a scenario *file*.
+
+        A file may have the keys of this class, and others that loading turns into these, such as ``fleet``.
+        """
         result = super().file_schema()
         definitions, properties = result["$defs"], result["properties"]
         recipes = {name: recipe.model_json_schema() for name, recipe in RECIPES.items()}

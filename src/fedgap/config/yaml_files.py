@@ -68,7 +68,7 @@ def _parse_json(text: str, source: str) -> Value:
     except json.JSONDecodeError as error:
         raise InputError(f"{source}: line {error.lineno}: is not JSON ({error.msg})") from None
     except RecursionError:
-        raise InputError(f"{source}: has too many nested lists and objects") from None
+        raise InputError(f"{source}: is nested too deeply; use fewer lists and objects inside one another") from None
 
 
 def _parse_yaml(text: str, source: str) -> Value:

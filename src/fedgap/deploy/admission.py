@@ -31,8 +31,8 @@ _NOT_YET_VALID, _EXPIRED = 9, 10  # OpenSSL's codes
 
 
 def judge(scope: Any) -> dict[str, Any]:
-    """The server's answer to a node: its versions, its time, and what it knows about the key that signed the
-    request."""
+    """The server's answer to a node: the server's versions and time, and whether the server knows the key that signed
+    the request."""
     answer = {"fedgap": metadata.version("fedgap"), "flwr": metadata.version("flwr"), "now": _now().isoformat()}
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     try:

@@ -200,8 +200,9 @@ class NodeClients:
         planned = np.flatnonzero(account.job.selected[account.segment(round_number)]).tolist()
         selected = [n for n in planned if n not in self.left_out]
         if not selected:
-            raise RunFailedError(f"round {round_number}: all of its clients were left out, the last one being "
-                                 f"{account.job.names[planned[-1]]}; train again without them")
+            names = ", ".join(account.job.names[n] for n in planned)
+            raise RunFailedError(f"round {round_number}: no client is left, because updates of all its clients "
+                                 f"({names}) were outliers; train again without them")
         return selected
 
     def wait_for_quorum(self, account: RunAccounts, round_number: int, say: Callable[[str], None]) -> None:
@@ -250,9 +251,9 @@ class NodeClients:
         name = self._messages.job.names[last["client"]]
         self._refusals.append(f"{name}: {last['what']}")
         if len(self._refusals) >= REFUSED_TRIES:
-            raise RunFailedError(f"round {round_number}: answers were refused in each of {REFUSED_TRIES} attempts "
-                                 f"({len(arrivals.rejected)} in the last one), and {needed} must be accepted; "
-                                 f"{self._refusals[-1]}")
+            raise RunFailedError(f"round {round_number}: answers were refused in each of {REFUSED_TRIES} attempts, so "
+                                 f"fewer than the {needed} needed updates were accepted; correct the nodes and start "
+                                 f"again. The last refusal was {self._refusals[-1]}")
 
     def _look_for_liars(self, model: GlobalModel, segment: int, facts: Mapping[int, UpdateFacts]) -> None:
         """Report clients whose updates or BatchNorm statistics are far from the others', or whose labels differ from

@@ -57,7 +57,8 @@ class NodeWorker:
         try:
             spec: Any = json.loads(which)
         except ValueError:
-            raise PacketError("the request does not say which node it is for: that part is not JSON") from None
+            raise PacketError("the request does not say which node it is for, because its node settings are not "
+                              "JSON") from None
         if isinstance(spec, dict) and "experiment" in spec:
             path = Path(tempfile.mkstemp(".json", "node-", self.folder)[1])
             write_json(path, spec)

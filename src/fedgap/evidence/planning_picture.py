@@ -16,8 +16,10 @@ OTHER_SHARE = ("#999999", "D", 0.0)
 
 
 def draw_planning(results: Mapping[str, Any], path: Path) -> None:
-    """Draw one line per rival, with one mark per cell (its style shows the budgets) and a bar for the mean over the
-    tight cells."""
+    """Draw one row per rival: a mark for its difference in each cell, and a bar for its mean over the tight cells.
+
+    Cells and rivals are explained in :mod:`fedgap.evidence.planning_value`. A mark's style shows the share of the
+    budgets."""
     from matplotlib.ticker import SymmetricalLogLocator
 
     answer = results["judged"]

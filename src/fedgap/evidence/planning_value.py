@@ -68,7 +68,8 @@ def pooled(cells: Iterable[OfCell], one: str, other: str) -> tuple[list[OfCell],
 
 
 def pooled_difference(entry: Mapping[str, Any]) -> Interval:
-    """The difference with its interval, from an entry of ``pooled`` in the results."""
+    """Mean accuracy of ``forecast`` minus that of a rival, with its interval, from an entry of ``pooled`` in the
+    results."""
     return Interval(entry["difference"], entry["half"], entry["seeds"])
 
 

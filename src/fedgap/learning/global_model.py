@@ -92,7 +92,9 @@ class GlobalModel:
                 **{f"{_OPTIMISER}{name}": tensor[row] for name, tensor in self._update.state.items()}}
 
     def load(self, states: Sequence[dict[str, Tensor]], round: int) -> None:
-        """Restore each run's :meth:`state`; all runs are at the same ``round``. A state may lack the ranking."""
+        """Restore the :meth:`state` of each run; all runs continue at the same ``round``.
+
+        States may lack ``ranks``, because a round with pruning computes the ranking again."""
         device = self.weights.device
         self.round = round
         self.weights, self.buffers = (torch.stack([state[name] for state in states]).to(device)

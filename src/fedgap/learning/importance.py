@@ -142,7 +142,7 @@ class Importance:
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
-            raise ValueError(f"importance rule {self.rule!r} is not known; it is one of {', '.join(RULES)}")
+            raise ValueError(f"the importance rule must be one of {', '.join(RULES)}; got {self.rule!r}")
 
     def scores(self, weights: Tensor, round: int) -> Tensor:
         """√Q of every weight, shape (R, M), for round s = ``round`` at weights ω^(s) (R, M).

@@ -48,7 +48,7 @@ class Learner:
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
-            raise ValueError(f"schedule {self.schedule!r} is not known; it is one of {', '.join(SCHEDULES)}")
+            raise ValueError(f"the schedule must be one of {', '.join(SCHEDULES)}; got {self.schedule!r}")
         if not 1 <= self.rounds <= _MOST_ROUNDS:
             raise ValueError(f"a run must have 1 to {_MOST_ROUNDS} rounds; got {self.rounds}")
 

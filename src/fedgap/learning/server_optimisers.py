@@ -153,6 +153,6 @@ OPTIMISERS: dict[str, type[ServerOptimiser]] = {
 def server_optimiser(name: str, momentum: float = 0.9) -> ServerOptimiser:
     """The optimiser with this name of :data:`OPTIMISERS`; ``momentum`` is its β or β₁ (sgd has none)."""
     if name not in OPTIMISERS:
-        raise ValueError(f"server optimiser {name!r} is not known; it is one of {', '.join(OPTIMISERS)}")
+        raise ValueError(f"the server optimiser must be one of {', '.join(OPTIMISERS)}; got {name!r}")
     kind = OPTIMISERS[name]
     return kind(momentum=momentum) if issubclass(kind, Momentum) else kind()

@@ -358,7 +358,7 @@ def _removal_order(widths: Sequence[int]) -> tuple[list[tuple[int, int]], NDArra
 def structure_of(name: str, module: nn.Module, input_shape: Sequence[int]) -> Structure:
     """The pruning structure ``name`` (one of :data:`STRUCTURES`) for a module."""
     if name not in STRUCTURES:
-        raise InputError(f"{KEY}: {name!r} is not known; it is one of {', '.join(STRUCTURES)}")
+        raise InputError(f"{KEY}: must be one of {', '.join(STRUCTURES)}; got {name!r}")
     return Weights(Layout.of(module).size) if name == "weights" else Channels(module, input_shape)
 
 

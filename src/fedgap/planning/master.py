@@ -77,9 +77,10 @@ class Master:
         return merged
 
     def price(self, mu: float, nu: float, *, fine: bool = False) -> None:
-        """Add the best columns at prices (μ, ν), and update the lower bound by what they prove.
+        """Let the oracles find the best columns at prices (μ, ν). Add these, and raise the lower bound if the oracles
+        prove a higher one.
 
-        :param fine: whether to ask the oracles for a good bound; far from the optimum a rough one is enough.
+        :param fine: whether to ask for a tight bound; far from the optimum a rough one is enough.
         """
         paid = mu * self.energy + nu * self.delay
         bound = -paid

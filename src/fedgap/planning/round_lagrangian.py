@@ -82,16 +82,16 @@ class Worths:
         self._balances: dict[tuple[float, float], tuple[Balance, ...]] = {}
 
     def for_other_prices(self) -> "Worths":
-        """Return the same worths, with what does not depend on the prices, but without anything else."""
+        """Return a copy that keeps only what does not depend on the prices."""
         other = copy(self)
         other._balances = {}
         return other
 
     def values(self, gamma_share: float, mu: float, rows: Ints | slice) -> Floats:
-        """Return v at the grid points ``rows``, (rows, N), for selections with γ/k = ``gamma_share``.
+        """Return v_n(d) at the deadlines in these rows of the grid, shape (rows, N), with γ/k = ``gamma_share``.
 
-        A client that cannot meet a deadline has the value at its shortest deadline, so that the caller must mask it
-        with ``in_time``.
+        A client that cannot meet a deadline gets its value at the shortest deadline that it can meet. The caller must
+        ignore this value, which ``in_time`` marks with False.
         """
         curves, time = self.curves, self._time[rows]
         value = mu * self._energy_all[rows]
@@ -105,7 +105,7 @@ class Worths:
         return value + mu * curves.idle * self.grid[rows, None] if curves.idles else value
 
     def slopes(self, gamma_share: float, mu: float, rows: Ints | slice) -> Floats:
-        """Return v′ at the grid points ``rows``, (rows, N), for selections with γ/k = ``gamma_share``."""
+        """Return the derivatives v_n′(d) for the same arguments as :meth:`values`."""
         curves, time = self.curves, self._time[rows]
         rate = mu * self._price_all[rows]
         balances = self._balance(gamma_share, mu)

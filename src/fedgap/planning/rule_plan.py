@@ -168,10 +168,11 @@ def _settings(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Floats
 def _by_luo(problem: Problem, scheme: Scheme, counts: Iterable[int], steps: Iterable[int]) -> tuple[int, int]:
     """Return the clients per round K and the local steps E by the formula of Luo et al.
 
-    Their two pilots are read off the forecast: with all clients, because the part of the error that more rounds remove
-    does not depend on K there, and with the fewest and the most local steps. If the scenario allows only one number of
-    local steps, the second pilot has twice as many. The cost of a round is its expected cost at full speed, if K
-    clients are drawn uniformly.
+    The formula needs the numbers of rounds that two pilot runs take. Nothing is trained here; the forecast gives these
+    numbers. Both pilots count as runs with all clients, because the part of the forecast error that more rounds remove
+    does not depend on K. One pilot has the fewest local steps that the scenario allows and the other the most, or twice
+    as many if it allows only one number.
+    The cost of a round is its expected cost at full speed if K clients are drawn uniformly.
     """
     counts, steps = list(counts), list(steps)
     fitted = forecast(problem).fitted.forecast

@@ -56,7 +56,7 @@ def export(model: TrainedModel, out: str | Path, file_format: Format = "torchscr
     Before a TorchScript file is written, its outputs are compared with the model's on a different number of samples."""
     out, raw = Path(out), RawModel(copy.deepcopy(model.module), model.inputs).eval().requires_grad_(False)
     if file_format not in get_args(Format):
-        raise InputError(f"--format: {file_format!r} is not known; it is one of {', '.join(get_args(Format))}")
+        raise InputError(f"--format: must be one of {', '.join(get_args(Format))}; got {file_format!r}")
     if not out.parent.is_dir():
         raise InputError(f"--out: the folder {out.parent} must exist; create it first")
     draw = torch.Generator().manual_seed(0)

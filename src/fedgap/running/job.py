@@ -221,7 +221,7 @@ class Job:
             with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
                 values = {name: arrays[name] for name in arrays.files}
         except (OSError, ValueError, EOFError, BadZipFile) as error:
-            raise InputError(f"{folder}: holds no job ({error}); start one with `fedgap train`") from None
+            raise InputError(f"{folder}: does not hold a run ({error}); start one with `fedgap train`") from None
         if not isinstance(plain, dict) or plain.pop("format", None) != 1:
             raise InputError(f"{folder / 'job.json'}: was written by another version of fedgap; use that version, or "
                              "train again into another folder")
@@ -229,5 +229,6 @@ class Job:
             plain["faults"], plain["names"] = Faults(**plain["faults"]), tuple(plain["names"])
             return Job(**plain, **values)
         except (KeyError, TypeError) as error:
-            raise InputError(f"{folder}: has no complete job ({error}); start one with `fedgap train`") from None
+            raise InputError(f"{folder / 'job.json'}: is incomplete ({error}); start a new run with `fedgap "
+                             "train`") from None
 

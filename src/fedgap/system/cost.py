@@ -1,8 +1,10 @@
 """Delay and energy of a round (the paper's Section II-C). No other module repeats these formulas.
 
 The arguments are the decisions of a plan, with shape (..., N): λ is ``ratio`` (the fraction of weights removed), f is
-``frequency_hz``, p is ``power_w`` and a is ``selected``. The other symbols are fields of :class:`Fleet`: τ is
-``local_steps``, H⁺ is ``uplink_bits`` and s is ``cost_share``. In the paper, τ = 1, H⁺ = H and s(λ) = 1 − λ.
+``frequency_hz``, p is ``power_w`` and a is ``selected``. The other symbols are members of :class:`Fleet`: Z is
+``batch_size``, e is ``flops_per_sample``, q is ``flops_per_cycle``, H is ``gradient_bits``, H⁺ is ``uplink_bits``, κ is
+``pue``, ϖ is ``capacitance`` and s is ``cost_share``. τ without an index is ``local_steps``; τ_n is a time. In the
+paper, τ = 1, H⁺ = H and s(λ) = 1 − λ.
 """
 
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ from fedgap.system.fleet import Fleet
 
 
 def computation_delay(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
-    """Time of computing, τ_n = s(λ_n)·τ·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
+    """Computation time τ_n = s(λ_n)·τ·Z_n·e_n/(f_n·q_n), in s; infinite at f_n = 0."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(fleet.cost_share(ratio) * fleet.cycles / frequency_hz)
 
@@ -44,7 +46,7 @@ def fixed_delay(fleet: Fleet) -> Floats:
 
 
 def computation_energy(fleet: Fleet, ratio: Floats, frequency_hz: Floats) -> Floats:
-    """Energy of computing, Ẽ_n = s(λ_n)·κ_n·ϖ_n·f_n²·τ·Z_n·e_n/q_n, in J."""
+    """Computation energy Ẽ_n = s(λ_n)·κ_n·ϖ_n·f_n²·τ·Z_n·e_n/q_n, in J."""
     return np.asarray(fleet.cost_share(ratio) * fleet.pue * fleet.capacitance * frequency_hz**2 * fleet.cycles)
 
 

@@ -30,9 +30,10 @@ def line_of_sight_probability(distance_2d_m: Floats) -> Floats:
 
 
 def breakpoint_distance_m(carrier_hz: float, server_height_m: float, client_height_m: float) -> float:
-    """Distance beyond which path loss grows faster: d′_BP = 4·h′_BS·h′_UT·f_c/c, with h′ = h − h_E.
+    """Distance in metres beyond which path loss grows faster: d′_BP = 4·h′_BS·h′_UT·f_c/c (Table 7.4.1-1, note 1).
 
-    h_BS and h_UT are the heights of server and client (Table 7.4.1-1, note 1).
+    h′_BS and h′_UT are the heights of server and client above :data:`ENVIRONMENT_HEIGHT_M`, f_c is the carrier
+    frequency, and c the speed of light.
     """
     server, client = server_height_m - ENVIRONMENT_HEIGHT_M, client_height_m - ENVIRONMENT_HEIGHT_M
     return 4.0 * server * client * carrier_hz / SPEED_OF_LIGHT

@@ -83,8 +83,8 @@ def _open_folder(name: str, folder: Path) -> Opened:
     for file in _TEMPLATE:
         if (folder / file).is_file():
             return _open_file(str(folder / file))
-    raise InputError(f"{name}: must have runs, or a file {' or '.join(_TEMPLATE)}; use --runs to choose a folder for "
-                     "new runs")
+    raise InputError(f"{name}: must contain runs or a file {' or '.join(_TEMPLATE)}; to choose a folder for new runs, "
+                     "use --runs")
 
 
 def _open_file(name: str) -> Opened:

@@ -178,7 +178,8 @@ class Runs:
         elif (folder / "experiment.yaml").is_file():
             self._launch(folder, "train", str(folder / "experiment.yaml"), "--out", str(folder), "--json")
         else:
-            raise InputError("run: cannot be continued, because its folder has neither a job nor an experiment")
+            raise InputError("run: cannot be continued, because its folder has neither job/job.json nor experiment.yaml"
+                             "; start a new run")
 
     def stop(self, name: str) -> None:
         """Ask a run to end after its current round. Everything so far stays on disk."""

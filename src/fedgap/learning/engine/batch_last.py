@@ -110,7 +110,8 @@ def _grid(pooled: Tensor, image: torch.Size) -> Tensor:
 def _phase_columns(pooled: Tensor, inputs: Tensor) -> Tensor:
     """The first layer's pixels (G, C, N) → columns (G, 36·C, N') of the second layer's matrix product.
 
-    Rows are taps ordered by phase; columns are pooled pixels, then samples."""
+    Rows are the taps of a 6×6 patch, ordered by phase (see the module docstring); columns are the pooled pixels, then
+    the samples."""
     grid = _grid(pooled, inputs.shape)
     windows = grid.unfold(2, grid.shape[2] - 2, 1).unfold(3, grid.shape[3] - 2, 1)
     return windows.permute(0, 1, 2, 3, 5, 6, 4).reshape(len(grid), 9 * grid.shape[1], -1)

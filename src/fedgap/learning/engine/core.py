@@ -71,7 +71,7 @@ class Engine:
     def __init__(self, module: nn.Module, *, device: str | torch.device = "cpu", precision: str = "float32",
                  strategy: str = "auto", memory_bytes: int | None = None, graphs: bool = True) -> None:
         if precision not in PRECISIONS:
-            raise InputError(f"precision: {precision!r} is not known; it is one of {', '.join(PRECISIONS)}")
+            raise InputError(f"precision: must be one of {', '.join(PRECISIONS)}; got {precision!r}")
         for name, layer in module.named_modules():
             if isinstance(layer, _DropoutNd) and layer.p > 0:
                 raise InputError(f"model: layer {name} is dropout, which draws random numbers inside the model, so a "
@@ -113,7 +113,7 @@ class Engine:
                 raise InputError("strategy: 'stacked' works only for fedgap's own models; use 'vmap', 'loop' or 'auto'")
             return stack
         if strategy not in STRATEGIES:
-            raise InputError(f"strategy: {strategy!r} is not known; it is one of {', '.join(STRATEGIES)}")
+            raise InputError(f"strategy: must be one of {', '.join(STRATEGIES)}; got {strategy!r}")
         return Generic(self.module, self.layout, dtype, vectorised=strategy == "vmap")
 
     def _choose_for_steps(self, image: torch.Size) -> Forward:

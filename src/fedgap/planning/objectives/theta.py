@@ -22,7 +22,7 @@ class Theta:
 
     @property
     def constant(self) -> float:
-        """α."""
+        """α, the part of θ that depends only on the number of rounds."""
         return self.problem.constants.alpha
 
     @property

@@ -75,7 +75,7 @@ class BoundedSearch:
         """Do nothing, because every call of :meth:`price` starts a new search."""
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
-        """Return the bound of :meth:`price`."""
+        """Return only the lower bound of :meth:`price`."""
         return self.price(mu, nu, allowed).lower_bound
 
     def search_harder(self, mu: float, nu: float) -> None:

@@ -67,7 +67,7 @@ class Enumeration:
         """Do nothing, because every selection is listed already."""
 
     def prove(self, mu: float, nu: float, allowed: float) -> float:
-        """Return the bound of :meth:`price`."""
+        """Return only the lower bound of :meth:`price`."""
         return self.price(mu, nu).lower_bound
 
     def search_harder(self, mu: float, nu: float) -> None:
