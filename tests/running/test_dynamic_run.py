@@ -14,6 +14,7 @@ from fedgap.running.events import read_rounds
 from fedgap.running.label_probabilities import target_changes
 from fedgap.running.prepare import prepare
 from fedgap.running.run import open_data
+from fedgap.running.run_report import plan_changes
 from fedgap.running.steering import Steering
 from fedgap.running.sweep import sweep
 from fedgap.running.trace_changes import clients_changes
@@ -213,3 +214,12 @@ def test_a_dynamic_run_is_charged_by_the_cost_curve_at_its_own_ratios(small, tmp
     for event in run.history:
         share = curve.share_at(np.array(event["pruning_ratio"])).sum()
         assert event["uploaded_bits"] == pytest.approx(share * run.job.gradient_bits[0])
+
+
+@pytest.mark.parametrize(("changes", "last"), [
+    (4, "Round 3 was planned again: reason 3."),
+    (5, "1 later round was also planned again; `planned_again` in rounds.jsonl says why."),
+    (6, "2 later rounds were also planned again; `planned_again` in rounds.jsonl says why."),
+])
+def test_the_report_counts_the_changes_that_it_does_not_describe(changes, last):
+    assert plan_changes([{"round": n, "planned_again": f"reason {n}"} for n in range(changes)])[-1] == last
