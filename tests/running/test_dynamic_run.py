@@ -141,6 +141,25 @@ def test_what_makes_no_sense_is_refused(small, tmp_path):
         small("policy=statik")
     with pytest.raises(InputError, match=r"^policy: must be set for a scenario with a world"):
         train(small(*DYNAMIC), tmp_path / "a")
+    with pytest.raises(InputError, match=r"^world.drift.classes: must be at most the number of classes, 10; got 11"):
+        train(small(*DYNAMIC, "policy=static", "scenario.world.drift.classes=11"), tmp_path / "a")
+
+
+def test_a_wrong_trace_leaves_no_folder_behind(small, tmp_path):
+    (tmp_path / "world.csv").write_text("round,client\n0,nobody\n")
+    with pytest.raises(InputError, match="'nobody' is not in the fleet"):
+        train(small("policy=static", f"scenario.world.trace={tmp_path / 'world.csv'}"), tmp_path / "run")
+    assert not list((tmp_path / "run").glob("*"))
+
+
+def test_a_world_without_clients_ends_with_every_row_idle(small, tmp_path):
+    names = prepare(small()).job.names
+    away = still_world(1, len(names))
+    away.available[:] = False
+    write_trace(tmp_path / "world.csv", away, names)
+    run = train(small("rounds=3", "policy=static", "budget.delay_s=8",
+                      f"scenario.world.trace={tmp_path / 'world.csv'}"), tmp_path / "run")
+    assert run.summary["ended"] == "the delay budget is spent; every row was idle"
 
 
 def test_clients_whose_labels_drift_draw_by_what_they_have_collected(small, tmp_path):

@@ -54,7 +54,7 @@ class ChangingWorld:
         if counts is None or target is None:
             raise InputError("world.drift: needs label histograms; give clients label_counts, and the scenario "
                              "target_counts")
-
+        drift.require_classes(target.size)
         rounds = start.plan.rounds
 
         def labels(row: int) -> Labels:

@@ -111,6 +111,8 @@ class Steering(DecidedRounds):
             elif decision.segment is None:
                 self._idle += 1
                 self.ended = ledger.affords(0.0, self.world.start.step_s)
+                if self.ended and not number:
+                    self.ended += "; every row was idle"
                 if not self.ended:
                     ledger.delay_s += self.world.start.step_s
                 self.row += 1
