@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from fedgap.system.trace import Trace
 from tests.running.test_run import planned, results
 from tests.running.test_run_folder import PAGE
 
-__fedgap__ = ["Waiting"]
+__fedgap__ = ["Waiting", "Wrong"]
 
 DYNAMIC = ("rounds=8", "scheme=forecast", "mode=practical", "scenario.world.fading.doppler_hz=0.3",
            "budget.energy_j=10", "budget.delay_s=8", "scenario.world.availability.mean_on_s=4",
@@ -46,6 +47,82 @@ class Waiting:
 
         present = PresentRound.of(self.start, view)
         return Decision(present.within(selected[present.clients], 0.2 * view.energy_j, 0.2 * view.delay_s))
+
+
+class Wrong:
+    """A policy whose decision is the plan's first round, changed by ``change``."""
+
+    change = staticmethod(lambda policy, segment, view: segment)
+    asks = staticmethod(lambda view: None)
+
+    def __init__(self, start):
+        self.start, self.state = start, {}
+
+    def decide(self, view):
+        segment = replace(self.start.plan.segments[0], rounds=1)
+        decision = self.change(self, segment, view)
+        return decision if isinstance(decision, Decision) else Decision(decision)
+
+
+def _kept(policy, segment, view):
+    policy.state["clients"] = {1, 2}
+    return segment
+
+
+WRONG = [
+    (lambda policy, segment, view: "three", "must decide a Segment or None; got 'three'"),
+    (lambda policy, segment, view: replace(segment, selected=segment.selected[:4]),
+     "must give selected as an array with one entry for each of 10 clients"),
+    (lambda policy, segment, view: replace(segment, selected=segment.selected & False),
+     "must select at least one client"),
+    (lambda policy, segment, view: replace(segment, power_w=np.full(10, 500.0)),
+     "must keep power_w of client . from 0 to 0.5; got 500"),
+    (lambda policy, segment, view: replace(segment, frequency_hz=np.full(10, np.nan)),
+     "must keep frequency_hz of client . from 0 to .*; got nan"),
+    (lambda policy, segment, view: replace(segment, pruning_ratio=np.ones(10)), "must keep pruning_ratio of client ."),
+    (lambda policy, segment, view: replace(segment, rounds=2), "must decide a segment with one round; got 2"),
+    (lambda policy, segment, view: replace(segment, local_steps=7), "must keep the plan's local_steps and upload_bits"),
+    (lambda policy, segment, view: Decision(segment, reason=None), "must give its reason as text; got None"),
+    (lambda policy, segment, view: Decision(segment, forecast_error="low"), "must give forecast_error as a number"),
+    (lambda policy, segment, view: Decision(segment, notes={"queue": "long"}), "must give queue as a number"),
+    (_kept, "must have only plain values in its state"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_what_a_policy_decides_wrongly_is_said_in_one_line(small, tmp_path, monkeypatch, change, message):
+    monkeypatch.setattr(Wrong, "change", staticmethod(change))
+    wrong = small("rounds=3", "scheme=forecast", "mode=practical", "budget.energy_j=10", "budget.delay_s=8",
+                  "learning.local_steps=1", "policy=tests.running.test_dynamic_run:Wrong")
+    with pytest.raises(InputError, match=f"^policy: tests.running.test_dynamic_run:Wrong {message}") as caught:
+        train(wrong, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_whom_a_policy_may_ask(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(Wrong, "asks", staticmethod(lambda view: [0, 1]))
+    wrong = small("rounds=3", "scheme=forecast", "mode=practical", "budget.energy_j=10", "budget.delay_s=8",
+                  "learning.local_steps=1", "policy=tests.running.test_dynamic_run:Wrong")
+    with pytest.raises(InputError, match=r"^policy: .*:Wrong.asks must return None or an array of 10 truth values"):
+        train(wrong, tmp_path / "run")
+
+
+def test_a_policy_cannot_overdraw_a_battery_or_a_budget(small, tmp_path, monkeypatch):
+    """Every client transmits with full power, which a small battery cannot pay, nor a small budget."""
+    def everybody(policy, segment, view):
+        fleet = view.fleet
+        return replace(segment, selected=view.available, pruning_ratio=np.zeros(10), power_w=fleet.max_power_w,
+                       frequency_hz=fleet.max_frequency_hz)
+
+    monkeypatch.setattr(Wrong, "change", staticmethod(everybody))
+    settings = ("rounds=3", "scheme=forecast", "mode=practical", "budget.delay_s=8", "learning.local_steps=1",
+                "policy=tests.running.test_dynamic_run:Wrong")
+    battery = train(small(*settings, "budget.energy_j=100", "scenario.clients[4].battery_j=0.1"), tmp_path / "battery")
+    assert battery.summary["ended"] == "the next round would overdraw the battery of client 4"
+    assert all(row["compute_j"] + row["upload_j"] <= 0.1 for row in battery.summary["clients"][4:5])
+    budget = train(small(*settings, "budget.energy_j=0.2"), tmp_path / "budget")
+    assert budget.summary["rounds"] == 0
+    assert budget.summary["ended"] == "the first round would exceed the energy budget"
 
 
 DRIFTING = ("scenario.world.drift.who=both", "scenario.world.drift.kind=gradual",
