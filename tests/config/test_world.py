@@ -68,6 +68,13 @@ def test_traces_round_trip(tmp_path_factory: pytest.TempPathFactory, values: np.
     ("round,client\n0,a\n1,b\n1,a\n", "b has no row for round 0"),
     ("round,client\n1e9,a\n", "must be a whole number from 0 to 999,999"),
     ("round,client\n", "it has no rows"),
+    ("", "has no column round"),
+    ("round,client,gain\n0,a\n", "line 2: must have 3 cells, one per column of the header; got 2"),
+    ("round,client,gain\n0,a,0,31\n", "line 2: must have 3 cells, one per column of the header; got 4"),
+    ("round,client,gain,gain\n0,a,1,2\n", "the column 'gain' occurs twice"),
+    ("round;client;gain\n0;a;1\n", "separate cells by commas, not by ';'"),
+    ("round,client,gain\n0,a,1e300\n", r"line 2: gain and speed: must be from 1e-30 to 1e\+30.*got 1e\+300"),
+    ("round,client,gain\n0,a,1e-300\n", "line 2: gain and speed: must be from 1e-30"),
 ])
 def test_a_wrong_trace_is_named(tmp_path: Path, lines: str, message: str) -> None:
     (tmp_path / "trace.csv").write_text(lines)

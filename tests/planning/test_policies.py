@@ -237,6 +237,17 @@ def test_replan_is_not_worse_than_static_where_only_labels_change(batches):
         assert max(reached.energy_j / start.problem.energy_j, reached.delay_s / start.problem.delay_s) > 0.97
 
 
+def test_replan_gives_no_reason_where_the_plan_is_kept_or_the_budgets_are_spent():
+    """The labels change in every row. That is neither a change of a kept plan nor a reason to end."""
+    start = start_of("world.drift.kind=gradual", "world.drift.who=clients", "world.drift.memory_rounds=3")
+    world = ChangingWorld.of(start, Trace.constant(1, start.problem.size))
+    static, replan = (simulate_policy(world, POLICIES.load(name)(start)) for name in ("static", "replan"))
+    assert "labels" not in replan.ended
+    for planned, decision in zip(static.segments, replan.decisions, strict=False):
+        if decision.segment is not None and np.array_equal(planned.pruning_ratio, decision.segment.pruning_ratio):
+            assert decision.reason == ""
+
+
 @pytest.mark.parametrize("gain", [0.02, 50.0])
 def test_replan_spends_a_budget_after_a_sudden_change(start, gain):
     """Prices of before must not make it stop, nor train so many rounds at once that little is left."""

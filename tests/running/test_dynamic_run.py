@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from fedgap.running.events import read_rounds
 from fedgap.running.label_probabilities import target_changes
 from fedgap.running.prepare import prepare
 from fedgap.running.run import open_data
+from fedgap.running.run_report import plan_changes
 from fedgap.running.steering import Steering
 from fedgap.running.sweep import sweep
 from fedgap.running.trace_changes import clients_changes
@@ -23,7 +25,7 @@ from fedgap.system.trace import Trace
 from tests.running.test_run import planned, results
 from tests.running.test_run_folder import PAGE
 
-__fedgap__ = ["Waiting"]
+__fedgap__ = ["Waiting", "Wrong"]
 
 DYNAMIC = ("rounds=8", "scheme=forecast", "mode=practical", "scenario.world.fading.doppler_hz=0.3",
            "budget.energy_j=10", "budget.delay_s=8", "scenario.world.availability.mean_on_s=4",
@@ -45,6 +47,82 @@ class Waiting:
 
         present = PresentRound.of(self.start, view)
         return Decision(present.within(selected[present.clients], 0.2 * view.energy_j, 0.2 * view.delay_s))
+
+
+class Wrong:
+    """A policy whose decision is the plan's first round, changed by ``change``."""
+
+    change = staticmethod(lambda policy, segment, view: segment)
+    asks = staticmethod(lambda view: None)
+
+    def __init__(self, start):
+        self.start, self.state = start, {}
+
+    def decide(self, view):
+        segment = replace(self.start.plan.segments[0], rounds=1)
+        decision = self.change(self, segment, view)
+        return decision if isinstance(decision, Decision) else Decision(decision)
+
+
+def _kept(policy, segment, view):
+    policy.state["clients"] = {1, 2}
+    return segment
+
+
+WRONG = [
+    (lambda policy, segment, view: "three", "must decide a Segment or None; got 'three'"),
+    (lambda policy, segment, view: replace(segment, selected=segment.selected[:4]),
+     "must give selected as an array with one entry for each of 10 clients"),
+    (lambda policy, segment, view: replace(segment, selected=segment.selected & False),
+     "must select at least one client"),
+    (lambda policy, segment, view: replace(segment, power_w=np.full(10, 500.0)),
+     "must keep power_w of client . from 0 to 0.5; got 500"),
+    (lambda policy, segment, view: replace(segment, frequency_hz=np.full(10, np.nan)),
+     "must keep frequency_hz of client . from 0 to .*; got nan"),
+    (lambda policy, segment, view: replace(segment, pruning_ratio=np.ones(10)), "must keep pruning_ratio of client ."),
+    (lambda policy, segment, view: replace(segment, rounds=2), "must decide a segment with one round; got 2"),
+    (lambda policy, segment, view: replace(segment, local_steps=7), "must keep the plan's local_steps and upload_bits"),
+    (lambda policy, segment, view: Decision(segment, reason=None), "must give its reason as text; got None"),
+    (lambda policy, segment, view: Decision(segment, forecast_error="low"), "must give forecast_error as a number"),
+    (lambda policy, segment, view: Decision(segment, notes={"queue": "long"}), "must give queue as a number"),
+    (_kept, "must have only plain values in its state"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_what_a_policy_decides_wrongly_is_said_in_one_line(small, tmp_path, monkeypatch, change, message):
+    monkeypatch.setattr(Wrong, "change", staticmethod(change))
+    wrong = small("rounds=3", "scheme=forecast", "mode=practical", "budget.energy_j=10", "budget.delay_s=8",
+                  "learning.local_steps=1", "policy=tests.running.test_dynamic_run:Wrong")
+    with pytest.raises(InputError, match=f"^policy: tests.running.test_dynamic_run:Wrong {message}") as caught:
+        train(wrong, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_whom_a_policy_may_ask(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(Wrong, "asks", staticmethod(lambda view: [0, 1]))
+    wrong = small("rounds=3", "scheme=forecast", "mode=practical", "budget.energy_j=10", "budget.delay_s=8",
+                  "learning.local_steps=1", "policy=tests.running.test_dynamic_run:Wrong")
+    with pytest.raises(InputError, match=r"^policy: .*:Wrong.asks must return None or an array of 10 truth values"):
+        train(wrong, tmp_path / "run")
+
+
+def test_a_policy_cannot_overdraw_a_battery_or_a_budget(small, tmp_path, monkeypatch):
+    """Every client transmits with full power, which a small battery cannot pay, nor a small budget."""
+    def everybody(policy, segment, view):
+        fleet = view.fleet
+        return replace(segment, selected=view.available, pruning_ratio=np.zeros(10), power_w=fleet.max_power_w,
+                       frequency_hz=fleet.max_frequency_hz)
+
+    monkeypatch.setattr(Wrong, "change", staticmethod(everybody))
+    settings = ("rounds=3", "scheme=forecast", "mode=practical", "budget.delay_s=8", "learning.local_steps=1",
+                "policy=tests.running.test_dynamic_run:Wrong")
+    battery = train(small(*settings, "budget.energy_j=100", "scenario.clients[4].battery_j=0.1"), tmp_path / "battery")
+    assert battery.summary["ended"] == "the next round would overdraw the battery of client 4"
+    assert all(row["compute_j"] + row["upload_j"] <= 0.1 for row in battery.summary["clients"][4:5])
+    budget = train(small(*settings, "budget.energy_j=0.2"), tmp_path / "budget")
+    assert budget.summary["rounds"] == 0
+    assert budget.summary["ended"] == "the first round would exceed the energy budget"
 
 
 DRIFTING = ("scenario.world.drift.who=both", "scenario.world.drift.kind=gradual",
@@ -140,6 +218,25 @@ def test_what_makes_no_sense_is_refused(small, tmp_path):
         small("policy=statik")
     with pytest.raises(InputError, match=r"^policy: must be set for a scenario with a world"):
         train(small(*DYNAMIC), tmp_path / "a")
+    with pytest.raises(InputError, match=r"^world.drift.classes: must be at most the number of classes, 10; got 11"):
+        train(small(*DYNAMIC, "policy=static", "scenario.world.drift.classes=11"), tmp_path / "a")
+
+
+def test_a_wrong_trace_leaves_no_folder_behind(small, tmp_path):
+    (tmp_path / "world.csv").write_text("round,client\n0,nobody\n")
+    with pytest.raises(InputError, match="'nobody' is not in the fleet"):
+        train(small("policy=static", f"scenario.world.trace={tmp_path / 'world.csv'}"), tmp_path / "run")
+    assert not list((tmp_path / "run").glob("*"))
+
+
+def test_a_world_without_clients_ends_with_every_row_idle(small, tmp_path):
+    names = prepare(small()).job.names
+    away = still_world(1, len(names))
+    away.available[:] = False
+    write_trace(tmp_path / "world.csv", away, names)
+    run = train(small("rounds=3", "policy=static", "budget.delay_s=8",
+                      f"scenario.world.trace={tmp_path / 'world.csv'}"), tmp_path / "run")
+    assert run.summary["ended"] == "the delay budget is spent; every row was idle"
 
 
 def test_clients_whose_labels_drift_draw_by_what_they_have_collected(small, tmp_path):
@@ -213,3 +310,12 @@ def test_a_dynamic_run_is_charged_by_the_cost_curve_at_its_own_ratios(small, tmp
     for event in run.history:
         share = curve.share_at(np.array(event["pruning_ratio"])).sum()
         assert event["uploaded_bits"] == pytest.approx(share * run.job.gradient_bits[0])
+
+
+@pytest.mark.parametrize(("changes", "last"), [
+    (4, "Round 3 was planned again: reason 3."),
+    (5, "1 later round was also planned again; `planned_again` in rounds.jsonl says why."),
+    (6, "2 later rounds were also planned again; `planned_again` in rounds.jsonl says why."),
+])
+def test_the_report_counts_the_changes_that_it_does_not_describe(changes, last):
+    assert plan_changes([{"round": n, "planned_again": f"reason {n}"} for n in range(changes)])[-1] == last

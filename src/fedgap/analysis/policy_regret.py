@@ -78,5 +78,5 @@ def regret(
     start = PolicyStart.of(scenario, first, chosen, seed)
     world = ChangingWorld.of(start, scenario.trace(seed))
     names = [name for name in POLICIES.names() if name not in RULES] if policies is None else list(policies)
-    reached = {name: simulate_policy(world, make_policy(name, start)) for name in names}
+    reached = {name: simulate_policy(world, make_policy(name, start), name) for name in names}
     return PolicyRegret(clairvoyant(world), reached, scenario.budget.energy_j, scenario.budget.delay_s)

@@ -25,10 +25,25 @@ def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[st
     path = folder / name if exists(folder / name) else Path(name)
     if not exists(path):
         raise InputError(f"clients: {shown(name)} does not exist; name a CSV file with one row per client")
-    rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     clients: list[dict[str, Any]] = []
     places: list[str] = []
+    for line, row in read_table(path)[1]:
+        clients.append({key: _cell(key, cell) for key, cell in row.items() if cell})
+        places.append(f"{shown(path)} line {line}")
+    if not clients:
+        raise InputError(f"{shown(path)}: has no clients; the first line must name the columns, and each line after "
+                         "it must describe one client")
+    return clients, places
+
+
+def read_table(path: Path) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """Return the columns that the first line of a CSV names, and the number and the cells of each further line.
+
+    Empty lines and lines that begin with # are left out.
+    """
+    rows = csv.reader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
     header: list[str] = []
+    table: list[tuple[int, dict[str, str]]] = []
     try:
         for row in rows:
             cells = [cell.strip() for cell in row]
@@ -42,14 +57,10 @@ def read_clients(name: str, folder: Path) -> tuple[list[dict[str, Any]], list[st
                     f"{shown(path)}: line {rows.line_num}: must have {len(header)} cells, one per column of the "
                     f"header; got {len(cells)}"
                 )
-            clients.append({key: _cell(key, cell) for key, cell in zip(header, cells) if cell})
-            places.append(f"{shown(path)} line {rows.line_num}")
+            table.append((rows.line_num, dict(zip(header, cells, strict=True))))
     except csv.Error as error:
         raise InputError(f"{shown(path)}: line {rows.line_num}: is not CSV ({error})") from None
-    if not clients:
-        raise InputError(f"{shown(path)}: has no clients; the first line must name the columns, and each line after "
-                         "it must describe one client")
-    return clients, places
+    return header, table
 
 
 def write_client(path: Path, client: Mapping[str, Any], comments: Sequence[str]) -> None:

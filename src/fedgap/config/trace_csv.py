@@ -14,13 +14,16 @@ import numpy as np
 
 from fedgap.config.document import exists
 from fedgap.config.error_messages import shown
-from fedgap.config.yaml_files import read_file
+from fedgap.config.fleet_csv import read_table
 from fedgap.errors import InputError, did_you_mean
 from fedgap.files import write_text
 from fedgap.system.trace import Trace
 
 _VALUES = ("gain", "available", "speed")
 _MOST_ROUNDS = 1_000_000
+_LARGEST = 1e30
+"""Largest gain and speed, and the inverse of the smallest ones above 0: far beyond any channel, within what the solvers
+can compute with."""
 
 
 def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
@@ -32,8 +35,7 @@ def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
     if not exists(path):
         raise InputError(f"world.trace: {shown(name)} does not exist; name a CSV file with one row for each round and "
                          "client")
-    rows = csv.DictReader(io.StringIO(read_file(path), newline=""), skipinitialspace=True)
-    header = rows.fieldnames or ()
+    header, rows = read_table(path)
     for key in header:
         if key not in ("round", "client", *_VALUES):
             raise InputError(f"{shown(path)}: unknown column {shown(key)}; use round, client, {', '.join(_VALUES)}"
@@ -42,9 +44,9 @@ def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
         raise InputError(f"{shown(path)}: has no column {missing[0]}; round and client are needed")
     index = {client: n for n, client in enumerate(clients)}
     cells: dict[tuple[int, int], list[float]] = {}
-    for row in rows:
-        where = f"{shown(path)} line {rows.line_num}"
-        client = (row["client"] or "").strip()
+    for line, row in rows:
+        where = f"{shown(path)} line {line}"
+        client = row["client"]
         if client not in index:
             raise InputError(f"{where}: client: {client!r} is not in the fleet{did_you_mean(client, clients)}")
         number = _number(row, "round", where)
@@ -56,6 +58,9 @@ def read_trace(name: str, folder: Path, clients: Sequence[str]) -> Trace:
             raise InputError(f"{where}: {client} already has a row for round {place[0]}; remove one of the two")
         cells[place] = [_number(row, key, where) if key in header else 1.0 for key in _VALUES]
         gain, available, speed = cells[place]
+        if max(gain, speed) > _LARGEST or 0.0 < min(gain, speed) < 1.0 / _LARGEST:
+            raise InputError(f"{where}: gain and speed: must be from {1.0 / _LARGEST:g} to {_LARGEST:g}, relative to "
+                             f"the scenario's; got {gain:g} and {speed:g}")
         if available not in (0.0, 1.0):
             raise InputError(f"{where}: available: must be 0 or 1; got {row['available']!r}")
         if available and not (gain > 0.0 and speed > 0.0):
@@ -85,9 +90,9 @@ def write_trace(path: Path, trace: Trace, clients: Sequence[str]) -> None:
     write_text(path, text.getvalue())
 
 
-def _number(row: dict[str, str | None], key: str, where: str) -> float:
+def _number(row: dict[str, str], key: str, where: str) -> float:
     try:
-        value = float(row[key] or "")
+        value = float(row[key])
     except ValueError:
         raise InputError(f"{where}: {key}: must be a number; got {row[key]!r}") from None
     if not np.isfinite(value) or value < 0.0:

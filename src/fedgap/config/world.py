@@ -11,6 +11,7 @@ from fedgap.arrays import Floats
 from fedgap.config.checked_fields import File, Number, Seed, count, wrong
 from fedgap.config.document import Section
 from fedgap.config.trace_csv import read_trace
+from fedgap.errors import InputError
 from fedgap.streams import stream
 from fedgap.system.random_processes import moving_shadows, on_and_off, rayleigh_fading
 from fedgap.system.trace import Trace
@@ -75,6 +76,11 @@ class Drift(Section):
     """The share of the samples that these classes then have."""
     memory_rounds: Annotated[int, count("a client needs data")] | None = None
     """Number of rounds after which clients discard their data. By default they keep all data since the start."""
+
+    def require_classes(self, known: int) -> None:
+        """Raise an error if more classes are to have most of the samples than there are."""
+        if self.classes > known:
+            raise InputError(f"world.drift.classes: must be at most the number of classes, {known}; got {self.classes}")
 
     def amount(self, progress: float) -> float:
         """Return how far the change is, from 0 to 1, after the share ``progress`` of the rounds."""

@@ -14,7 +14,7 @@ from fedgap.planning.client_curves import ClientCurves
 from fedgap.planning.objectives.forecast_tangent import forecast
 from fedgap.planning.plan import Segment
 from fedgap.planning.policies.done_rounds import DoneRounds
-from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients
+from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients, decided
 from fedgap.planning.policies.present_channel import least_joules
 from fedgap.planning.policies.present_round import PresentRound
 from fedgap.report.number_format import rounds as rounds_text
@@ -54,7 +54,7 @@ class ChangingWorld:
         if counts is None or target is None:
             raise InputError("world.drift: needs label histograms; give clients label_counts, and the scenario "
                              "target_counts")
-
+        drift.require_classes(target.size)
         rounds = start.plan.rounds
 
         def labels(row: int) -> Labels:
@@ -168,9 +168,11 @@ class SimulatedPolicy(Printable):
                 f"forecast accuracy {100.0 * (1.0 - self.error):.2f} % ({self.ended})."]
 
 
-def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
-    """Let a policy decide row after row until it ends the run, all rounds are done, or a round would exceed a
-    budget."""
+def simulate_policy(world: ChangingWorld, policy: Policy, name: str = "") -> SimulatedPolicy:
+    """Let a policy decide row after row until it ends the run, all rounds are done, or a round would exceed a budget.
+
+    :param name: of the policy in error messages; by default that of its class.
+    """
     problem = world.start.problem
     energy = delay = 0.0
     client_j = np.zeros(problem.size)
@@ -184,10 +186,10 @@ def simulate_policy(world: ChangingWorld, policy: Policy) -> SimulatedPolicy:
         left = problem.energy_j - energy, problem.delay_s - delay
         view = world.view(number, left, tuple(segments), losses=losses.copy(), last_round=last_round.copy(),
                           client_j=client_j)
-        asked = asked_clients(policy, view)
+        asked = asked_clients(policy, view, name)
         if asked is not None:
             view = replace(view, losses=np.where(asked, _UNKNOWN_LOSS, losses))
-        decision = replace(policy.decide(view), probed=asked)
+        decision = replace(decided(policy, view, world.start, name), probed=asked)
         decisions.append(decision)
         if decision.ends:
             ended = decision.reason or "the policy ended it"

@@ -78,7 +78,7 @@ class Ledger:
 
         Budgets are checked with a relative tolerance of 1e-6, as in plans."""
         if self.energy_j + energy_j > self.job.energy_budget_j * (1 + 1e-6):
-            return "the energy budget is spent"
+            return "the energy budget is spent" if self.energy_j else "the first round would exceed the energy budget"
         if self.delay_s + delay_s > self.job.delay_budget_s * (1 + 1e-6):
             return "the delay budget is spent"
         return ""

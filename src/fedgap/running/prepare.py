@@ -87,6 +87,7 @@ def prepare(experiment: Experiment, plan: Plan | None = None, dataset: Dataset |
     for this experiment, if it is already known; ``planning`` is called with the solver's progress."""
     dataset, parts, scenario = divided or divide(experiment, dataset, progress)
     check_model(experiment, dataset, float(scenario.fleet().max_ratio.max()))
+    _check_world(experiment, scenario)
     if plan is None and experiment.policy is not None and experiment.policy in RULES:
         plan = plan_by_rule(scenario, experiment.policy, scheme=experiment.scheme, seed=experiment.seed)
     elif plan is None:
@@ -251,6 +252,18 @@ def make_job(experiment: Experiment, scenario: Scenario, plan: Plan, dataset: Da
 def schedule_of(plan: Plan, scenario: Scenario, order: str = "even") -> np.ndarray:
     """The plan's segment of each round, (R,). With ``pruning.dense_first`` round 0 belongs to the first segment."""
     return interleave([s.rounds for s in plan.segments], first=0 if scenario.pruning.dense_first else None, order=order)
+
+
+def _check_world(experiment: Experiment, scenario: Scenario) -> None:
+    """Raise an error for a world that cannot be trained in, before time is spent on a plan for it."""
+    _policy(experiment, scenario)
+    world = scenario.world
+    if world is None:
+        return
+    if world.trace is not None:
+        scenario.trace(experiment.seed)
+    if world.drift is not None and scenario.target_counts is not None:
+        world.drift.require_classes(len(scenario.target_counts))
 
 
 def _policy(experiment: Experiment, scenario: Scenario) -> dict[str, Any]:

@@ -50,8 +50,9 @@ def plan_changes(history: Sequence[Event]) -> list[str]:
     changes = _changes(history)
     told = [f"Round {event['round']} was planned again: {event['planned_again']}." for event in changes[:_CHANGES]]
     if len(changes) > _CHANGES:
-        told.append(f"{len(changes) - _CHANGES} later rounds were also planned again; `planned_again` in rounds.jsonl "
-                    "says why.")
+        more = len(changes) - _CHANGES
+        told.append(f"{more} later round{' was' if more == 1 else 's were'} also planned again; `planned_again` in "
+                    "rounds.jsonl says why.")
     return told
 
 

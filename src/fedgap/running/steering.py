@@ -8,6 +8,7 @@ by a measured row before each decision."""
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +21,18 @@ from fedgap.config import Scenario
 from fedgap.config.trace_csv import read_trace
 from fedgap.errors import InfeasibleError, InputError
 from fedgap.planning.plan import Plan, Segment
-from fedgap.planning.policies.policy import Decision, Policy, PolicyStart, RoundView, asked_clients, make_policy
-from fedgap.planning.policy_simulation import ChangingWorld, simulate_policy
+from fedgap.planning.policies.policy import (
+    Decision,
+    Policy,
+    PolicyStart,
+    RoundView,
+    asked_clients,
+    decided,
+    make_policy,
+)
+from fedgap.planning.policies.present_round import PresentRound
+from fedgap.planning.policy_simulation import BUDGET_KEPT, ChangingWorld, simulate_policy
 from fedgap.planning.solve import scheme_of
-from fedgap.registry import call_extension
 from fedgap.running.decided_rounds import DecidedRounds
 from fedgap.running.job import BY_CLIENT, Job
 from fedgap.running.label_probabilities import label_sampling
@@ -96,26 +105,28 @@ class Steering(DecidedRounds):
             if not self._observe():
                 return
             view = self._view(ledger)
-            asked, probe = asked_clients(self.policy, view), {}
+            asked, probe = asked_clients(self.policy, view, self.job.policy["name"]), {}
             if asked is not None:
                 cost = probe_cost(view.fleet, asked)
                 probe = self._probe(number, asked, cost.client_j, cost.client_s, ledger)
                 if self.ended:
                     return
                 view = self._view(ledger)
-            decision = call_extension("policy", self.job.policy["name"], self.policy.decide, view)
-            if not isinstance(decision, Decision):
-                raise InputError(f"policy: {self.job.policy['name']} must return a Decision; got {decision!r:.60}")
+            decision = decided(self.policy, view, self.world.start, self.job.policy["name"])
             if decision.ends:
                 self.ended = decision.reason or "the policy has no further round"
             elif decision.segment is None:
                 self._idle += 1
                 self.ended = ledger.affords(0.0, self.world.start.step_s)
+                if self.ended and not number:
+                    self.ended += "; every row was idle"
                 if not self.ended:
                     ledger.delay_s += self.world.start.step_s
                 self.row += 1
                 if self.measured is not None:
                     return  # the caller waits until the next row
+            elif overdrawn := self._overdrawn(decision.segment, view):
+                self.ended = f"the next round would overdraw the battery of {overdrawn}"
             else:
                 self._take(decision, decision.segment, view, probe)
 
@@ -137,10 +148,16 @@ class Steering(DecidedRounds):
         self.world, self._before = replace(self.world, trace=self.world.trace.first(self.row).with_row(*row)), before
         return True
 
+    def _overdrawn(self, segment: Segment, view: RoundView) -> str:
+        """The name of a client whose battery cannot pay a round; "" if there is none."""
+        present = PresentRound.of(self.world.start, view)
+        if present is None or not np.isfinite(view.battery_j).any():
+            return ""
+        spent = present.spread(present.cost(segment).client_j)
+        over = np.flatnonzero(spent > view.battery_j * (1.0 + BUDGET_KEPT))
+        return self.job.names[int(over[0])] if len(over) else ""
+
     def _take(self, decision: Decision, segment: Segment, view: RoundView, probe: dict[str, Any]) -> None:
-        if (segment.selected & ~view.available).any():
-            raise InputError(f"policy: {self.job.policy['name']} must select available clients only; it selects "
-                             f"{_first(self.job, segment, view)}")
         event: dict[str, Any] = {"row": self.row, "available": np.flatnonzero(view.available).tolist(),
                                  "energy_left_j": view.energy_j, "delay_left_s": view.delay_s, **probe}
         row = self.world.trace.row(self.row)
@@ -237,7 +254,7 @@ class Steering(DecidedRounds):
 
         The policy must not need anything that training shows, such as losses. The decisions keep the budgets, which are
         not checked again during training. The rate schedule follows the number of the round."""
-        reached = simulate_policy(self.world, self.policy)
+        reached = simulate_policy(self.world, self.policy, self.job.policy["name"])
         if not reached.rounds:
             raise InfeasibleError(f"policy: {self.job.policy['name']} trains no round in this world ({reached.ended})")
         self.decided = [{"row": row, "segment": segment.to_dict(),
@@ -255,6 +272,11 @@ class Steering(DecidedRounds):
         """The values that a checkpoint must hold."""
         measured = {} if self.measured is None else {
             "measured": self.measured.state, "before": self._before, "idle": self._idle}
+        try:
+            json.dumps(self.policy.state)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"policy: {self.job.policy['name']} must have only plain values in its state, such as "
+                             f"numbers, texts, lists and dictionaries ({error})") from None
         return {"policy": self.policy.state, "row": self.row, **super().state(), **measured}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -279,7 +301,3 @@ def _merged(job: Job) -> Job:
     segment = {number: position for position, number in enumerate(first)}
     kept: dict[str, Any] = {name: getattr(job, name)[first] for name in names}
     return replace(job, schedule=np.array([segment[place[key]] for key in keys]), **kept)
-
-
-def _first(job: Job, segment: Segment, view: RoundView) -> str:
-    return job.names[int(np.flatnonzero(segment.selected & ~view.available)[0])]

@@ -6,7 +6,10 @@ plain values. Checkpoints contain the state, so that a run that was killed and r
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any, Protocol
+
+import numpy as np
 
 from fedgap.arrays import Bools, Floats
 from fedgap.config import Scenario
@@ -163,14 +166,91 @@ class Policy(Protocol):
         """Decide the next round."""
 
 
-def asked_clients(policy: Policy, view: RoundView) -> Bools | None:
+def asked_clients(policy: Policy, view: RoundView, name: str = "") -> Bools | None:
     """Return the clients whose present loss a policy wants to know before it decides, (N,); None for nobody.
 
     Such a policy has a method ``asks``, which is called with the view; most policies have none. The answers are in the
     ``losses`` of the view that ``decide`` gets. What asking costs is charged to the budgets.
+
+    :param name: of the policy in error messages; by default that of its class.
     """
-    asked: Bools | None = getattr(policy, "asks", lambda view: None)(view)
-    return None if asked is None or not asked.any() else asked
+    if not hasattr(policy, "asks"):
+        return None
+    name = name or type(policy).__name__
+    asked: Bools | None = call_extension("policy", name, policy.asks, view)
+    if asked is None:
+        return None
+    if not isinstance(asked, np.ndarray) or asked.dtype != np.bool_ or asked.shape != view.available.shape:
+        raise InputError(f"policy: {name}.asks must return None or an array of {view.available.size} truth values; got "
+                         f"{asked!r:.60}")
+    return asked if asked.any() else None
+
+
+def decided(policy: Policy, view: RoundView, start: PolicyStart, name: str = "") -> Decision:
+    """Let a policy decide the next round, and raise an :class:`InputError` for a round that cannot be trained.
+
+    Budgets and batteries are not checked here.
+
+    :param start: has the local steps and upload bits that the round must have;
+    :param name: of the policy in error messages; by default that of its class.
+    """
+    name = name or type(policy).__name__
+    decision = call_extension("policy", name, policy.decide, view)
+    if not isinstance(decision, Decision):
+        raise InputError(f"policy: {name} must return a Decision; got {decision!r:.60}")
+    if wrong := _wrong_words(decision) or ("" if decision.segment is None else _wrong_round(decision, view, start)):
+        raise InputError(f"policy: {name} {wrong}")
+    return decision
+
+
+def _wrong_words(decision: Decision) -> str:
+    """Return what is wrong with the parts of a decision that are only recorded; "" if nothing is."""
+    if not isinstance(decision.reason, str):
+        return f"must give its reason as text; got {decision.reason!r:.60}"
+    numbers = {} if decision.forecast_error is None else {"forecast_error": decision.forecast_error}
+    for key, value in {**numbers, **decision.notes}.items():
+        if not isinstance(value, Real):
+            return f"must give {key} as a number; got {value!r:.60}"
+    return ""
+
+
+_ROUNDING = 1e-9
+"""Relative excess at which a limit of a client still counts as kept."""
+
+
+def _wrong_round(decision: Decision, view: RoundView, start: PolicyStart) -> str:
+    """Return why a decided round cannot be trained; "" if it can."""
+    segment, fleet = decision.segment, view.fleet
+
+    def first(clients: Bools) -> str:
+        n = int(np.flatnonzero(clients)[0])
+        return start.problem.names[n] if start.problem.names else f"client {n}"
+
+    if not isinstance(segment, Segment):
+        return f"must decide a Segment or None; got {segment!r:.60}"
+    arrays = {key: getattr(segment, key) for key in ("selected", "pruning_ratio", "power_w", "frequency_hz")}
+    for key, values in arrays.items():
+        if not isinstance(values, np.ndarray) or values.shape != view.available.shape:
+            return f"must give {key} as an array with one entry for each of {view.available.size} clients"
+    if segment.selected.dtype != np.bool_ or not segment.selected.any():
+        return "must select at least one client, with an array of truth values; if nobody trains, the segment is None"
+    if (away := segment.selected & ~view.available).any():
+        return f"must select available clients only; it selects {first(away)}"
+    limits = {"pruning_ratio": (np.zeros(fleet.size), fleet.max_ratio),
+              "power_w": (fleet.min_power_w, fleet.max_power_w),
+              "frequency_hz": (fleet.min_frequency_hz, fleet.max_frequency_hz)}
+    for key, (least, most) in limits.items():
+        values, room = arrays[key], _ROUNDING * most
+        outside = segment.selected & ~((values >= least - room) & (values <= most + room))
+        if outside.any():
+            return f"must keep {key} of {first(outside)} from {least[outside][0]:g} to {most[outside][0]:g}; got " \
+                   f"{values[outside][0]:g}"
+    learner = (start.plan.local_steps, start.problem.upload_bits)
+    if segment.rounds != 1:
+        return f"must decide a segment with one round; got {segment.rounds}"
+    if (segment.local_steps, segment.upload_bits or learner[1]) != learner:
+        return "must keep the plan's local_steps and upload_bits"
+    return ""
 
 
 def make_policy(name: str, start: PolicyStart) -> Policy:

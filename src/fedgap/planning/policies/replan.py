@@ -166,7 +166,7 @@ class Replan:
         most = self.start.problem.rounds - done.rounds
         finished = done.error(self.program.tangent(done.rounds, 0.0).fixed) if done.rounds else np.inf
         if most <= 0 or min(problem.energy_j, problem.delay_s) <= 0.0:
-            return Decision(None, ends=True, reason=reason, forecast_error=finished)
+            return Decision(None, ends=True, forecast_error=finished)
         guess = min(max(int(state["left"]), 1), most)
         leap = max(1, guess // (_LEAP if state["seen"] else _FIRST_LEAP))
         if state["prices"] is None:
@@ -212,7 +212,7 @@ class Replan:
             # Only labels have changed. The plan is kept as long as no other rounds are better for the present labels.
             if as_planned <= best.error * (1.0 + _AS_GOOD):
                 state["kept"] = state["labels"]
-                return replace(self._follow(present), reason=reason)
+                return self._follow(present)
             state["as_planned"] = False
             reason = _planned_again(reason or _LABELS)
         energy_price, delay_price = state["prices"]
