@@ -208,8 +208,9 @@ def planning_gains(*rivals: str) -> str:
 
 
 def planning_cells() -> str:
-    """The number of cells with tight budgets over which ``forecast`` is compared with everybody taking part. (Cells that
-    lack a seed are left out.)"""
+    """The number of cells with tight budgets over which ``forecast`` is compared with everybody taking part.
+
+    Cells that lack a seed are left out."""
     pooled_over = data("experiments/panel/results.json")["judged"]["pooled"]
     return str(next(entry["cells"] for entry in pooled_over if entry["rival"] == "all_clients"))
 
