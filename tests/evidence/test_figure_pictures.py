@@ -1,10 +1,15 @@
 """How the figures arrange their cells, and that they can be drawn."""
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fedgap.evidence import learner_picture, scheme_picture
 from fedgap.evidence.figure_pictures import draw_figure
+from fedgap.evidence.redraw import redraw
+from fedgap.evidence.result_tables import result_tables
 from fedgap.evidence.scheme_picture import SchemeCell, arranged, error_ticks
 
 
@@ -59,3 +64,16 @@ def test_conditions_with_several_learners_become_headings():
     assert [label for label, _ in lines] == ["sudden drift", "static", "replan", "fading", "static", "replan"]
     single = [{"title": "MNIST, paper's learner"}, {"title": "MNIST, 8 local steps, 4 bits"}]
     assert [label for label, _ in learner_picture._lines(single)] == ["paper's learner", "8 local steps, 4 bits"]
+
+
+def test_tables_compare_with_the_proposed_scheme_only_where_it_was_trained(tmp_path):
+    found = redraw(["drift", "fig7"], tmp_path)
+    drift, fig7 = (rendered(result_tables(found[name])[0]) for name in ("drift", "fig7"))
+    assert "proposed" not in drift
+    assert "proposed minus this" in fig7
+
+
+def rendered(table):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(table)
+    return console.file.getvalue()

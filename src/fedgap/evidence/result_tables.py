@@ -59,16 +59,19 @@ def _comparison(head: str, results: dict[str, Any], panel: dict[str, Any]) -> Sh
         return f"{head}, {panel['title']}: {panel['status']}."
     loss, measure = results["kind"] == "loss", MEASURES[results["kind"]]
     scale, form = (1.0, "{:.3f}") if loss else (100.0, "{:.1f}")
-    sheet = Sheet(f"{head}. {panel['title']}: {'loss' if loss else 'accuracy, %'}, and how the proposed scheme differs "
-                  "(paired over seeds, Holm)", "mode", panel["vary"], "scheme", "value", "proposed minus this")
     verdicts = {(c["mode"], c["value"], c["baseline"]): c for c in panel["comparisons"]}
+    title, columns = f"{head}. {panel['title']}: {'loss' if loss else 'accuracy, %'}", ["value"]
+    if verdicts:
+        title += ", and how the proposed scheme differs (paired over seeds, Holm)"
+        columns.append("proposed minus this")
+    sheet = Sheet(title, "mode", panel["vary"], "scheme", *columns)
     for mode, value, scheme in dict.fromkeys((r["mode"], r["value"], r["scheme"]) for r in panel["rows"]):
         values = list(by_seed(panel["rows"], measure, mode=mode, value=value, scheme=scheme).values())
         mean = interval([scale * x for x in values]) if values else None
         c = verdicts.get((mode, value, scheme))
         difference = "" if c is None else f"{_pair(c['difference'], c['half'], form, scale)}: {c['verdict']}"
         sheet.add_row(mode, f"{value:g}", scheme, "none fits" if mean is None else _pair(mean.mean, mean.half, form),
-                      difference)
+                      *([difference] if verdicts else []))
     return sheet
 
 
