@@ -80,7 +80,7 @@ def test_the_wheel_holds_the_package_and_the_figures_and_nothing_else(wheel: Pat
     sources = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "fedgap").rglob("*")
                if path.is_file() and "__pycache__" not in path.parts}
     assert names == sources | {name for name in names if "/figures/" in name}
-    assert wheel.stat().st_size < 1_300_000
+    assert wheel.stat().st_size < 1_500_000
 
 
 def test_planning_needs_no_extra(installed: Path, tmp_path: Path) -> None:

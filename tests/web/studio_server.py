@@ -37,7 +37,8 @@ class Studio:
         self.address, _, self.token = self.url.partition("/#token=")
         self.port = int(self.address.rpartition(":")[2])
         self.errors: list[str] = []
-        threading.Thread(target=self._listen, daemon=True).start()
+        self.listener = threading.Thread(target=self._listen, daemon=True)
+        self.listener.start()
         self.client = httpx.Client(base_url=self.address, headers={"x-fedgap-token": self.token}, timeout=120.0)
         return self
 

@@ -160,4 +160,5 @@ def test_ctrl_c_during_a_plan_ends_the_studio_without_a_traceback(tmp_path: Path
         studio.process.send_signal(signal.SIGINT)
         assert studio.process.wait(30) in (0, 130)
         stages.close()
+        studio.listener.join(30)  # until all that was written is read
         assert studio.errors == ["fedgap: interrupted\n"]
