@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,8 +29,10 @@ class Studio:
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "fedgap", "studio", *filter(None, [self._opened]), "--no-browser", "--port",
                    str(self._wanted), *self._runs_option]
+        # A shell's background job ignores Ctrl-C, and its children would inherit that.
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        cwd=self._folder, env=os.environ | {"OMP_NUM_THREADS": "1"})
+                                        cwd=self._folder, env=os.environ | {"OMP_NUM_THREADS": "1"},
+                                        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line.startswith("studio: http://127.0.0.1:"), line
