@@ -15,7 +15,7 @@ linear in d. min_A L_A gives a lower bound on P1 (:mod:`fedgap.planning.exact`).
 column of the linear program.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from typing import NamedTuple
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
-from fedgap.planning.client_curves import Balance, ClientCurves
+from fedgap.planning.client_curves import Balance, ClientCurves, Piece
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import KEPT, TANGENTS_MET
 
@@ -95,23 +95,26 @@ class Worths:
         """
         curves, time = self.curves, self._time[rows]
         value = mu * self._energy_all[rows]
-        balances = self._balance(gamma_share, mu)
-        for i in reversed(range(len(curves.pieces))):
-            piece, balance = curves.pieces[i], balances[i]
-            below, at_low = time < piece.high * balance.time, time <= piece.low * balance.time
+        for i, piece, balance, below, at_low in self._pieces(gamma_share, mu, time):
             pruned = gamma_share * (1.0 - curves.unpruned(piece.low)) + mu * self._energy_low[i][rows]
             inside = gamma_share * piece.intercept - balance.rate * time
             value = np.where(below, np.where(at_low, pruned, inside), value)
         return value + mu * curves.idle * self.grid[rows, None] if curves.idles else value
 
+    def _pieces(self, gamma_share: float, mu: float,
+                time: Floats) -> Iterator[tuple[int, Piece, Balance, Bools, Bools]]:
+        """Yield the pieces of the cost curve from the last to the first: number, piece, balance, and for each client
+        whether its ``time`` is too short for all of the piece, and whether it is too short for any of it."""
+        balances = self._balance(gamma_share, mu)
+        for i in reversed(range(len(self.curves.pieces))):
+            piece, balance = self.curves.pieces[i], balances[i]
+            yield i, piece, balance, time < piece.high * balance.time, time <= piece.low * balance.time
+
     def slopes(self, gamma_share: float, mu: float, rows: Ints | slice) -> Floats:
         """Return the derivatives v_n′(d) for the same arguments as :meth:`values`."""
         curves, time = self.curves, self._time[rows]
         rate = mu * self._price_all[rows]
-        balances = self._balance(gamma_share, mu)
-        for i in reversed(range(len(curves.pieces))):
-            piece, balance = curves.pieces[i], balances[i]
-            below, at_low = time < piece.high * balance.time, time <= piece.low * balance.time
+        for i, _, balance, below, at_low in self._pieces(gamma_share, mu, time):
             # With one more second, a client that barely meets its deadline at full speed could keep more of the model.
             squeezed = np.maximum(mu * self._price_low[i][rows], balance.rate)
             # Where ψ has a corner, the price of time may be above the worth of the last second.

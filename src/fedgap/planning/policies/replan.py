@@ -204,7 +204,7 @@ class Replan:
         elif left == 1 and done.rounds and columns is not None:
             # The last round could spend all that is left on less pruning, which the forecast likes. But models that
             # were pruned for many rounds and then trained once without pruning lost up to four points of accuracy.
-            usual_prices = np.array(state["paid"]) / max(1, done.rounds)
+            usual_prices = np.array(state["paid"]) / done.rounds
             state["prices"] = tuple(np.maximum(state["prices"], usual_prices).tolist())
             columns = cheapest_rounds(task, *state["prices"])
         self._forget()
