@@ -17,7 +17,7 @@ from tests.deploy.direct import FIRST, news
 from tests.deploy.test_session import same_model
 
 FORECAST = ("rounds=10", "scheme=forecast", "mode=practical", "learning.local_steps=2", "budget.energy_j=12",
-            "budget.delay_s=8.5", "evaluate_every=1")
+            "budget.delay_s=6", "evaluate_every=1")
 POLL_S = 0.01  # times below 10 ms of computing and 50 ms on the way are then not told apart
 
 
@@ -72,7 +72,7 @@ def test_a_node_that_became_slow_and_one_that_left_are_planned_around_in_the_nex
         assert row["measured_s"] == pytest.approx(sum(2.0 if n == 1 and number >= 4 else 0.2 for number in asked))
     # The recorded world drives a simulated run to the same rounds and the same model.
     trace = read_trace("trace.csv", run.folder, run.job.names)
-    assert trace.rounds == len(run.history)
+    assert trace.rounds == run.history[-1]["row"] + 1  # replan may pass a row
     assert trace.available[5:, 3].sum() == 0
     again = Experiment.load(run.folder / "config.yaml", [f"scenario.world.trace={run.folder / 'trace.csv'}"])
     simulated = train(again, tmp_path / "simulated")
@@ -118,7 +118,7 @@ def test_a_killed_server_resumes_with_its_policy_and_its_world(fleet):
         assert event.get("speed", [1.0] * 3) == pytest.approx(trace.speed[event["row"]], rel=1e-3)
     state = json.loads((run.folder / "checkpoint" / "latest.json").read_bytes())["state"]
     assert state["steering"]["measured"]["processor"]["log_slower"][1] > 0.0
-    assert run.summary["delay_s"] <= 8.5 * (1 + 1e-6)
+    assert run.summary["delay_s"] <= 6.0 * (1 + 1e-6)
 
 
 def test_a_round_that_does_not_count_is_decided_again_without_the_lost_nodes(fleet):
@@ -136,7 +136,7 @@ def test_a_round_that_does_not_count_is_decided_again_without_the_lost_nodes(fle
     fourth = run.history[3]
     assert fourth["available"] == [0]
     assert fourth["clients"] == [0]
-    assert "1 of 3 needed updates arrived" in fourth["uncounted"][0]["reason"]
+    assert "1 of 4 needed updates arrived" in fourth["uncounted"][0]["reason"]
     assert fourth["row"] > 3  # the row of the lost round is passed, and replan may wait for others to come back
     assert run.summary["energy_j"] == pytest.approx(sum(event["energy_j"] for event in run.history))
     assert run.summary["energy_j"] <= 12.0 * (1 + 1e-6)

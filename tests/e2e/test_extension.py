@@ -184,7 +184,7 @@ def test_policy(fedgap, folder):
 
 
 def test_rule(fedgap, folder):
-    """Planned beside other schemes, and trained as a policy of its name: nobody comes again before all have come."""
+    """Planned beside other schemes, and trained as a policy of its name: nobody comes before one who waited longer."""
     forecast = "forecast.like=lenet5-mnist"
     answer = fedgap("compare", "scenario.yaml", forecast, "--schemes", "all_clients,longest_waiting", "--json")
     assert answer.code == 0, answer.err
@@ -194,8 +194,15 @@ def test_rule(fedgap, folder):
                     f"scenario.{forecast}", "--out", "waiting")
     assert answer.code == 0, answer.err
     rounds = [json.loads(line) for line in (folder / "waiting" / "rounds.jsonl").read_text("utf-8").splitlines()]
-    came = [client for event in rounds for client in event["clients"]]
-    assert len(set(came[:6])) == min(6, len(came))
+    last = [-1] * 6
+    for event in rounds:
+        chosen = event["clients"]
+        left_out = [last[client] for client in range(6) if client not in chosen]
+        assert left_out, "every round has all clients, so that nothing was chosen"
+        assert max(last[client] for client in chosen) <= min(left_out)
+        for client in chosen:
+            last[client] = event["round"]
+    assert min(last) >= 0
 
 
 # --- Python ----------------------------------------------------------------------------------------------------------

@@ -252,6 +252,9 @@ def check_planned(path: Path, scenario: Scenario) -> None:
         return
     assert answer.err == ""
     planned, problem = Plan.from_dict(document), Problem.of(Scenario.load(path, fewer))
+    if planned.objective == "forecast":  # the plan also chooses its number of rounds
+        assert planned.rounds <= problem.rounds
+        problem = problem.with_rounds(planned.rounds)
     assert problem.violation(planned.segments) <= 1e-6
     assert 0.0 <= planned.theta < float("inf")
     assert planned.theta == pytest.approx(problem.objective(planned.segments).theta, rel=1e-9)

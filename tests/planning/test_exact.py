@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from fedgap.config import Scenario
-from fedgap.planning import Plan, exact, plan
+from fedgap.planning import Plan, exact, master, plan
 from fedgap.planning.composition import Composition, Part
 from fedgap.planning.fixed_composition import compose, compose_single
 from fedgap.planning.oracles.enumerate import all_selections
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import PAPER_SCHEMES
+from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
 from fedgap.registry import SCHEMES
 from tests.oracle.brute_force import brute_force
@@ -310,3 +311,15 @@ def test_an_unpruned_first_round_is_reserved_inside_the_budgets():
     answer = plan(once)
     assert len(answer.segments) == 1
     assert answer.terms["pruning"] == 0.0
+
+
+def test_a_known_plan_stays_where_no_program_can_be_solved(monkeypatch):
+    """HiGHS calls a program infeasible whose only columns use up a budget to nine digits. A plan was known before."""
+    task = Task.of(case("n10_mnist_mean_tight")[0], PROPOSED)
+    everybody = np.ones(task.problem.size, dtype=np.bool_)
+    known = Composition(tuple(Part(k, everybody, kind.rounds) for k, kind in enumerate(task.kinds)))
+    cost = compose(task, known).cost
+    monkeypatch.setattr(master, "solve_linear", lambda *_, **__: None)
+    solution = exact.solve(task, SolverSettings(enough=1e-12 * cost), [known])
+    assert solution.segments
+    assert solution.cost <= cost

@@ -39,6 +39,28 @@ def test_the_fit_finds_the_forecast_that_made_the_data():
     assert found.forecast.steps_power == pytest.approx(0.6, rel=0.1)
 
 
+def in_turns(count: int, seed: int) -> list[PlanFeatures]:
+    """Plans in whose rounds there are up to ten times fewer clients, and labels further from the target's, than in all
+    rounds together."""
+    random = np.random.default_rng(seed)
+    return [replace(plan, few_at_once=min(1.0, plan.few_clients * 10 ** random.uniform(0, 1)),
+                    divergence_at_once=plan.divergence + random.uniform(0, 0.8)) for plan in drawn(count, seed)]
+
+
+def test_the_fit_tells_what_single_rounds_do_from_what_all_rounds_do():
+    """Here the truth has g = 0.7 and q = 0.35, and the fit must not blame the lasting error of few clients for g."""
+    truth = replace(TRUTH, slowed_by_few_clients=0.7, drift_power=0.35)
+    plans = in_turns(300, 30)
+    found = fit(plans, [truth.error(plan) for plan in plans]).forecast
+    for name in WEIGHTS:
+        assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=0.1), name
+    blind = fit([replace(plan, few_at_once=plan.few_clients, divergence_at_once=plan.divergence) for plan in plans],
+                [truth.error(plan) for plan in plans]).forecast
+    others = in_turns(50, 31)
+    assert max(abs(np.log(found.error(plan) / truth.error(plan))) for plan in others) < 0.02
+    assert max(abs(np.log(blind.error(plan) / truth.error(plan))) for plan in others) > 0.2
+
+
 def test_intervals_of_single_runs_cover_what_they_promise():
     noise, plans = 0.1, drawn(60, 2)
     found = fit(plans, errors(plans, noise, 3))
@@ -89,9 +111,10 @@ def test_a_plan_beyond_the_fitted_runs_is_named():
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.lists(st.floats(1e-3, 10.0), min_size=10, max_size=10), st.integers(0, 1000))
+@given(st.lists(st.floats(1e-3, 10.0), min_size=len(WEIGHTS), max_size=len(WEIGHTS)), st.integers(0, 1000))
 def test_a_higher_confidence_has_a_wider_interval(weights, seed):
-    forecast = FittedForecast(Forecast(**dict(zip(WEIGHTS, weights, strict=True))), "", spread=0.2)
+    weights = dict(zip(WEIGHTS, weights, strict=True)) | {"drift_power": weights[-1] / 10.0}  # lest 32^q be too large
+    forecast = FittedForecast(Forecast(**weights), "", spread=0.2)
     (plan,) = drawn(1, seed)
     narrow, wide = (replace(forecast, confidence=confidence).predict(plan) for confidence in (0.5, 0.95))
     assert wide.low <= narrow.low <= narrow.accuracy <= narrow.high <= wide.high
@@ -100,12 +123,29 @@ def test_a_higher_confidence_has_a_wider_interval(weights, seed):
 def test_uncertain_weights_widen_the_interval_by_hand():
     """ln(error) = ln(floor) alone: its slope in ln(floor) is 1, so that the variances 0.3² and 0.4² add up to 0.5²."""
     floor_only = Forecast(*[0.0] * 8, floor=0.1)
-    covariance = np.zeros((10, 10))
+    covariance = np.zeros((12, 12))
     covariance[8, 8] = 0.3**2
     found = FittedForecast(floor_only, "", spread=0.4, covariance=tuple(map(tuple, covariance)))
     (plan,) = drawn(1, 0)
     assert found.deviation(plan) == pytest.approx(0.5)
     assert found.predict(plan).low == pytest.approx(1 - 0.1 * np.exp(1.6448536 * 0.5))
+
+
+def test_a_covariance_of_the_first_ten_weights_says_nothing_about_the_others():
+    """The forecast was written before there were g and q: these are 0, and so are their rows and columns."""
+    old = dict.fromkeys(WEIGHTS[:10], 0.1) | {"spread": 0.4, "covariance": (0.01 * np.eye(10)).tolist()}
+    read = FittedForecast.from_dict(old)
+    assert WEIGHTS[10:] == ("slowed_by_few_clients", "drift_power")
+    assert (read.forecast.slowed_by_few_clients, read.forecast.drift_power) == (0.0, 0.0)
+    expected = np.zeros((12, 12))
+    expected[:10, :10] = 0.01 * np.eye(10)
+    np.testing.assert_array_equal(read.covariance, expected)
+    assert FittedForecast.from_dict(read.to_dict()) == read
+    full = FittedForecast.from_dict(old | {"covariance": (0.01 * np.eye(12)).tolist()})
+    (plan,) = drawn(1, 0)
+    # The error does not depend on weights of 0, so that their variance makes no difference.
+    assert full.deviation(plan) == pytest.approx(read.deviation(plan), rel=1e-12)
+    assert FittedForecast.from_dict(dict.fromkeys(WEIGHTS, 0.1)).covariance == ()
 
 
 def test_runs_that_still_learn_scatter_more_by_hand():

@@ -21,7 +21,7 @@ from fedgap.config.checked_fields import (
 from fedgap.config.document import Section
 from fedgap.errors import did_you_mean
 from fedgap.theory.built_in_forecasts import FORECASTS
-from fedgap.theory.fitted_forecast import FittedForecast
+from fedgap.theory.fitted_forecast import FIRST_WEIGHTS, FittedForecast, complete_covariance
 from fedgap.theory.forecast import WEIGHTS, Forecast
 from fedgap.upload_size import UPLOAD_BITS
 
@@ -295,8 +295,9 @@ def _ordered(value: tuple[float, float]) -> tuple[float, float]:
 
 def _square(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
     size = len(WEIGHTS)
-    if rows and [len(row) for row in rows] != [size] * size:
-        raise wrong(f"must have {size} rows of {size} numbers, one row and column per weight of the forecast")
+    if rows and [len(row) for row in rows] not in ([size] * size, [FIRST_WEIGHTS] * FIRST_WEIGHTS):
+        raise wrong(f"must have {size} rows of {size} numbers, one row and column per weight of the forecast (or "
+                    f"{FIRST_WEIGHTS}, for all but the last {size - FIRST_WEIGHTS} weights)")
     return rows
 
 
@@ -312,13 +313,17 @@ class ForecastRanges(Section):
     local_steps: Range | None = None
     """τ: local steps per round."""
     few_clients: Range | None = None
-    """Mean of 1/k, with k clients in a round."""
+    """Σ s_n·w_n²: one divided by the number of clients that train, if these are average and train equally often."""
     pruning: Range | None = None
     """The mean pruning ratio."""
     divergence: Range | None = None
-    """The divergence of the drawn labels from the target's, in nats."""
+    """KL(m): the divergence of the labels drawn in all rounds together from the target's, in nats."""
     upload_bits: Range | None = None
     """Bits of an uploaded value."""
+    few_at_once: Range | None = None
+    """Mean of 1/k, with k clients in a round."""
+    divergence_at_once: Range | None = None
+    """KL(A): the divergence of the labels drawn in a round from the target's, in nats; its mean over the rounds."""
 
 
 def _built_in(value: Any) -> str:
@@ -355,6 +360,10 @@ class ForecastSection(Section):
     """The error that always remains."""
     slow_start: ForecastWeight | None = None
     """r₀: with fewer rounds than about this number, each round has less effect."""
+    slowed_by_few_clients: ForecastWeight | None = None
+    """g: how much few clients in a round slow learning."""
+    drift_power: ForecastWeight | None = None
+    """q: with τ local steps, unlike labels and few clients in a round slow learning τ^q times as much."""
     origin: Text | None = None
     """Where the weights come from, in words."""
     ranges: ForecastRanges | None = None
@@ -368,7 +377,7 @@ class ForecastSection(Section):
     runs: Annotated[int, Number(at_least=0, whole=True, reason="it counts trained runs")] | None = None
     """How many runs the weights were fitted to."""
     covariance: Covariance | None = None
-    """Covariance of the logarithms of the ten weights, in the order above."""
+    """Covariance of the logarithms of the weights, in the order above: of all twelve, or of the first ten."""
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -387,6 +396,8 @@ class ForecastSection(Section):
         like = given.pop("like", None)
         if self.ranges is not None:
             given["ranges"] = self.ranges.model_dump(exclude_none=True)
+        if self.covariance is not None:
+            given["covariance"] = complete_covariance(self.covariance)
         if like is not None:
             base = FORECASTS[like]
             return replace(base, **given, forecast=replace(base.forecast, **weights))

@@ -19,8 +19,10 @@ FOLDS = 5
 
 
 def features_of(row: Row) -> PlanFeatures:
-    """The features of a run's plan from which the forecast is computed."""
-    return PlanFeatures(**{name: row[name] for name in FEATURES})
+    """The features of a run's plan from which the forecast is computed.
+
+    Rows from before clients could take turns lack the features of single rounds, which were those of all rounds."""
+    return PlanFeatures(**{name: row[name] for name in FEATURES if name in row})
 
 
 def fitted(rows: Sequence[Row], accuracy: str = "accuracy", origin: str = "") -> FittedForecast:

@@ -30,6 +30,7 @@ from fedgap.planning.round_lagrangian import Columns, RoundCurve
 from fedgap.planning.task import Task
 from fedgap.planning.tolerances import ENUMERATED_CLIENTS
 from fedgap.report.printable import Printable
+from fedgap.theory.forecast import PlanFeatures
 
 _SAMPLED = 3
 """Number of rows from which the first prices are computed."""
@@ -91,8 +92,8 @@ class RowBounds:
         self.prices: tuple[float, float] = first.state["prices"]
         self.slowed: float = first.state["slowed"]
         self.known = KnownRows(self.first, self.budgets, world.start.step_s)
-        unlimited = self._some_row.objective(1, 0.0)
-        self.bounds = np.array([unlimited.with_rounds(number).fixed.error(1.0 / self.problem.size, 0.0, 0.0)
+        unlimited, nothing_missing = self._some_row.objective(1, 0.0), PlanFeatures(1, 1, 1.0 / self.problem.size, 0, 0)
+        self.bounds = np.array([unlimited.with_rounds(number).fixed.error(nothing_missing)
                                 for number in range(1, self.problem.rounds + 1)])
         """The best bound so far for 1, 2, ... rounds, (R,). The first is the error if all clients took part without
         pruning and their labels matched the target."""
@@ -114,8 +115,8 @@ class RowBounds:
                     break
                 # If the program's prices did not raise the bound, try the mean of them and the best prices.
                 prices = np.array(program.prices) if misses[rounds - 1] % 2 == 0 else 0.5 * (known + program.prices)
-                _, divergence, pruning = program.features
-                self.slowed = tangent.fixed.slowed(pruning, divergence)
+                few, divergence, pruning = program.features
+                self.slowed = tangent.fixed.slowed(PlanFeatures(1, 1, few, pruning, divergence))
             else:
                 prices = _DEARER * known
             self._raise_bounds(rounds, (float(prices[0]), float(prices[1])))

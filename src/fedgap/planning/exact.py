@@ -171,20 +171,25 @@ class _Search:
         if self.incumbent.enough > 0.0 and self.incumbent.best is not None:
             # Often the plan of the first program is already good enough, and a bound can prove it.
             self.solve_program()
-            self.whole_rounds.run()
+            self.round_program()
             self.prove()
             if self.incumbent.good_enough:
                 return
         self.search_harder()
         self.solve_program()
-        if not self.master.infeasible and self.master.weights:  # there are no weights if HiGHS found no solution
-            self.whole_rounds.run()
+        if not self.master.infeasible:
+            self.round_program()
         for _ in range(_AGAIN):
             if not self.search_harder():
                 break
             self.solve_program()
-            self.whole_rounds.run()
+            self.round_program()
         self.prove()
+
+    def round_program(self) -> None:
+        """Round the program's solution and improve it, unless HiGHS has found none."""
+        if self.master.weights:
+            self.whole_rounds.run()
 
     def prove(self) -> None:
         """Prove a lower bound at the prices of the best plan and of the program, if column generation gave none."""

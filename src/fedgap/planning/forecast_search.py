@@ -12,17 +12,19 @@ the best learners are then improved by changing single clients and the number of
 with a certificate.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.composition import Composition, Part
-from fedgap.planning.forecast_plan import ForecastSolution, solve_forecast
-from fedgap.planning.objectives.forecast_tangent import ForecastTangent
+from fedgap.planning.forecast_plan import ForecastSolution, solve_forecast, solve_turns
+from fedgap.planning.objectives.forecast_tangent import ForecastTangent, features_of_rounds, few_clients
 from fedgap.planning.resources import allocate
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.task import Task
+from fedgap.planning.turn_taking import TurnDraft, TurnSearch
 from fedgap.theory.forecast import PlanFeatures
 
 _ROUNDS = 14
@@ -49,6 +51,10 @@ _APART = 1.06
 """A draft has clearly more or fewer rounds than the best one if their numbers differ by this factor."""
 _DENSE_ROUND = 1.5
 """First guess of how many pruned rounds an unpruned first round costs."""
+_WORTH_TURNS = 2e-3
+"""Clients take turns if that lowers the forecast error by more than this share."""
+MOST_IN_TURNS = 64
+"""Clients of larger fleets do not take turns, because the search for groups would take minutes."""
 _SHORTER = 0.97
 """If a plan with the draft's number of rounds does not fit, this share of the rounds is tried next."""
 
@@ -64,18 +70,16 @@ class Draft:
     error: float
     """The forecast error."""
     slowed: float
-    """z = d·λ̄ + c·KL of the forecast."""
+    """z = d·λ̄ + (c·KL(A) + g/k)·τ^q of the forecast."""
 
     @property
     def features(self) -> PlanFeatures:
         """The features of the draft on which its forecast depends."""
-        problem, fixed = self.task.problem, _objective(self.task).fixed
-        apart = float(_objective(self.task).divergence(self.selected))
-        pruned = self.slowed - fixed.slowed_by_divergence * apart
-        return PlanFeatures(
-            rounds=problem.rounds, local_steps=problem.local_steps, few_clients=1.0 / int(self.selected.sum()),
-            pruning=pruned / fixed.slowed_by_pruning if fixed.slowed_by_pruning > 0.0 else 0.0, divergence=apart,
-            upload_bits=problem.upload_bits)
+        fixed = _objective(self.task).fixed
+        unpruned = features_of_rounds(self.task.problem, self.selected[None], 0.0)
+        pruned = self.slowed - fixed.slowed(unpruned)
+        weight = fixed.slowed_by_pruning
+        return replace(unpruned, pruning=pruned / weight if weight > 0.0 else 0.0)
 
 
 def best_forecast(task: Task, settings: SolverSettings) -> ForecastSolution | None:
@@ -89,8 +93,52 @@ def best_forecast(task: Task, settings: SolverSettings) -> ForecastSolution | No
         if solution is not None and (answer is None or solution.error < answer.error):
             answer = solution
         if answer is not None and answer.interrupted:
-            break
-    return answer
+            return answer
+    try:
+        turns = best_turns(task, drafts)
+        if turns is None or (answer is not None and turns.error >= (1.0 - _WORTH_TURNS) * answer.error):
+            return answer
+        other = solve_turns(task, turns, settings)
+    except KeyboardInterrupt:
+        if answer is None:
+            raise
+        return replace(answer, interrupted=True)
+    # With ``target`` batches the error of a draft is only a lower bound.
+    return other if answer is None or other.error < answer.error else answer
+
+
+def best_turns(task: Task, drafts: Sequence[Draft]) -> TurnDraft | None:
+    """Return the best draft in which clients take turns; None if there is none that fits the budgets.
+
+    :param drafts: those of :func:`best_drafts`. The search begins with the learner of the best, and then tries more and
+        fewer local steps as long as that helps.
+    """
+    scenario = task.problem.scenario
+    assert scenario is not None
+    # In a changing world clients may be absent when it is their turn, and policies judge each round alone.
+    fixed = task.selected is not None or not task.scheme.turns or scenario.world is not None
+    if fixed or not drafts or not 2 <= task.problem.size <= MOST_IN_TURNS:
+        return None
+    first = drafts[0].task
+    choices = _objective(task).fitted.seen("local_steps", scenario.learning.local_steps_choices)
+
+    def search(steps: int) -> TurnSearch:
+        problem = task.problem.with_learner(steps, first.problem.upload_bits)
+        return TurnSearch(problem.with_rounds(task.problem.rounds), task.scheme)
+
+    start = first.problem.local_steps
+    shapes = search(start).shapes(first.problem.rounds)
+    best = search(start).best(shapes)
+    for side in (sorted(step for step in choices if step > start),
+                 sorted((step for step in choices if step < start), reverse=True)):
+        nearest = best
+        for steps in side:
+            other = search(steps).best(shapes if nearest is None else [nearest])
+            if other is None or (nearest is not None and other.error >= nearest.error):
+                break
+            nearest = other
+        best = nearest if best is None or (nearest is not None and nearest.error < best.error) else best
+    return best
 
 
 def best_drafts(task: Task) -> list[Draft]:
@@ -164,11 +212,13 @@ class _Grid:
         if self.dense_first and first_round is None:  # costs grow with the share of the model that is kept
             kept = self._kept(rounds, selected, 1.0 / kept)
         few, apart = 1.0 / selected.sum(axis=-1), _objective(self.task).divergence(selected)
+        ever = few_clients(_objective(self.task).labels, few[:, None] * selected)
         for place, count in enumerate(rounds.tolist()):
             share = (1.0 - kept[place]) * ((count - 1) / count if self.dense_first else 1.0)
             fixed = _objective(self.task.with_rounds(count)).fixed
-            z = fixed.slowed_by_pruning * share + fixed.slowed_by_divergence * apart
-            value = fixed.scale * np.exp(z) + fixed.few_clients * few + fixed.divergence * apart + fixed.floor
+            z = (fixed.slowed_by_pruning * share + fixed.slowed_by_divergence * apart
+                 + fixed.slowed_by_few_clients * few)
+            value = fixed.scale * np.exp(z) + fixed.few_clients * ever + fixed.divergence * apart + fixed.floor
             error[place] = np.where(np.isfinite(share), value, np.inf)
             slowed[place] = np.where(np.isfinite(share), z, np.inf)
         return error, slowed

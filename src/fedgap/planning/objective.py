@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedgap.arrays import Bools, Floats
+from fedgap.arrays import Bools, Floats, Ints
 from fedgap.planning.problem import Problem
 
 
@@ -45,7 +45,8 @@ class AdditiveStatements:
 class ConvexLabels:
     """Lower bounds on a selection cost that depends on how far the clients' labels are from a target t:
 
-        selection_cost(A) ≥ few_clients/k + weight·(mean over A of score_n(g) − ln Σ_c t_c·e^(g_c)),        k = |A|,
+        selection_cost(A) ≥ few_clients/k + weight·(mean over A of score_n(g) − ln Σ_c t_c·e^(g_c))
+                            + (mean over A of costs_n) + (sum over A of scarcity_n)/k²,        k = |A|,
 
     for every vector g of one number per label. Such bounds exist if the divergence KL(A) from the target is convex in
     the selection, relaxed to shares between 0 and 1: with score_n(g) = g·q_n, where q_n is the label distribution of a
@@ -62,6 +63,18 @@ class ConvexLabels:
     total_drawn: Callable[[Floats, Bools], Floats]
     """Function from vectors g (B, C) and selections (B, N) to the sum over the selection of the label distributions q_n
     that attain the scores, (B, C)."""
+    costs: Floats
+    """What each client costs besides, divided by k, (N,)."""
+    scarcity: Floats
+    """What each client costs besides, divided by k², at least 0, (N,)."""
+
+    def own_costs(self, vector: Floats, count: Ints) -> Floats:
+        """Return what each client adds to the bound, (weight·score_n(g) + costs_n)/k + scarcity_n/k², shape (..., N).
+
+        :param vector: g, (C,); :param count: k, (..., 1).
+        """
+        own = self.weight * self.scores(vector[None])[0] + self.costs
+        return np.asarray((own + self.scarcity / count) / count)
 
 
 @dataclass(frozen=True, eq=False)

@@ -193,8 +193,9 @@ class Plan(Printable):
         """One sentence that says what is proven about better plans."""
         if self.objective == "forecast" and self.forecast is not None and self.forecast.least_error is not None:
             steps = f"{self.local_steps} local step{'' if self.local_steps == 1 else 's'}"
+            same = "" if self.bound_scope == "all" else " with the same clients in all rounds"
             return self.forecast.certificate(f"{rounds_text(self.rounds)} with {steps} and {self.upload_bits}-bit "
-                                             f"uploads by {self.scheme}")
+                                             f"uploads by {self.scheme}{same}")
         if self.objective not in ("theta", "forecast") and self.status == "optimal":
             return (f"Certified: no plan of {rounds_text(self.rounds)} by {self.scheme} has a lower value of what it "
                     f"minimises ({self.minimised}). Others may have a lower θ.")

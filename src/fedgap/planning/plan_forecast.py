@@ -10,8 +10,10 @@ from fedgap.errors import InputError
 from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import PlanFeatures
 
-_WORDS = {"rounds": "the rounds", "local_steps": "the local steps", "few_clients": "the number of clients",
+_WORDS = {"rounds": "the rounds", "local_steps": "the local steps", "few_clients": "the number of clients that train",
           "pruning": "the pruning ratio", "divergence": "the labels' divergence", "upload_bits": "the upload bits",
+          "few_at_once": "the number of clients per round",
+          "divergence_at_once": "the divergence of a round's labels",
           "learner": "the server's optimiser and the rate's schedule (`mode: practical` has those it was fitted to)",
           "samples": "the clients' numbers of samples"}
 """Names of features, and of the entries of :attr:`FittedForecast.unlike`, as warnings write them."""

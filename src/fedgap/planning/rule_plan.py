@@ -19,7 +19,7 @@ import numpy as np
 
 from fedgap.arrays import Floats
 from fedgap.config import Scenario
-from fedgap.planning.objectives.forecast_tangent import drawn_labels, forecast
+from fedgap.planning.objectives.forecast_tangent import features_of_rounds, forecast
 from fedgap.planning.operating_points import Prices, RuledSets, prices_for
 from fedgap.planning.plan import Plan
 from fedgap.planning.policies.ruled_rounds import rule_facts, typical_sets
@@ -35,7 +35,7 @@ SHARES = (0.125, 0.25, 0.5, 0.75)
 """Numbers of clients per round that are tried, as shares of the fleet."""
 _ROUNDS = 10
 """How many numbers of rounds are tried at once."""
-_SAMPLE = 16
+_SAMPLE = 40
 """Number of a rule's rounds that represent all of them while its settings are searched."""
 _PILOT_ERROR = 0.01
 """A pilot of ``luo`` ends when training longer would reduce the error by no more than this, if the forecast has no
@@ -158,9 +158,7 @@ def _settings(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Floats
     for number, priced in zip(rounds.tolist(), prices_for(problem, scheme, sets, rounds), strict=True):
         if priced is not None:
             trial, chosen = problem.with_rounds(number), sets.selected[:number]
-            labels, few = drawn_labels(trial), float((1.0 / chosen.sum(axis=-1)).mean())
-            apart = 0.0 if labels is None else float(labels.divergence(chosen).mean())
-            error = forecast(trial).fixed.error(few, priced.pruning, apart)
+            error = forecast(trial).fixed.error(features_of_rounds(trial, chosen, priced.pruning))
             found.append(RuleSettings(trial, sets, priced.prices, error))
     return found
 

@@ -149,7 +149,8 @@ def _by_forecast(task: Task, settings: SolverSettings) -> Plan:
         status="optimal" if solution.gap <= OPTIMAL_GAP else "feasible",
         reason=INTERRUPTED if solution.interrupted else "",
     )
-    return replace(answer, forecast=forecast_of(solution.task.problem, solution.segments, solution.least_error))
+    return replace(answer, forecast=forecast_of(solution.task.problem, solution.segments, solution.least_error),
+                   bound_scope="all" if solution.in_turns else "single")
 
 
 def forecast_of(problem: Problem, segments: Sequence[Segment], least_error: float | None = None) -> PlanForecast:

@@ -80,6 +80,18 @@ class DrawnLabels:
         shares = balanced_probabilities(self.counts) if self.batches == "balanced" else self.counts / size
         return np.asarray(shares * size / size.mean()) if self.by_samples else shares
 
+    @cached_property
+    def scarcity(self) -> Floats:
+        """s_n = D̄·Σ_c q_nc²/n_nc, (N,), with n_nc samples of label c at client n, and D̄ samples at a mean client.
+
+        q_nc²/n_nc is the probability that two draws of the client are the same sample of label c. s_n is 1 for a
+        client with D̄ samples that draws all of them equally often, and larger if it has fewer samples or repeats those
+        of rare labels. With ``target`` batches, where q_n depends on the selection, s_n is that of ``as_is``.
+        """
+        size = self.counts.sum(axis=-1, keepdims=True)
+        drawn = balanced_probabilities(self.counts) if self.batches == "balanced" else self.counts / size
+        return np.asarray(size.mean() * (drawn**2 / np.maximum(self.counts, 1.0)).sum(axis=-1))
+
     @property
     def convex(self) -> bool:
         """Whether KL(A) is convex in the selection, relaxed to shares between 0 and 1, for a given number of clients.
@@ -113,6 +125,15 @@ class DrawnLabels:
             return np.asarray(picked @ self.table)
         return np.asarray((picked[:, :, None] * self._least_drawn(vectors)).sum(axis=1))
 
+    def mean(self, total: Floats, count: npt.ArrayLike) -> Floats:
+        """Return the weighted mean of the rows of :attr:`table` over A from their sum, (..., columns), and the size of
+        A, (...).
+
+        This is m or, with ``target`` batches, its limits.
+        """
+        weight = total.sum(axis=-1) if self.batches != "target" else np.asarray(count, dtype=np.float64)
+        return np.asarray(total / weight[..., None])
+
     def divergence_of(self, total: Floats, count: npt.ArrayLike) -> Floats:
         """Return KL(A) from the sum of the rows of :attr:`table` over A, (..., columns), and the size of A, (...).
 
@@ -121,8 +142,7 @@ class DrawnLabels:
         """
         if self.batches != "target":
             return label_divergence(total, self.target)
-        mean = total / np.asarray(count, dtype=np.float64)[..., None]
-        classes = len(self.target)
+        mean, classes = self.mean(total, count), len(self.target)
         return label_divergence(_nearest(mean[..., classes:], mean[..., :classes], self.target), self.target)
 
     def divergence(self, selected: Bools) -> Floats:

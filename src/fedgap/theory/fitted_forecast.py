@@ -4,7 +4,8 @@ The runs to which a forecast was fitted are called its pilot. ln(error) of a run
 forecast. Its variance has two parts. The first is the uncertainty of the fitted weights, by their covariance. The
 second is the spread of runs around the forecast, which comes from the seeds and from the imperfect formula. It is
 spread² + (learning_spread·s)², because runs that would improve with more training have a larger spread. s is the part
-of the forecast error that more training would remove, K·exp(d·λ̄ + c·KL), divided by the whole forecast error.
+of the forecast error that more training would remove, K·exp(d·λ̄ + (c·KL(A) + g/k)·τ^q), divided by the whole forecast
+error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ _JUST_OUTSIDE = 1e-9
 """A value that is outside a range by less than this share counts as inside, because it may have been rounded."""
 _STEP = 1e-4
 """Step of ln(weight) for numerical derivatives."""
+FIRST_WEIGHTS = 10
+"""Number of weights of the first forecasts, which could not tell clients that take turns from others."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +93,7 @@ class FittedForecast:
     def _learning_share(self, plan: PlanFeatures) -> float:
         """Return s of the module docstring: the share of the forecast error that more training would remove."""
         fixed = self.forecast.at(plan.rounds, plan.local_steps, plan.upload_bits)
-        lasting = replace(fixed, scale=0.0).error(plan.few_clients, plan.pruning, plan.divergence)
-        return 1.0 - lasting / fixed.error(plan.few_clients, plan.pruning, plan.divergence)
+        return 1.0 - fixed.lasting(plan) / fixed.error(plan)
 
     def _slope(self, plan: PlanFeatures) -> np.ndarray:
         """Return ∂ln(error)/∂ln(weight) for each weight, by central differences."""
@@ -142,10 +144,18 @@ class FittedForecast:
     def from_dict(cls, section: Mapping[str, Any]) -> "FittedForecast":
         """Read the result of :meth:`to_dict`. Scenarios of users are read and checked by ``fedgap.config``."""
         ranges = {name: (ends[0], ends[1]) for name, ends in section.get("ranges", {}).items()}
-        return cls(Forecast(**{name: section[name] for name in WEIGHTS}), section.get("origin", ""),
+        return cls(Forecast(**{name: section[name] for name in WEIGHTS if name in section}), section.get("origin", ""),
                    section.get("spread"), ranges, runs=section.get("runs", 0),
                    learning_spread=section.get("learning_spread", 0.0), seed_spread=section.get("seed_spread", 0.0),
-                   covariance=tuple(map(tuple, section.get("covariance", ()))))
+                   covariance=complete_covariance(section.get("covariance", ())))
+
+
+def complete_covariance(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    """Return a covariance matrix of all weights: one of the :data:`FIRST_WEIGHTS` gets zeros for the others."""
+    more = len(WEIGHTS) - len(rows)
+    if not rows or more <= 0:
+        return tuple(tuple(row) for row in rows)
+    return (*((*row, *[0.0] * more) for row in rows), *[(0.0,) * len(WEIGHTS)] * more)
 
 
 def _short(value: float, towards: int = 0) -> float:

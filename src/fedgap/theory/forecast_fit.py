@@ -14,11 +14,13 @@ from fedgap.theory.fitted_forecast import FittedForecast
 from fedgap.theory.forecast import FEATURES, WEIGHTS, Forecast, PlanFeatures
 
 PRIOR = Forecast(start=3.0, rounds_power=0.8, steps_power=0.65, slowed_by_pruning=0.6, slowed_by_divergence=1.0,
-                 few_clients=0.1, divergence=0.1, coarse_uploads=1.0, floor=0.03, slow_start=8.0)
+                 few_clients=0.1, divergence=0.1, coarse_uploads=1.0, floor=0.03, slow_start=8.0,
+                 slowed_by_few_clients=0.3, drift_power=0.2)
 """Typical weights, which the fit keeps where the runs give no information."""
 PRIOR_SPREAD: Mapping[str, float] = {
     "start": 1.2, "rounds_power": 0.4, "steps_power": 0.3, "slowed_by_pruning": 0.7, "slowed_by_divergence": 0.8,
-    "few_clients": 1.5, "divergence": 1.5, "coarse_uploads": 0.8, "floor": 2.0, "slow_start": 0.8}
+    "few_clients": 1.5, "divergence": 1.5, "coarse_uploads": 0.8, "floor": 2.0, "slow_start": 0.8,
+    "slowed_by_few_clients": 1.0, "drift_power": 1.0}
 """Standard deviation of ln(weight) around the prior. It is small for exponents, which hardly differ between tasks, and
 large for the weights of lasting errors, which do."""
 LEAST_ERROR = 1e-4
@@ -44,7 +46,7 @@ _LEARNING_SPREADS = np.concatenate([[0.0], np.geomspace(0.02, 1.0, 20)])
 _HEAVY = 4.0
 """Degrees of freedom of the Student distribution by whose likelihood the two spreads are chosen. Its tails are heavy,
 so that a few outliers do not decide."""
-_HARMLESS = ("pruning", "divergence")
+_HARMLESS = ("pruning", "divergence", "divergence_at_once")
 """Features for which values below the fitted range are no reason for a warning."""
 
 
@@ -100,14 +102,14 @@ def _logarithm_of_error(runs: Sequence[PlanFeatures]) -> Callable[[Floats], tupl
 
     The function returns ln(error) of every run, and the share of each error that more training would remove.
     """
-    rounds, steps, few, pruning, divergence, bits = (
+    rounds, steps, few, pruning, divergence, bits, few_at_once, divergence_at_once = (
         np.array([getattr(run, name) for run in runs], dtype=np.float64) for name in FEATURES)
     coarse = 2.0 ** (1.0 - bits)
 
     def expected(x: Floats) -> tuple[Floats, Floats]:
         w = dict(zip(WEIGHTS, np.exp(x), strict=True))
-        slowed = (w["slowed_by_pruning"] * pruning + w["slowed_by_divergence"] * divergence
-                  + w["coarse_uploads"] * coarse)
+        apart = w["slowed_by_divergence"] * divergence_at_once + w["slowed_by_few_clients"] * few_at_once
+        slowed = w["slowed_by_pruning"] * pruning + apart * steps ** w["drift_power"] + w["coarse_uploads"] * coarse
         effective = np.log(rounds) - w["slow_start"] / rounds + w["steps_power"] * np.log(steps)
         learning = np.log(w["start"]) - w["rounds_power"] * effective + slowed
         lasting = w["few_clients"] * few + w["divergence"] * divergence + w["floor"]

@@ -2,7 +2,10 @@
 
 At prices (μ, ν) a round of k clients A with the deadline d costs
 
-    L = ν·d + μ·E_bc + B/k + W·KL(A) + Σ_{n∈A} v_n(d),        v_n(d) for γ/k (:mod:`fedgap.planning.round_lagrangian`).
+    L = ν·d + μ·E_bc + B/k + W·KL(A) + (mean of h_n over A) + Σ_{n∈A} (v_n(d) + b_n/k²)
+
+with v_n(d) for γ/k (:mod:`fedgap.planning.round_lagrangian`), and h_n and b_n from ``costs`` and ``scarcity`` of
+:class:`~fedgap.planning.objective.ConvexLabels`. Below, h_n/k is part of W·score_n(g)/k, and b_n/k² of v_n.
 
 For every vector g, W·KL(A) is at least W·(mean of score_n(g) − ln Σ t·e^g)
 (:class:`~fedgap.planning.objective.ConvexLabels`), which makes the cost additive over clients: for given k and d, L is
@@ -10,8 +13,8 @@ at least a constant plus the k smallest of W·score_n(g)/k + v_n(d). The best g 
 clients may take part by fractions. It is approximated by the Frank–Wolfe method, each step of which gives a valid g.
 The bound holds for all rounds in a *box* k₁ ≤ k ≤ k₂, d₁ ≤ d ≤ d₂ if
 
-- B/k and γ/k are taken at k₂, and the k₁ smallest of W·score_n(g)/k₁ + v_n are summed: as v_n ≥ 0, the mean over A of
-  W·score_n + k·v_n is at least the mean of the k₁ smallest of W·score_n + k₁·v_n;
+- B/k, b_n/k² and γ/k are taken at k₂, and the k₁ smallest of W·score_n(g)/k₁ + v_n are summed: as v_n ≥ 0, the mean
+  over A of W·score_n + k·v_n is at least the mean of the k₁ smallest of W·score_n + k₁·v_n;
 - v_n is replaced by its tangent at d₂: v_n is convex in d and falls, so that the tangent is nowhere above it and never
   negative. The bound of a selection is then linear in d, and least at an end of the interval.
 
@@ -108,7 +111,7 @@ class LabelBound:
                 value = np.where(worths.in_time[last], worths.values(weight / most, mu, last), np.inf)
                 slope = np.where(worths.in_time[last], worths.slopes(weight / most, mu, last), 0.0)
                 width = worths.grid[last] - worths.grid[first]
-                worth = np.concatenate([value - slope * width[:, None], value])
+                worth = np.concatenate([value - slope * width[:, None], value]) + self.labels.scarcity / most**2
                 fixed = self.labels.few_clients / most + broadcast + nu * worths.grid[np.concatenate([first, last])]
                 both = fixed + self._relaxed(worth, np.tile(count, 2), goal - fixed)
                 bounds[rows] = both.reshape(2, -1).min(axis=0)
@@ -133,7 +136,7 @@ class LabelBound:
         for step in range(_STEPS):
             m, k = mean[open_], count[open_]
             g = np.log(np.maximum(m, _RARE) / target)
-            own = worth[open_]
+            own = worth[open_] + labels.costs / k[:, None]
             score = weight / k[:, None] * labels.scores(g) + own
             chosen = _smallest(score, k)
             bound = np.where(chosen, score, 0.0).sum(axis=-1) - weight * np.log(np.exp(g) @ target)

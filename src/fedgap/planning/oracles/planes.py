@@ -3,7 +3,8 @@
 For a number of clients k, a deadline d and any vector g, which stands for a tangent plane
 (:class:`fedgap.planning.objective.ConvexLabels`), a round costs at least
 
-    few_clients/k − weight·ln Σ_c t_c·e^(g_c) + ν·d + μ·E_bc + the k least of [ v_n(d) + weight·score_n(g)/k ].
+    few_clients/k − weight·ln Σ_c t_c·e^(g_c) + ν·d + μ·E_bc
+    + the k least of [ v_n(d) + (weight·score_n(g) + costs_n)/k + scarcity_n/k² ].
 
 v_n falls with d. Between two deadlines of a grid, v_n of the later one and ν·d of the earlier one are therefore lower
 bounds.
@@ -63,7 +64,7 @@ class PlaneBound:
         vector = np.zeros(len(labels.target)) if self._vector is None else self._vector
         best, selected, deadline = -np.inf, np.zeros(size, dtype=np.bool_), 0.0
         for _ in range(_PLANES):
-            scored = values + labels.weight * labels.scores(vector[None])[None] / counts[:, None, None]
+            scored = values + labels.own_costs(vector, counts[:, None, None])
             # For each k the sum of the k smallest values.
             sums = np.stack([np.partition(scored[k - 1], k - 1, axis=-1)[:, :k].sum(axis=-1) for k in counts])
             total = labels.few_clients / counts[:, None] + fixed + sums

@@ -30,8 +30,8 @@ class Lyapunov:
         problem, rounds = start.problem, start.plan.rounds
         features = plan_features(problem, start.plan.segments)
         tangent = forecast(problem.with_rounds(rounds))
-        self._slowed = tangent.slowed_by(features)
-        error = tangent.fixed.error(features.few_clients, features.pruning, features.divergence)
+        self._slowed = tangent.fixed.slowed(features)
+        error = tangent.fixed.error(features)
         self._penalty = _WEIGHT / error
         self._shares = problem.energy_j / rounds, problem.delay_s / rounds
         self.state: dict[str, Any] = {"energy_queue": _FIRST, "delay_queue": _FIRST}

@@ -86,7 +86,7 @@ class PresentRound:
 
     def objective(self, rounds: int, slowed: float) -> ForecastTangent:
         """Return the forecast's tangent at z₀ = ``slowed`` for ``rounds`` rounds in total, with these clients."""
-        return ForecastTangent(self.problem.with_rounds(rounds), self.fitted, slowed)
+        return ForecastTangent(self.problem.with_rounds(rounds), self.fitted, slowed, counts_samples=False)
 
     def task(self, rounds: int, slowed: float) -> Task:
         """Return the task of planning only this round, which may use all that is left of the budgets.

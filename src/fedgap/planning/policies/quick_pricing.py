@@ -1,10 +1,10 @@
 """Find good rounds of a large fleet at given prices within milliseconds, without a bound.
 
-For deadlines d and numbers of clients k on a grid, the k clients with the smallest v_n(d) + weight·score_n(g)/k are
-selected (:class:`fedgap.planning.objective.ConvexLabels`). The vector g, which stands for a tangent plane, comes from
-the labels of the best selection so far; it is 0 if labels have no effect. The best selections are then improved by the
-moves of the local search (:mod:`fedgap.planning.oracles.neighbourhood`): a client is added, dropped or swapped, and the
-deadline may change.
+For deadlines d and numbers of clients k on a grid, the k clients with the smallest v_n(d) + weight·score_n(g)/k (and
+what else they cost, see :class:`fedgap.planning.objective.ConvexLabels`) are selected. The vector g, which stands for a
+tangent plane, comes from the labels of the best selection so far; it is 0 if labels have no effect. The best selections
+are then improved by the moves of the local search (:mod:`fedgap.planning.oracles.neighbourhood`): a client is added,
+dropped or swapped, and the deadline may change.
 """
 
 from dataclasses import replace
@@ -121,7 +121,7 @@ class _QuickPricing:
         worths = np.where(self.worths.in_time[rows], worths, np.inf)
         scored = worths
         if convex is not None:
-            scored = scored + convex.weight * convex.scores(vector[None])[0] / counts
+            scored = scored + convex.own_costs(vector, counts)
         rank = np.empty(scored.shape, dtype=np.intp)
         np.put_along_axis(rank, np.argsort(scored, axis=-1), np.arange(scored.shape[-1]), axis=-1)
         chosen = rank < counts

@@ -70,11 +70,12 @@ class RowProgram:
         self._arrays: dict[int, tuple[list[list[float]], Floats]] = {}
         tangent = self.tangent(start.plan.rounds, 0.0)
         features = plan_features(start.problem, start.plan.segments)
-        state |= {"rows": [], "counts": [], "prices": None, "slowed": tangent.slowed_by(features)}
+        state |= {"rows": [], "counts": [], "prices": None, "slowed": tangent.fixed.slowed(features)}
 
     def tangent(self, rounds: int, slowed: float) -> ForecastTangent:
         """Return the tangent at z₀ = ``slowed`` of the forecast for this total number of rounds."""
-        return ForecastTangent(self.start.problem.with_rounds(rounds), self.start.fitted, slowed)
+        return ForecastTangent(self.start.problem.with_rounds(rounds), self.start.fitted, slowed,
+                               counts_samples=False)
 
     @property
     def rows(self) -> list[Floats]:
@@ -190,7 +191,7 @@ class RowProgram:
         few, divergence, pruning = shared.features
         sums = DoneRounds(total, done.few_clients + left * few, done.pruning + left * pruning,
                           done.divergence + left * divergence)
-        return Expected(sums.error(fixed), shared.prices, fixed.slowed(sums.pruning / total, sums.divergence / total))
+        return Expected(sums.error(fixed), shared.prices, fixed.slowed(sums.features))
 
     def shared(self, tangent: ForecastTangent, energy: float, delay: float) -> Shared:
         """Solve the program of the module docstring, with E = ``energy`` and T = ``delay`` per remaining round."""
@@ -268,7 +269,7 @@ def shared_rounds(weights: Floats, every: Floats, table: Floats, limits: tuple[F
 
 def feature_weights(tangent: ForecastTangent) -> Floats:
     """Return what 1/k, KL and the mean pruning ratio cost by a tangent, (3,)."""
-    return np.array([tangent.fixed.few_clients, tangent.label_weight, tangent.pruning_weight])
+    return np.array([tangent.few_weight, tangent.label_weight, tangent.pruning_weight])
 
 
 def features_of(task: Task, columns: Columns) -> Floats:

@@ -33,6 +33,8 @@ class Scheme:
     """Whether the planner decides the transmit powers; otherwise p = p^max for every selected client."""
     frequency: bool = True
     """Whether the planner decides the clock frequencies; otherwise f = f^max for every selected client."""
+    turns: bool = True
+    """Whether groups of clients may take turns, if the forecast is minimised and the world does not change."""
     objective: str | ObjectiveFactory = "theta"
     """What is minimised: a name in ``fedgap.registry.OBJECTIVES``, ``package.module:NAME``, or a function from a
     problem to an objective."""
