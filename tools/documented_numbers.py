@@ -129,6 +129,8 @@ def forecast_table(which: str) -> str:
     lines = ["| cell | plans | rank correlation | better half | mean error there, points | chosen | best | "
              "missed, points | 90 % intervals hold |", "|---|---|---|---|---|---|---|---|---|"]
     for panel in data("experiments/forecast/results.json")["panels"]:
+        if which not in panel:
+            continue
         values = [form.format(panel[which][key]) for form, key in zip(forms, columns, strict=True)]
         lines.append(f"| {panel['title']} | {panel[which]['plans']} | {' | '.join(values)} |")
     return "\n" + "\n".join(lines).replace("| -", "| −") + "\n"
@@ -136,10 +138,15 @@ def forecast_table(which: str) -> str:
 
 def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
     """The smallest (``least``) or largest (``most``) value of one column of the forecast table over the cells of a
-    task."""
+    task in which nobody takes turns."""
     values = [panel[which][key] for panel in data("experiments/forecast/results.json")["panels"]
-              if panel["title"].startswith(f"{task},")]
+              if which in panel and panel["title"].startswith(f"{task},") and "in turns" not in panel["title"]]
     return f"{(min if end == 'least' else max)(values):{form}}"
+
+
+def forecast_runs() -> str:
+    """The number of runs of drawn plans on which the forecast is judged."""
+    return f"{sum(len(panel.get('rows', [])) for panel in data('experiments/forecast/results.json')['panels']):,}"
 
 
 def compared_panels(figure: str, *parts: str) -> str:
@@ -279,8 +286,8 @@ def targets(what: str, cell: str = "") -> str:
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
     learner, learner_gain, learner_share, compared_panels, gains, planning_gains, planning_cells, forecast_table,
-    forecast_end, guide, missed, versus, averaged, pooled, measured, statement, constant, repeated, machines,
-    gpu_hours, trained, targets)
+    forecast_end, forecast_runs, guide, missed, versus, averaged, pooled, measured, statement, constant, repeated,
+    machines, gpu_hours, trained, targets)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 
 

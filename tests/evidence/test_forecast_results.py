@@ -69,3 +69,17 @@ def test_a_cell_judges_held_out_plans_and_the_pilot():
     assert found["pilot"]["rank"] > 0.8
     assert found["pilot"]["samples_share"] == pytest.approx(100 * len(pilot) / (1000 * len(rows)), rel=1e-3)
     assert found["rows"][0].keys() >= {"forecast", "pilot_forecast", "accuracy"}
+    alone = cell_results("a cell without a pilot", rows, [])
+    assert alone["held_out"] == found["held_out"]
+    assert "pilot" not in alone
+    assert "pilot_forecast" not in alone["rows"][0]
+
+
+def test_rows_from_before_clients_could_take_turns_are_read():
+    """They lack the features of single rounds, which were those of all rounds together."""
+    (row,) = rows_of(1, 0.0)[:1]
+    old = features_of(row)
+    assert (old.few_at_once, old.divergence_at_once) == (row["few_clients"], row["divergence"])
+    new = features_of(row | {"few_at_once": 0.5, "divergence_at_once": 0.7})
+    assert (new.few_at_once, new.divergence_at_once) == (0.5, 0.7)
+    assert (new.few_clients, new.divergence) == (row["few_clients"], row["divergence"])

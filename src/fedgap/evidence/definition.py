@@ -89,6 +89,12 @@ class Cell:
     """Maximum number of training samples that a run processes."""
     turn: int = 0
     """Position in the order of training, as in a panel; the cell's pilot is trained in the next turn."""
+    take_turns: bool = False
+    """Whether the clients of most plans take turns, in groups, instead of taking part in all rounds."""
+    first_seed: int = 0
+    """The plans are trained with this seed and the next one or two."""
+    pilot: bool = True
+    """Whether a pilot is trained as well, and how well it forecasts is judged."""
 
     def load(self, *overrides: str) -> Experiment:
         """The cell's experiment, with further overrides."""

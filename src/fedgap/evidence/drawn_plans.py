@@ -1,8 +1,9 @@
 """Random plans for a fleet, and the jobs that train them, on which a forecast is judged.
 
-The clients, local steps, rounds, upload bits and budgets are drawn at random. The solver for fixed selections then
-computes powers, clocks and the smallest pruning that fits the budgets. Labels are not used, so cells with the same
-fleet share their plans."""
+The clients, local steps, rounds, upload bits and budgets are drawn at random; in some cells also the groups in which
+the clients take turns. The solver for fixed selections then computes powers, clocks and the smallest pruning that fits
+the budgets; for clients that take turns :mod:`fedgap.planning.operating_points` does. Labels are not used, so cells
+with the same fleet share their plans."""
 
 from __future__ import annotations
 
@@ -28,8 +29,10 @@ from fedgap.planning import plan as make_plan
 from fedgap.planning.diagnosis import feasible
 from fedgap.planning.objectives.forecast_tangent import plan_features
 from fedgap.planning.problem import Problem
-from fedgap.planning.solve import scheme_of
+from fedgap.planning.settings import SolverSettings
+from fedgap.planning.solve import answer_of, infeasible, scheme_of
 from fedgap.planning.task import Task
+from fedgap.planning.turn_taking import Cycle, TurnSearch, by_labels, by_speed, groups_of
 from fedgap.running.forecast_pilot import design, pilot_experiment, pilot_plan, samples_processed
 from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
@@ -41,6 +44,8 @@ WIDE_SHARE, EIGHT_BIT_SHARE = 0.85, 0.5
 """The share of plans with 32-bit uploads, and of 8-bit uploads among the others (the rest has 4 bits)."""
 FEWEST_CLIENTS = 3
 FEWEST_ROUNDS = 6
+BY_SPEED_SHARE = 0.3
+"""Where clients take turns, the share of plans whose groups have about equally fast clients."""
 LEAST_SHARE = 0.45
 """A plan has at least this share of the largest number of rounds that fits the budgets with maximum pruning."""
 STEPS_PER_DECADE = 20
@@ -76,7 +81,8 @@ class DrawnRun:
 
 def plans_file(cell: Cell, folder: Path) -> Path:
     """The file with the cell's plans. Cells that differ only in their data share it."""
-    decides = [cell.load().planning_scenario().hash(), cell.budgets, cell.plans, cell.most_samples]
+    decides = [cell.load().planning_scenario().hash(), cell.budgets, cell.plans, cell.most_samples,
+               *(["turns"] if cell.take_turns else [])]
     return folder / f"drawn-{hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]}.json"
 
 
@@ -105,15 +111,17 @@ def _draw(base: Experiment, cell: Cell, number: int) -> DrawnPlan:
             f"learning.upload_bits={bits}")
         scenario = base.with_overrides(list(settings)).planning_scenario()
         selected = _draw_clients(scenario, random)
-        most = _most_rounds(scenario, selected)
-        batch = scenario.learning.batch_size
+        cycle = _draw_cycle(scenario, selected, random) if cell.take_turns else None
+        most = _most_rounds(scenario, selected) if cycle is None else _most_in_turns(scenario, cycle)
+        batch, at_once = scenario.learning.batch_size, (selected if cycle is None else cycle.groups[0]).sum()
         rounds = most * random.uniform(LEAST_SHARE, 1.0)
-        rounds = _on_grid(min(rounds, cell.most_samples / (steps * batch * int(selected.sum()))))
+        rounds = _on_grid(min(rounds, cell.most_samples / (steps * batch * int(at_once))))
         if rounds < FEWEST_ROUNDS:
             continue
         settings = (*settings, f"rounds={rounds}")
-        plan = make_plan(base.with_overrides(list(settings)).planning_scenario(), shorten=False,
-                         selection=lambda _, chosen=selected: chosen)  # type: ignore[misc]
+        scenario = base.with_overrides(list(settings)).planning_scenario()
+        plan = (make_plan(scenario, shorten=False, selection=lambda _, chosen=selected: chosen)  # type: ignore[misc]
+                if cycle is None else _in_turns(scenario, cycle))
         if plan.feasible:
             return DrawnPlan(number, settings, replace(plan, scheme="drawn"))
     raise AssertionError(f"{cell.title}: no random plan fits the budgets")
@@ -129,6 +137,39 @@ def _draw_clients(scenario: Scenario, random: np.random.Generator) -> Bools:
     blur = random.choice([0.0, 0.5, 10.0])
     order = np.argsort(_seconds(scenario) * np.exp(blur * random.standard_normal(size)), kind="stable")
     return np.isin(np.arange(size), order[:count])
+
+
+def _draw_cycle(scenario: Scenario, selected: Bools, random: np.random.Generator) -> Cycle:
+    """Draw groups of the selected clients that take turns.
+
+    The number of clients in a group is log-uniform. The groups are drawn at random, or have about equally fast clients.
+    """
+    pool = np.flatnonzero(selected)
+    count = round(float(np.exp(random.uniform(0.0, np.log(len(pool))))))
+    if random.random() < BY_SPEED_SHARE:
+        return by_speed(pool, count, _seconds(scenario))
+    return by_labels(None, pool, count, groups_of(len(pool), count), random, scenario.size)
+
+
+def _turns(scenario: Scenario) -> TurnSearch:
+    return TurnSearch(Problem.of(scenario), scheme_of("forecast"))
+
+
+def _most_in_turns(scenario: Scenario, cycle: Cycle) -> float:
+    """The largest number of rounds on the grid in which the groups can take turns within the budgets; 0 if too few
+    fit."""
+    numbers = [_on_grid(1.001 * 10 ** (step / STEPS_PER_DECADE)) for step in range(5 * STEPS_PER_DECADE)]
+    numbers = [number for number in dict.fromkeys(numbers) if number >= FEWEST_ROUNDS]
+    return max((draft.problem.rounds for draft in _turns(scenario).drafts(cycle, np.array(numbers))), default=0)
+
+
+def _in_turns(scenario: Scenario, cycle: Cycle) -> Plan:
+    """The plan in which these groups take turns for all rounds of the scenario."""
+    search = _turns(scenario)
+    task = Task.of(search.problem, search.scheme)
+    draft = next(search.drafts(cycle, np.array([scenario.rounds])), None)
+    return infeasible(task, SolverSettings()) if draft is None else answer_of(
+        task, "exact", draft.segments(search.scheme), status="feasible")
 
 
 def _seconds(scenario: Scenario) -> Floats:
@@ -161,9 +202,9 @@ def _on_grid(rounds: float) -> int:
 
 
 def runs_of(cell: Cell, drawn: list[DrawnPlan], dataset: Dataset) -> Iterator[DrawnRun]:
-    """The trainings of a cell. Most plans have one seed, 0 or 1 in turn; repeated plans have seeds 0 and 1, or 0, 1 and
-    2."""
-    seeds_of = _seeds(cell, drawn)
+    """The trainings of a cell. Most plans have one seed, the cell's first or second in turn; repeated plans have two or
+    three."""
+    seeds_of = [tuple(cell.first_seed + place for place in places) for places in _seeds(cell, drawn)]
     divided = {seed: divide(cell.load(f"seed={seed}"), dataset)[1] for seed in set().union(*seeds_of)}
     for one in drawn:
         for seed in seeds_of[one.number]:

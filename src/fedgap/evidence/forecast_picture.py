@@ -15,17 +15,21 @@ if TYPE_CHECKING:
 
 STEPS_COLOURS = {1: "#000000", 2: "#E69F00", 4: "#56B4E9", 8: "#009E73", 16: "#0072B2", 32: "#D55E00"}
 """Colours by the number of local steps."""
+IN_TURNS = ", in turns"
+"""Part of the title of a cell in which the clients of most plans take turns."""
 
 
 def draw_forecast(results: Mapping[str, Any], path: Path) -> None:
     """Draw one point per run: on the x-axis the forecast, fitted without the run's plan; on the y-axis the measured
     error.
 
-    There is one row per data set, whose name begins the titles of its panels; the cells of a row share both axes."""
+    There is one row per data set, whose name begins the titles of its panels, and another one for its cells with turns.
+    The cells of a row share both axes."""
     rows: dict[str, list[Mapping[str, Any]]] = {}
     for panel in results["panels"]:
         if panel.get("rows"):
-            rows.setdefault(panel["title"].partition(", ")[0], []).append(panel)
+            turns = IN_TURNS if IN_TURNS in panel["title"] else ""
+            rows.setdefault(panel["title"].partition(", ")[0] + turns, []).append(panel)
     columns = max(map(len, rows.values()))
     figure = new_figure(max(PAGE_WIDTH * columns / 4, 4.5), 2.2 * len(rows) + 0.7)
     grid = figure.add_gridspec(len(rows), columns)
@@ -38,7 +42,7 @@ def draw_forecast(results: Mapping[str, Any], path: Path) -> None:
             ax.plot(ends, ends, color="#999999", linewidth=0.8)
             ax.scatter(forecast, measured, s=8, alpha=0.7, linewidths=0,
                        color=[STEPS_COLOURS.get(row["local_steps"], "#CC79A7") for row in panel["rows"]])
-            ax.set_title(panel["title"].removeprefix(f"{data}, "), fontsize=9)
+            ax.set_title(panel["title"].partition(", ")[2].replace(IN_TURNS, ""), fontsize=9)
             judged = panel["held_out"]
             ax.text(0.97, 0.04, f"rank correlation {judged['rank']:.2f}\nbetter half {judged['rank_better_half']:.2f}",
                     transform=ax.transAxes, ha="right", va="bottom", fontsize=7.5)

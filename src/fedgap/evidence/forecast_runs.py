@@ -44,7 +44,8 @@ def cell_runs(cells: Sequence[Cell], shop: Workshop) -> list[CellRuns]:
             dataset = shop.dataset(cell.experiment, cell.overrides)
             drawn = list(runs_of(cell, draw_plans(cell, folder), dataset))
             samples = PILOT_SHARE * sum(run.facts["samples"] for run in drawn)
-            made.append(CellRuns(cell, drawn, list(pilot_runs_of(cell, samples, dataset))))
+            pilot = list(pilot_runs_of(cell, samples, dataset)) if cell.pilot else []
+            made.append(CellRuns(cell, drawn, pilot))
             advance()
     return made
 
