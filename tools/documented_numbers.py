@@ -138,9 +138,9 @@ def forecast_table(which: str) -> str:
 
 def forecast_end(which: str, key: str, task: str, end: str, form: str) -> str:
     """The smallest (``least``) or largest (``most``) value of one column of the forecast table over the cells of a
-    task in which nobody takes turns."""
+    task that have a pilot."""
     values = [panel[which][key] for panel in data("experiments/forecast/results.json")["panels"]
-              if which in panel and panel["title"].startswith(f"{task},") and "in turns" not in panel["title"]]
+              if "pilot" in panel and panel["title"].startswith(f"{task},")]
     return f"{(min if end == 'least' else max)(values):{form}}"
 
 
