@@ -1,9 +1,8 @@
-"""Plans whose clients take turns: who is in a group, what the rounds cost, and when turns are worth it."""
+"""Plans whose clients take turns: what the rounds cost, and when turns are worth it."""
 
 import os
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedgap import Plan, Scenario, plan
 from fedgap.planning import forecast_search
+from fedgap.planning.cycles import Cycle
 from fedgap.planning.forecast_plan import solve_turns
 from fedgap.planning.forecast_search import best_drafts, best_forecast, best_turns
 from fedgap.planning.objectives.forecast_tangent import plan_features
@@ -19,8 +19,7 @@ from fedgap.planning.problem import Problem
 from fedgap.planning.settings import SolverSettings
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
-from fedgap.planning.turn_taking import GROUPS, Cycle, TurnSearch, by_labels, by_speed, groups_of
-from fedgap.theory.drawn_labels import DrawnLabels
+from fedgap.planning.turn_taking import TurnSearch
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 TURNS = scheme_of("forecast")
@@ -37,68 +36,6 @@ def scenario_of(clients: int, *overrides: str, energy_j: float = 1.0) -> Scenari
     return Scenario.load("city", [
         f"fleet.count={clients}", "model.gradient_bits=1421632", "model.flops_per_sample=1.8e6", "budget.delay_s=8",
         f"budget.energy_j={energy_j}", "rounds=40", "learning.local_steps=8", "forecast=", *weights, *overrides])
-
-
-# --- groups ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("pool", "count", "most", "groups"), [
-    (6, 2, 16, 15),  # all have taken part equally often after 3, 6, 9, 12 and 15 groups
-    (6, 2, 5, 3),
-    (40, 10, 16, 16),  # after every fourth
-    (40, 15, 16, 16),  # after every eighth
-    (7, 2, 6, 6),  # only after seven, which are too many
-    (5, 5, 3, 3),
-])
-def test_the_groups_of_a_cycle_by_hand(pool, count, most, groups):
-    assert groups_of(pool, count, most) == groups
-
-
-@given(st.integers(0, 10**6))
-def test_everybody_in_the_pool_takes_part_equally_often(seed):
-    random = np.random.default_rng(seed)
-    size = int(random.integers(2, 20))
-    pool = random.choice(size, int(random.integers(1, size + 1)), replace=False)
-    count, groups = int(random.integers(1, len(pool) + 1)), int(random.integers(1, GROUPS + 1))
-    labels = DrawnLabels.of(random.integers(1, 30, (size, 3)), np.ones(3)) if random.random() < 0.5 else None
-    cycle = by_labels(labels, pool, count, groups, random, size)
-    assert cycle.groups.shape == (groups, size)
-    assert (cycle.groups.sum(axis=-1) == count).all()
-    used = cycle.groups.sum(axis=0)
-    assert not used[~np.isin(np.arange(size), pool)].any()
-    assert np.ptp(used[pool]) <= 1
-    if groups == groups_of(len(pool), count) and groups * count % len(pool) == 0:
-        assert np.ptp(used[pool]) == 0
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_labels_of_a_group_complement_each_other(seed):
-    """Six clients with one label each: every group of three has all three labels."""
-    labels = DrawnLabels.of(np.repeat(100 * np.eye(3), 2, axis=0), np.full(3, 50))
-    cycle = by_labels(labels, np.arange(6), 3, 8, np.random.default_rng(seed), 6)
-    np.testing.assert_array_equal(cycle.groups @ np.repeat(np.eye(3), 2, axis=0), np.ones((8, 3)))
-
-
-@given(st.integers(0, 10**6))
-def test_groups_by_speed_are_neighbours_in_speed(seed):
-    random = np.random.default_rng(seed)
-    size = int(random.integers(2, 60))
-    pool = random.choice(size, int(random.integers(1, size + 1)), replace=False)
-    count, seconds = int(random.integers(1, len(pool) + 1)), random.uniform(1, 9, size)
-    groups = by_speed(pool, count, seconds).groups
-    assert (groups.sum(axis=0) == np.isin(np.arange(size), pool)).all()  # everybody once
-    assert len(groups) == min(GROUPS, -(-len(pool) // count))
-    sizes = groups.sum(axis=-1)
-    assert np.ptp(sizes) <= 1
-    assert (sizes <= count).all() or len(groups) == GROUPS
-    for faster, slower in pairwise(groups):
-        assert seconds[faster].max() <= seconds[slower].min()
-
-
-@given(st.integers(1, 20), st.integers(1, 100))
-def test_the_rounds_go_to_the_groups_one_after_the_other(groups, rounds):
-    times = Cycle(np.ones((groups, 3), dtype=bool)).times(rounds)
-    assert times.tolist() == [len(range(group, rounds, groups)) for group in range(groups)]
 
 
 # --- drafts ---------------------------------------------------------------------------------------------------------

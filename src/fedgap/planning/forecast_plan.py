@@ -32,6 +32,8 @@ _ENOUGH, _ENOUGH_OF_MANY = 8e-4, 6e-3
 """The search ends at these gaps, as shares of the error, because they are far below the accuracy of a forecast. The
 first is small enough for a plan to be called optimal; the second is for fleets whose selections cannot be
 enumerated."""
+_ENOUGH_IN_TURNS = 0.02
+"""The same where clients take turns, because their tangent is seldom closer to the error than this."""
 _SLIGHTLY = 0.01
 """By what share a budget is raised to compute its price."""
 
@@ -111,7 +113,7 @@ def solve_turns(task: Task, draft: TurnDraft, settings: SolverSettings) -> Forec
     reached = objective.fixed.error(features)
     tangent = replace(objective, slowed=objective.fixed.slowed(features), shared=SharedTraining.of(problem, segments))
     solution = exact.solve(replace(changed, objective=tangent),
-                           replace(settings, enough=max(settings.enough, _ENOUGH_OF_MANY * reached)))
+                           replace(settings, enough=max(settings.enough, _ENOUGH_IN_TURNS * reached)))
     bound = solution.lower_bound
 
     def price(budget: float, richer: Problem) -> float:

@@ -2,8 +2,10 @@
 
 What a model can learn in the end depends on how many clients ever train, and a round costs as much as its clients do
 (:mod:`fedgap.theory.forecast`). Small groups that take turns therefore use the samples of many clients, and leave the
-budgets for more rounds. A cycle has a pool of clients, all of which take part equally often, and a number of clients
-per round. Pruning, powers and clocks are those of :mod:`fedgap.planning.operating_points`, at which the rounds use up
+budgets for more rounds. A cycle has a pool of clients, the fastest ones, and a number of clients per round. Its groups
+have about equally fast clients, or are composed such that the forecast error is least
+(:func:`fedgap.planning.cycles.by_costs`); clients with rare labels or little energy per round then train more often
+than others. Pruning, powers and clocks are those of :mod:`fedgap.planning.operating_points`, at which the rounds use up
 both budgets and clients of different groups prune alike.
 """
 
@@ -13,20 +15,17 @@ from functools import cached_property
 
 import numpy as np
 
-from fedgap.arrays import Bools, Floats, Ints
+from fedgap.arrays import Ints
 from fedgap.planning.battery import limited
-from fedgap.planning.objectives.forecast_tangent import drawn_labels, features_of_rounds, forecast
+from fedgap.planning.cycles import GROUPS, Cycle, GroupCosts, by_costs, by_speed
+from fedgap.planning.objectives.forecast_tangent import ForecastTangent, features_of_rounds, forecast
 from fedgap.planning.operating_points import Prices, RuledSets, prices_for, shortest_s
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
 from fedgap.planning.tolerances import BUDGET_MARGIN
-from fedgap.streams import stream
-from fedgap.theory.drawn_labels import DrawnLabels
 
-GROUPS = 16
-"""The largest number of groups in a cycle."""
-_POOLS = (1.0, 0.75, 0.5)
+_POOLS = (1.0, 0.75, 0.5, 0.25)
 """Numbers of clients in the pool that are tried, as shares of the fleet; the fastest clients are taken."""
 _AT_ONCE = (0.1, 0.25, 0.5, 0.8)
 """Numbers of clients per round that are tried, as shares of the pool."""
@@ -36,21 +35,12 @@ _ROUNDS = 12
 """How many numbers of rounds are tried at once after that."""
 _REFINED = 2
 """How many of the best cycles of the first search are improved."""
+_STEPS = 6
+"""By how many steps the pool and the number of clients per round are improved at most."""
+_PASSES = 2
+"""How often each group is composed again in the last search."""
 _WIDER, _NEARBY = 1.5, 1.1
 """By which factors the numbers of rounds that are tried differ from the best so far, and in the last search."""
-
-
-@dataclass(frozen=True, eq=False)
-class Cycle:
-    """Groups of clients that take turns."""
-
-    groups: Bools
-    """The clients of each group, (G, N). The rounds go to them one after the other."""
-
-    def times(self, rounds: int) -> Ints:
-        """Return how many of the rounds each group has, (G,)."""
-        whole, rest = divmod(rounds, len(self.groups))
-        return np.asarray(whole + (np.arange(len(self.groups)) < rest))
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +53,8 @@ class TurnDraft:
     prices: Prices
     """The prices of energy and time, from which pruning, powers and clocks of each round follow."""
     error: float
+    slowed: float
+    """z of the forecast, by which the plan slows learning."""
 
     def segments(self, scheme: Scheme) -> tuple[Segment, ...]:
         """Return the plan's segments, the unpruned first round first if there must be one."""
@@ -74,42 +66,6 @@ class TurnDraft:
             replace(self.prices.round_points(problem.fleet, scheme, self.cycle.groups[place], dense=unpruned).segment(
                 self.cycle.groups[place], problem.local_steps, problem.upload_bits), rounds=number)
             for place, number, unpruned in parts if number)
-
-
-def by_labels(labels: DrawnLabels | None, pool: Ints, count: int, groups: int, random: np.random.Generator,
-              size: int) -> Cycle:
-    """Return a cycle in which every next client is one of those that took part least often so far.
-
-    Of these, the first client of a group is drawn at random, and every next one brings the group's mean label
-    distribution closest to the target; without labels all are drawn at random.
-    """
-    used = np.zeros(size)
-    rows = np.zeros((groups, size), dtype=np.bool_)
-    for row in rows:
-        for place in range(count):
-            left = pool[~row[pool]]
-            free = left[used[left] == used[left].min()]
-            if place and labels is not None:
-                tried = row | (np.arange(size) == free[:, None])
-                joins = int(free[labels.divergence(tried).argmin()])
-            else:
-                joins = int(random.choice(free))
-            row[joins] = True
-            used[joins] += 1
-    return Cycle(rows)
-
-
-def by_speed(pool: Ints, count: int, seconds: Floats) -> Cycle:
-    """Return a cycle whose groups have clients that are about equally fast, so that nobody waits long."""
-    order = pool[np.argsort(seconds[pool], kind="stable")]
-    groups = np.array_split(order, min(GROUPS, -(-len(pool) // count)))
-    return Cycle(np.stack([np.isin(np.arange(len(seconds)), group) for group in groups]))
-
-
-def groups_of(pool: int, count: int, most: int = GROUPS) -> int:
-    """Return the largest number of groups, up to ``most``, with which all clients of a pool take part equally often, or
-    ``most`` if there is none."""
-    return max((groups for groups in range(1, most + 1) if groups * count % pool == 0), default=most)
 
 
 def _error(draft: TurnDraft) -> float:
@@ -125,8 +81,8 @@ class TurnSearch:
         self.order = np.argsort(self.seconds, kind="stable")
 
     @cached_property
-    def _labels(self) -> DrawnLabels | None:
-        return drawn_labels(self.problem)
+    def _objective(self) -> ForecastTangent:
+        return forecast(self.problem)
 
     def shapes(self, around: int) -> list[TurnDraft]:
         """Return drafts with few groups for many sizes of the pool and of a round, the best first.
@@ -136,10 +92,9 @@ class TurnSearch:
         size, found = self.problem.size, list[TurnDraft]()
         numbers = self._numbers(around / _WIDER, around * _WIDER**3, _ROUGH_ROUNDS)
         for pool in sorted({max(2, round(share * size)) for share in _POOLS}):
-            for count in sorted({max(1, round(share * pool)) for share in _AT_ONCE}):
-                if count < pool:
-                    found += [draft for cycle in self._cycles(pool, count, _ROUGH_GROUPS)
-                              if (draft := self._best_rounds(cycle, numbers)) is not None]
+            for count in sorted({max(1, round(share * pool)) for share in _AT_ONCE if round(share * pool) < pool}):
+                best = self._best_cycle(pool, count, numbers, _ROUGH_GROUPS)
+                found += [] if best is None else [best]
         return sorted(found, key=_error)[:_REFINED]
 
     def best(self, shapes: Sequence[TurnDraft]) -> TurnDraft | None:
@@ -147,28 +102,69 @@ class TurnSearch:
         found = (self._refined(shape) for shape in shapes)
         return min((draft for draft in found if draft is not None), key=_error, default=None)
 
-    def _cycles(self, pool: int, count: int, groups: int) -> Iterator[Cycle]:
+    def _best_cycle(self, pool: int, count: int, numbers: Ints, groups: int) -> TurnDraft | None:
+        """Return the best draft with ``count`` of the ``pool`` fastest clients per round and one of these numbers of
+        rounds; None if none fits.
+
+        The groups of the first cycle are about equally fast. What its clients cost at its prices then decides how the
+        ``groups`` groups of the second one are composed.
+        """
         clients = self.order[:pool]
-        yield by_labels(self._labels, clients, count, groups_of(pool, count, groups),
-                        stream(0, "planning", pool, count), self.problem.size)
-        yield by_speed(clients, count, self.seconds)
+        first = self._best_rounds(by_speed(clients, count, self.seconds), numbers)
+        if first is None:
+            return None
+        second = self._best_rounds(by_costs(self._costs(first), clients, count, groups), numbers)
+        return first if second is None else min(first, second, key=_error)
+
+    def _costs(self, draft: TurnDraft) -> GroupCosts:
+        """Return what groups cost at the prices of a draft."""
+        problem = draft.problem
+        fixed = forecast(problem).fixed
+        slope = float(fixed.scale * np.exp(draft.slowed))
+        points = draft.prices.points(problem.fleet, self.scheme)
+        everybody = np.ones(problem.size, dtype=np.bool_)
+        joules = problem.cost(points.segment(everybody, problem.local_steps, problem.upload_bits)).client_j
+        own = slope * fixed.slowed_by_pruning * (points.ratio + draft.prices.joule * joules)
+        return GroupCosts(fixed, self._objective.labels, self._objective.scarcity, slope, np.asarray(own))
 
     def _refined(self, shape: TurnDraft) -> TurnDraft | None:
-        """Return the best draft with nearly as many clients in the pool and per round, and with longer cycles."""
-        groups = shape.cycle.groups
-        pool, count = int(groups.any(axis=0).sum()), int(groups.sum(axis=-1).max())
-        rounds, best = shape.problem.rounds, None
-        for near_pool, near_count in ((pool, count), (pool, count - 1), (pool, count + 1), (pool - 1, count),
-                                      (pool + 1, count)):
-            if 1 <= near_count < near_pool <= self.problem.size:
-                numbers = self._numbers(rounds / _WIDER, rounds * _WIDER, _ROUNDS)
-                trials = [self._best_rounds(cycle, numbers) for cycle in self._cycles(near_pool, near_count, GROUPS)]
-                best = min((trial for trial in (best, *trials) if trial is not None), key=_error, default=None)
-                rounds = rounds if best is None else best.problem.rounds
+        """Return the best draft with nearly as many clients in the pool and per round, and with longer cycles.
+
+        The groups of each cycle are composed by what clients cost in the best draft so far.
+        """
+        rounds = shape.problem.rounds
+        best = self._best_rounds(shape.cycle, self._numbers(rounds / _WIDER, rounds * _WIDER, _ROUNDS))
         if best is None:
             return None
-        finer = self._best_rounds(best.cycle, self._numbers(rounds / _NEARBY, rounds * _NEARBY, 2 * _ROUNDS))
+        pool, count = self._pool_of(best), int(best.cycle.groups.sum(axis=-1).max())
+        tried: set[tuple[int, int]] = set()
+        for _ in range(_STEPS):
+            before = best
+            for sizes in ((pool, count), (pool, count - 1), (pool, count + 1), (pool - 1, count), (pool + 1, count)):
+                if sizes in tried or not 1 <= sizes[1] < sizes[0] <= self.problem.size:
+                    continue
+                tried.add(sizes)
+                trial = self._recomposed(best, *sizes, _WIDER, _ROUNDS)
+                if trial is not None and trial.error < best.error:
+                    best, (pool, count) = trial, sizes
+            if best is before:
+                break
+        finer = self._recomposed(best, pool, count, _NEARBY, 2 * _ROUNDS, _PASSES)
         return best if finer is None else min(best, finer, key=_error)
+
+    def _recomposed(self, draft: TurnDraft, pool: int, count: int, wider: float, numbers: int,
+                    passes: int = 0) -> TurnDraft | None:
+        """Return the draft after its groups were composed anew, with ``count`` of the ``pool`` fastest clients each.
+
+        This many ``numbers`` of rounds are tried, up to ``wider`` times as many and as few as those of the draft.
+        """
+        cycle = by_costs(self._costs(draft), self.order[:pool], count, GROUPS, passes)
+        rounds = draft.problem.rounds
+        return self._best_rounds(cycle, self._numbers(rounds / wider, rounds * wider, numbers))
+
+    def _pool_of(self, draft: TurnDraft) -> int:
+        """Return the number of clients in the smallest pool of the fastest clients that has a draft's clients."""
+        return 1 + max(place for place, client in enumerate(self.order) if draft.cycle.groups[:, client].any())
 
     def _numbers(self, low: float, high: float, count: int) -> Ints:
         most = float(self.problem.rounds)
@@ -188,4 +184,5 @@ class TurnSearch:
             if priced is not None:
                 trial = self.problem.with_rounds(number)
                 features = features_of_rounds(trial, cycle.groups, priced.pruning, cycle.times(number))
-                yield TurnDraft(trial, cycle, priced.prices, forecast(trial).fixed.error(features))
+                fixed = forecast(trial).fixed
+                yield TurnDraft(trial, cycle, priced.prices, fixed.error(features), fixed.slowed(features))
