@@ -9,26 +9,14 @@ import pytest
 from fedgap.evidence.definition import Cell, load_figure
 from fedgap.evidence.drawn_plans import FEWEST_ROUNDS, _draw, draw_plans, plans_file, runs_of
 from fedgap.evidence.forecast_runs import cell_runs
-from fedgap.evidence.training import digest
 from fedgap.evidence.workshop import no_bar
-from fedgap.learning.data import Dataset, load
-from fedgap.planning import plan as make_plan
-from fedgap.planning.objectives.forecast_tangent import plan_features
+from fedgap.learning.data import load
 from fedgap.planning.problem import Problem
-from fedgap.running.prepare import divide
 
 SMALL = ("mode=practical", "data.train_samples=800", "data.test_samples=100", "engine.threads=1")
 CELL = Cell("ten clients", "embedded", SMALL, 0.3, ((6.0, 20.0), (3.0, 10.0)), plans=6, repeats=(1, 2),
             most_samples=4e5)
 TURNS = replace(CELL, title="ten clients, in turns", take_turns=True)
-WEIGHTS = {"start": 3.0, "rounds_power": 0.8, "steps_power": 0.7, "slowed_by_pruning": 0.6, "slowed_by_divergence": 0.3,
-           "few_clients": 0.05, "divergence": 0.3, "floor": 0.03, "slow_start": 5.0, "drift_power": 0.2}
-NEAR_BEST = replace(CELL, title="ten clients, nearly the best", near_best=WEIGHTS, repeats=(0, 0), first_seed=20,
-                    seeds=3, plans=9)
-
-
-def small_data() -> Dataset:
-    return load("embedded", train_samples=800, test_samples=100)
 
 
 @pytest.mark.parametrize("number", range(8))
@@ -76,8 +64,10 @@ def test_cells_with_and_without_turns_do_not_share_plans(tmp_path):
 
 
 def test_seeds_begin_with_the_first_of_the_cell(tmp_path):
-    cell, dataset, seeds = replace(CELL, first_seed=10), small_data(), {}
-    for run in runs_of(cell, draw_plans(cell, tmp_path, dataset), dataset):
+    cell = replace(CELL, first_seed=10)
+    dataset = load("embedded", train_samples=800, test_samples=100)
+    seeds = {}
+    for run in runs_of(cell, draw_plans(cell, tmp_path), dataset):
         seeds.setdefault(run.facts["plan"], []).append(run.facts["seed"])
         assert run.job.seed == run.facts["seed"]
     assert sorted(map(len, seeds.values())) == [1, 1, 1, 2, 2, 3]  # one plan has three seeds and two have two
@@ -86,10 +76,10 @@ def test_seeds_begin_with_the_first_of_the_cell(tmp_path):
 
 
 def test_a_cell_without_a_pilot_has_none(tmp_path):
-    dataset = small_data()
+    dataset = load("embedded", train_samples=800, test_samples=100)
     shop = SimpleNamespace(out=tmp_path, workers=1, dataset=lambda *_: dataset,
                            bar=no_bar)
-    draw_plans(CELL, tmp_path / "plans", dataset)
+    draw_plans(CELL, tmp_path / "plans")
     with_pilot, without = cell_runs([CELL, replace(CELL, pilot=False)], shop)
     assert with_pilot.pilot
     assert not without.pilot
@@ -102,66 +92,3 @@ def test_a_title_says_whether_clients_take_turns():
     assert {cell.take_turns for cell in cells} == {True, False}
     for cell in cells:
         assert cell.take_turns == ("in turns" in cell.title)
-
-
-# --- plans near the best --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def near_best(tmp_path_factory):
-    dataset = small_data()
-    plans = draw_plans(NEAR_BEST, tmp_path_factory.mktemp("plans"), dataset)
-    return plans, list(runs_of(NEAR_BEST, plans, dataset))
-
-
-def test_each_plan_near_the_best_is_for_the_labels_that_it_is_trained_with(near_best):
-    plans, runs = near_best
-    assert [run.facts["seed"] for run in runs] == [20, 21, 22] * 3
-    assert len({digest(run.job.indices) for run in runs}) == 3
-    for one, run in zip(plans, runs, strict=True):
-        experiment = NEAR_BEST.load(*one.settings, f"seed={run.facts['seed']}")
-        divided = divide(experiment, small_data())
-        assert Problem.of(divided[2]).violation(one.plan.segments) <= 1e-9
-        assert (run.facts["energy_j"], run.facts["delay_s"]) in NEAR_BEST.budgets
-        assert run.facts["rounds"] == one.plan.rounds
-
-
-def test_plans_near_the_best_are_about_as_good_as_the_budgets_allow(near_best):
-    """By the weights of the cell they are hardly worse than its best plan, much less so than plans drawn at random.
-    They are not all the same."""
-    def shortfalls(plans, cell):
-        found = []
-        for one in plans:
-            seed = 20 + one.number % 3
-            scenario = divide(cell.load(*one.settings, *weights, f"seed={seed}"), small_data())[2]
-            fitted = scenario.fitted_forecast().forecast
-            best = make_plan(with_open_rounds(scenario), scheme="forecast").forecast.error
-            found.append(fitted.error(plan_features(Problem.of(scenario), one.plan.segments)) / best)
-        return found
-
-    def with_open_rounds(scenario):
-        """The scenario with the rounds, local steps and bits that the cell leaves open."""
-        base = CELL.load(*weights).planning_scenario()
-        return scenario.with_overrides([f"rounds={base.rounds}", "learning.local_steps=auto"])
-
-    weights = [f"scenario.forecast.{name}={value}" for name, value in WEIGHTS.items()]
-    near = shortfalls(near_best[0], NEAR_BEST)
-    at_random = shortfalls([_draw(CELL.load(), CELL, number) for number in range(9)], CELL)
-    assert min(near) > 0.99
-    assert np.median(near) < 1.1
-    assert np.median(at_random) > 1.2
-    assert len({(one.plan.rounds, one.plan.local_steps) for one in near_best[0]}) > 2
-
-
-def test_clients_take_turns_in_some_plans_near_the_best_and_not_in_others(near_best):
-    """Without turns a plan has at most three selections, because a mix of a few may fit the budgets better than one."""
-    groups = [len({segment.selected.tobytes() for segment in one.plan.segments}) for one in near_best[0]]
-    assert min(groups) <= 3
-    assert max(groups) > 6
-
-
-def test_the_weights_of_a_cell_decide_its_plans_near_the_best(tmp_path):
-    name = plans_file(NEAR_BEST, tmp_path)
-    assert plans_file(replace(NEAR_BEST, near_best=WEIGHTS | {"start": 4.0}), tmp_path) != name
-    assert plans_file(replace(NEAR_BEST, sigma=1.0), tmp_path) != name
-    assert plans_file(replace(NEAR_BEST, seeds=4), tmp_path) != name

@@ -6,7 +6,7 @@ order in which runs are trained on another machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,12 +91,8 @@ class Cell:
     """Position in the order of training, as in a panel; the cell's pilot is trained in the next turn."""
     take_turns: bool = False
     """Whether the clients of most plans take turns, in groups, instead of taking part in all rounds."""
-    near_best: Mapping[str, float] = field(default_factory=dict)
-    """Weights of a forecast. If there are any, each plan is the best one by a forecast with weights near these."""
     first_seed: int = 0
-    """The plans are trained with this seed and the next ones."""
-    seeds: int = 2
-    """Number of seeds that plans with a single run take in turn."""
+    """The plans are trained with this seed and the next one or two."""
     pilot: bool = True
     """Whether a pilot is trained as well, and how well it forecasts is judged."""
 

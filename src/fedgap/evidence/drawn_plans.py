@@ -3,11 +3,7 @@
 The clients, local steps, rounds, upload bits and budgets are drawn at random; in some cells also the groups in which
 the clients take turns. The solver for fixed selections then computes powers, clocks and the smallest pruning that fits
 the budgets; for clients that take turns :mod:`fedgap.planning.operating_points` does. Labels are not used, so cells
-with the same fleet share their plans.
-
-Such plans are seldom good. In other cells every plan is therefore the best one by a forecast with random weights, which
-are near those of the cell. The plans are then about as good as the budgets allow, and differ in what the weights leave
-open. This shows where a forecast overrates the plans that it chooses."""
+with the same fleet share their plans."""
 
 from __future__ import annotations
 
@@ -43,7 +39,6 @@ from fedgap.running.job import Job
 from fedgap.running.prepare import divide, make_job
 from fedgap.streams import stream
 from fedgap.system import round_cost
-from fedgap.theory.forecast_fit import PRIOR_SPREAD
 
 LOCAL_STEPS = (1, 2, 4, 8, 16, 32)
 WIDE_SHARE, EIGHT_BIT_SHARE = 0.85, 0.5
@@ -52,10 +47,6 @@ FEWEST_CLIENTS = 3
 FEWEST_ROUNDS = 6
 BY_SPEED_SHARE = 0.3
 """Where clients take turns, the share of plans whose groups have about equally fast clients."""
-WEIGHTS_APART = 0.35
-"""The spread of ln(weight) in plans near the best, as a share of :data:`fedgap.theory.forecast_fit.PRIOR_SPREAD`."""
-SAME_CLIENTS_SHARE = 0.3
-"""The share of plans near the best whose clients must not take turns."""
 LEAST_SHARE = 0.45
 """A plan has at least this share of the largest number of rounds that fits the budgets with maximum pruning."""
 STEPS_PER_DECADE = 20
@@ -90,19 +81,17 @@ class DrawnRun:
 
 
 def plans_file(cell: Cell, folder: Path) -> Path:
-    """The file with the cell's plans. Cells that differ only in their data share it, unless labels decide the plans."""
+    """The file with the cell's plans. Cells that differ only in their data share it."""
     decides = [cell.load().planning_scenario().hash(), cell.budgets, cell.plans, cell.most_samples,
-               *(["turns"] if cell.take_turns else []),
-               *([cell.near_best, cell.sigma, cell.first_seed, cell.seeds, cell.overrides] if cell.near_best else [])]
+               *(["turns"] if cell.take_turns else [])]
     return folder / f"drawn-{hashlib.sha256(json.dumps(decides).encode()).hexdigest()[:16]}.json"
 
 
-def draw_plans(cell: Cell, folder: Path, dataset: Dataset) -> list[DrawnPlan]:
+def draw_plans(cell: Cell, folder: Path) -> list[DrawnPlan]:
     """The cell's plans; they are read from ``folder`` if they were drawn before."""
     path = plans_file(cell, folder)
     if not path.is_file():
-        drawn = [_draw_near_best(cell, number, dataset) if cell.near_best else _draw(cell.load(), cell, number)
-                 for number in range(cell.plans)]
+        drawn = [_draw(cell.load(), cell, number) for number in range(cell.plans)]
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, [{"settings": one.settings, "plan": one.plan.to_dict()} for one in drawn])
         return drawn
@@ -137,23 +126,6 @@ def _draw(base: Experiment, cell: Cell, number: int) -> DrawnPlan:
         if plan.feasible:
             return DrawnPlan(number, settings, replace(plan, scheme="drawn"))
     raise AssertionError(f"{cell.title}: no random plan fits the budgets")
-
-
-def _draw_near_best(cell: Cell, number: int, dataset: Dataset) -> DrawnPlan:
-    """Plan for budgets that are drawn, by a forecast with weights that are drawn near those of the cell."""
-    random = stream(number, "planning")
-    base = cell.load(f"seed={cell.first_seed + number % cell.seeds}")
-    energy_j, delay_s = cell.budgets[random.integers(len(cell.budgets))]
-    budgets = (f"budget.energy_j={energy_j!r}", f"budget.delay_s={delay_s!r}")
-    drawn = {name: weight * float(np.exp(WEIGHTS_APART * PRIOR_SPREAD[name] * random.standard_normal()))
-             for name, weight in cell.near_best.items()}
-    weights = [f"scenario.forecast.{name}={weight:.4g}" for name, weight in drawn.items()]
-    scheme = replace(scheme_of("forecast"), turns=bool(random.random() >= SAME_CLIENTS_SHARE))
-    plan = make_plan(_scenario(base.with_overrides([*budgets, *weights]), divide(base, dataset)[1], dataset),
-                     scheme=scheme)
-    settings = (*budgets, f"rounds={plan.rounds}", f"learning.local_steps={plan.local_steps}",
-                f"learning.upload_bits={plan.upload_bits}")
-    return DrawnPlan(number, settings, replace(plan, scheme="drawn"))
 
 
 def _draw_clients(scenario: Scenario, random: np.random.Generator) -> Bools:
@@ -231,7 +203,8 @@ def _on_grid(rounds: float) -> int:
 
 
 def runs_of(cell: Cell, drawn: list[DrawnPlan], dataset: Dataset) -> Iterator[DrawnRun]:
-    """The trainings of a cell. Most plans have one of the cell's seeds, in turn; repeated plans have two or three."""
+    """The trainings of a cell. Most plans have one seed, the cell's first or second in turn; repeated plans have two or
+    three."""
     seeds_of = [tuple(cell.first_seed + place for place in places) for places in _seeds(cell, drawn)]
     divided = {seed: divide(cell.load(f"seed={seed}"), dataset)[1] for seed in set().union(*seeds_of)}
     for one in drawn:
@@ -283,7 +256,7 @@ def _seeds(cell: Cell, drawn: list[DrawnPlan]) -> list[tuple[int, ...]]:
     place = {one.number: rank for rank, one in enumerate(ranked)}
     thrice, twice = cell.repeats
     return [(0, 1, 2) if place[one.number] < thrice else (0, 1) if place[one.number] < thrice + twice
-            else (one.number % cell.seeds,) for one in drawn]
+            else (one.number % 2,) for one in drawn]
 
 
 def _first_guess(one: DrawnPlan) -> float:

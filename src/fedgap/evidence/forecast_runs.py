@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedgap.evidence.cases import open_data_of
 from fedgap.evidence.definition import Cell, Figure
 from fedgap.evidence.drawn_plans import PILOT_SHARE, DrawnRun, draw_plans, pilot_runs_of, plans_file, runs_of
 from fedgap.evidence.forecast_results import cell_results
@@ -36,14 +35,14 @@ def cell_runs(cells: Sequence[Cell], shop: Workshop) -> list[CellRuns]:
     folder = shop.out / "plans"
     missing = {plans_file(cell, folder): cell for cell in cells if not plans_file(cell, folder).is_file()}
     with shop.bar("drawing plans", len(missing)) as advance:
-        tasks = [(cell, folder, shop.data) for cell in missing.values()]
-        for _ in all_in_processes(_draw_in_child, tasks, shop.workers, lambda task: task[0].title):
+        for _ in all_in_processes(_draw_in_child, [(cell, folder) for cell in missing.values()], shop.workers,
+                                  lambda task: task[0].title):
             advance()
     made = []
     with shop.bar("preparing runs", len(cells)) as advance:
         for cell in cells:
             dataset = shop.dataset(cell.experiment, cell.overrides)
-            drawn = list(runs_of(cell, draw_plans(cell, folder, dataset), dataset))
+            drawn = list(runs_of(cell, draw_plans(cell, folder), dataset))
             samples = PILOT_SHARE * sum(run.facts["samples"] for run in drawn)
             pilot = list(pilot_runs_of(cell, samples, dataset)) if cell.pilot else []
             made.append(CellRuns(cell, drawn, pilot))
@@ -51,10 +50,9 @@ def cell_runs(cells: Sequence[Cell], shop: Workshop) -> list[CellRuns]:
     return made
 
 
-def _draw_in_child(task: tuple[Cell, Path, Path | None]) -> str:
-    cell, folder, data = task
-    overrides = tuple(override for override in cell.overrides if override.startswith("data."))
-    draw_plans(cell, folder, open_data_of(cell.experiment, data, overrides))
+def _draw_in_child(task: tuple[Cell, Path]) -> str:
+    cell, folder = task
+    draw_plans(cell, folder)
     return cell.title
 
 
