@@ -20,6 +20,7 @@ from fedgap.planning.settings import SolverSettings
 from fedgap.planning.solve import scheme_of
 from fedgap.planning.task import Task
 from fedgap.planning.turn_taking import TurnSearch
+from tests.planning.test_cycles import written_out
 
 FULL = os.environ.get("FEDGAP_FULL") == "1"
 TURNS = scheme_of("forecast")
@@ -78,6 +79,53 @@ def test_the_rounds_of_a_draft_keep_both_budgets_and_reach_its_error(batches, de
             assert draft.error <= reached * (1 + 1e-6)
         else:
             assert draft.error == pytest.approx(reached, rel=1e-6)
+
+
+# --- what clients cost ----------------------------------------------------------------------------------------------
+
+
+def test_the_costs_of_clients_say_how_the_error_changes_when_groups_change():
+    """24 groups of four of fourteen clients, and a forecast on which only pruning has an influence. In every trial a
+    client of a group is exchanged for another, and powers, clocks and pruning of all groups are computed anew."""
+    nothing_else = [f"forecast.{name}=0" for name in ("few_clients", "divergence", "slowed_by_divergence")]
+    search = TurnSearch(Problem.of(scenario_of(14, *nothing_else, energy_j=9.0)), TURNS)
+    random, rounds = np.random.default_rng(2), np.array([24])
+    groups = np.stack([np.isin(np.arange(14), random.choice(14, 4, replace=False)) for _ in range(24)])
+    (draft,) = search.drafts(Cycle(groups), rounds)
+    costs = search._costs(draft)
+    expected, happened = [], []
+    for _ in range(60):
+        changed, row = groups.copy(), int(random.integers(24))
+        leaves, joins = random.choice(np.flatnonzero(groups[row])), random.choice(np.flatnonzero(~groups[row]))
+        changed[row, [leaves, joins]] = [False, True]
+        (other,) = search.drafts(Cycle(changed), rounds)
+        expected.append(written_out(costs, changed) - written_out(costs, groups))
+        happened.append(other.error - draft.error)
+    assert np.corrcoef(expected, happened)[0, 1] > 0.99
+    assert np.dot(expected, happened) / np.dot(expected, expected) == pytest.approx(1.0, abs=0.05)
+
+
+def test_no_client_pays_for_waiting_for_a_client_outside_its_group():
+    """The slowest client of the fleet becomes half a minute slower, which changes the costs of no other client."""
+    problem = Problem.of(scenario_of(14, energy_j=9.0))
+    problem = replace(problem, fleet=replace(problem.fleet, idle_power_w=np.full(14, 0.05)))
+    search = TurnSearch(problem, TURNS)
+    pool, slowest = search.order[:10], search.order[-1]
+    groups = np.stack([np.isin(np.arange(14), pool[:5]), np.isin(np.arange(14), pool[5:])])
+    (draft,) = search.drafts(Cycle(groups), np.array([4]))
+    slower = replace(problem.fleet, latency_s=problem.fleet.latency_s + 30.0 * (np.arange(14) == slowest))
+    late = replace(draft, problem=replace(draft.problem, fleet=slower))
+    others = np.arange(14) != slowest
+    before, after = (search._costs(one).client_costs for one in (draft, late))
+    np.testing.assert_allclose(after[others], before[others], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("fastest", "pool"), [([0, 1, 2], 3), ([0, 2, 5], 6), ([3], 4), ([0, 13], 14)])
+def test_a_pool_is_the_fastest_clients_up_to_the_slowest_that_takes_part(fastest, pool):
+    search = TurnSearch(Problem.of(scenario_of(14, energy_j=9.0)), TURNS)
+    group = np.isin(np.arange(14), search.order[fastest])
+    (draft,) = search.drafts(Cycle(group[None]), np.array([2]))
+    assert search._pool_of(draft) == pool
 
 
 # --- plans ----------------------------------------------------------------------------------------------------------

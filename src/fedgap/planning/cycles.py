@@ -27,11 +27,12 @@ class Cycle:
 
 @dataclass(frozen=True, eq=False)
 class GroupCosts:
-    """What G groups with equally many clients add to the forecast error:
+    """What G groups with equally many clients add to the forecast error of a plan whose exponent is nearly z:
 
-        mean over the groups A of [ (mean of own_n over A) + K·e^z·c·τ^q·KL(A) ] + B·Σ s_n·w_n² + C·KL(m)
+        mean over the groups A of [ (mean of v_n over A) + K·e^z·c·τ^q·KL(A) ] + B·Σ s_n·w_n² + C·KL(m)
 
-    The other symbols are those of :mod:`fedgap.theory.forecast`.
+    The other symbols are those of :mod:`fedgap.theory.forecast`. What 1/k adds is left out, because it is the same for
+    all groups of this size.
     """
 
     fixed: FixedRounds
@@ -40,15 +41,17 @@ class GroupCosts:
     """s_n, (N,)."""
     slope: float
     """K·e^z: by how much the error rises with z."""
-    own: Floats
-    """What each client costs by its pruning and its energy, (N,)."""
+    client_costs: Floats
+    """v_n = K·e^z·d·(λ_n + price of a joule · joules of the client in a round), (N,)."""
 
     def fill(self, pool: Ints, count: int, others: Bools) -> Bools:
-        """Return the group of ``count`` clients of the pool that costs least beside these other groups (G − 1, N), if
-        its clients join one by one, (N,)."""
+        """Return a group of ``count`` clients of the pool for a cycle with these other groups (G − 1, N), shape (N,).
+
+        The clients join one by one; each is the one with which the cycle costs least.
+        """
         shares = (others / others.sum(axis=-1, keepdims=True)).sum(axis=0)
         drawn = self._drawn(others).sum(axis=0)
-        row = np.zeros(len(self.own), dtype=np.bool_)
+        row = np.zeros(len(self.client_costs), dtype=np.bool_)
         for _ in range(count):
             left = pool[~row[pool]]
             row[left[self._joined(row, left, len(others) + 1, shares, drawn).argmin()]] = True
@@ -67,9 +70,10 @@ class GroupCosts:
 
         # Σ s·(u + r)² = Σ s·u² + 2·Σ s·u·r + Σ s·r², in which r is 1/size for the members and u is ``shares``.
         squares = 2.0 * total(self.scarcity * shares) / size + total(self.scarcity) / size**2
-        cost = self.fixed.few_clients * squares / groups**2 + total(self.own) / (size * groups)
+        cost = self.fixed.few_clients * squares / groups**2 + total(self.client_costs) / (size * groups)
         if self.labels is not None:
-            mean, one = self.labels.mean(total(self.labels.table), np.full(len(left), size)), np.ones(len(left))
+            mean = self.labels.mean(total(self.labels.table), np.full(len(left), size))
+            one = np.ones(len(left))
             cost += self.fixed.divergence * self.labels.divergence_of((drawn + mean) / groups, one)
             slowed = self.slope * self.fixed.slowed_by_divergence
             cost += slowed * self.labels.divergence_of(mean, one) / groups
@@ -85,10 +89,10 @@ class GroupCosts:
 def by_costs(costs: GroupCosts, pool: Ints, count: int, groups: int, passes: int = 0) -> Cycle:
     """Return a cycle of ``groups`` groups with ``count`` clients of the pool each, composed to cost little.
 
-    One group after the other is filled with the clients that cost least together with the groups before. After that, in
-    each of the ``passes``, every group is emptied and filled again, together with all others.
+    One group after the other is filled with the clients that add least, given the groups before. After that, in each of
+    the ``passes``, every group is emptied and filled again, while all others stay.
     """
-    rows = np.zeros((0, len(costs.own)), dtype=np.bool_)
+    rows = np.zeros((0, len(costs.client_costs)), dtype=np.bool_)
     for _ in range(groups):
         rows = np.vstack([rows, costs.fill(pool, count, rows)])
     for _ in range(passes):

@@ -33,7 +33,8 @@ _ENOUGH, _ENOUGH_OF_MANY = 8e-4, 6e-3
 first is small enough for a plan to be called optimal; the second is for fleets whose selections cannot be
 enumerated."""
 _ENOUGH_IN_TURNS = 0.02
-"""The same where clients take turns, because their tangent is seldom closer to the error than this."""
+"""The same where clients take turns, because the least value of their tangent is usually further below the error than
+this."""
 _SLIGHTLY = 0.01
 """By what share a budget is raised to compute its price."""
 

@@ -3,7 +3,7 @@
 What a model can learn in the end depends on how many clients ever train, and a round costs as much as its clients do
 (:mod:`fedgap.theory.forecast`). Small groups that take turns therefore use the samples of many clients, and leave the
 budgets for more rounds. A cycle has a pool of clients, the fastest ones, and a number of clients per round. Its groups
-have about equally fast clients, or are composed such that the forecast error is least
+have about equally fast clients, or are composed to keep the forecast error low
 (:func:`fedgap.planning.cycles.by_costs`); clients with rare labels or little energy per round then train more often
 than others. Pruning, powers and clocks are those of :mod:`fedgap.planning.operating_points`, at which the rounds use up
 both budgets and clients of different groups prune alike.
@@ -11,19 +11,19 @@ both budgets and clients of different groups prune alike.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from fedgap.arrays import Ints
 from fedgap.planning.battery import limited
 from fedgap.planning.cycles import GROUPS, Cycle, GroupCosts, by_costs, by_speed
-from fedgap.planning.objectives.forecast_tangent import ForecastTangent, features_of_rounds, forecast
+from fedgap.planning.objectives.forecast_tangent import features_of_rounds, forecast
 from fedgap.planning.operating_points import Prices, RuledSets, prices_for, shortest_s
 from fedgap.planning.plan import Segment
 from fedgap.planning.problem import Problem
 from fedgap.planning.schemes import Scheme
 from fedgap.planning.tolerances import BUDGET_MARGIN
+from fedgap.system.cost import idle_energy
 
 _POOLS = (1.0, 0.75, 0.5, 0.25)
 """Numbers of clients in the pool that are tried, as shares of the fleet; the fastest clients are taken."""
@@ -80,10 +80,6 @@ class TurnSearch:
         self.seconds = shortest_s(problem.fleet, scheme)
         self.order = np.argsort(self.seconds, kind="stable")
 
-    @cached_property
-    def _objective(self) -> ForecastTangent:
-        return forecast(self.problem)
-
     def shapes(self, around: int) -> list[TurnDraft]:
         """Return drafts with few groups for many sizes of the pool and of a round, the best first.
 
@@ -103,11 +99,11 @@ class TurnSearch:
         return min((draft for draft in found if draft is not None), key=_error, default=None)
 
     def _best_cycle(self, pool: int, count: int, numbers: Ints, groups: int) -> TurnDraft | None:
-        """Return the best draft with ``count`` of the ``pool`` fastest clients per round and one of these numbers of
-        rounds; None if none fits.
+        """Return the best draft with about ``count`` of the ``pool`` fastest clients per round and one of these numbers
+        of rounds; None if none fits.
 
-        The groups of the first cycle are about equally fast. What its clients cost at its prices then decides how the
-        ``groups`` groups of the second one are composed.
+        The groups of the first cycle have about equally fast clients. What clients cost at its prices then decides how
+        the ``groups`` groups of the second one are composed, with ``count`` clients each.
         """
         clients = self.order[:pool]
         first = self._best_rounds(by_speed(clients, count, self.seconds), numbers)
@@ -118,14 +114,15 @@ class TurnSearch:
 
     def _costs(self, draft: TurnDraft) -> GroupCosts:
         """Return what groups cost at the prices of a draft."""
-        problem = draft.problem
-        fixed = forecast(problem).fixed
-        slope = float(fixed.scale * np.exp(draft.slowed))
-        points = draft.prices.points(problem.fleet, self.scheme)
-        everybody = np.ones(problem.size, dtype=np.bool_)
-        joules = problem.cost(points.segment(everybody, problem.local_steps, problem.upload_bits)).client_j
-        own = slope * fixed.slowed_by_pruning * (points.ratio + draft.prices.joule * joules)
-        return GroupCosts(fixed, self._objective.labels, self._objective.scarcity, slope, np.asarray(own))
+        problem, fleet = draft.problem, draft.problem.fleet
+        tangent = replace(forecast(problem), slowed=draft.slowed)
+        points, everybody = draft.prices.points(fleet, self.scheme), np.ones(problem.size, dtype=np.bool_)
+        cost = problem.cost(points.segment(everybody, problem.local_steps, problem.upload_bits))
+        # Nobody waits here for the slowest client of the whole fleet, which may be in no group.
+        idle_j = idle_energy(fleet, everybody, np.maximum(cost.client_s, draft.prices.deadline_s))
+        joules = cost.compute_j + cost.upload_j + idle_j
+        client_costs = tangent.pruning_weight * (points.ratio + draft.prices.joule * joules)
+        return GroupCosts(tangent.fixed, tangent.labels, tangent.scarcity, tangent.slope, np.asarray(client_costs))
 
     def _refined(self, shape: TurnDraft) -> TurnDraft | None:
         """Return the best draft with nearly as many clients in the pool and per round, and with longer cycles.
@@ -146,21 +143,22 @@ class TurnSearch:
                 tried.add(sizes)
                 trial = self._recomposed(best, *sizes, _WIDER, _ROUNDS)
                 if trial is not None and trial.error < best.error:
-                    best, (pool, count) = trial, sizes
+                    best = trial
+                    pool, count = sizes
             if best is before:
                 break
         finer = self._recomposed(best, pool, count, _NEARBY, 2 * _ROUNDS, _PASSES)
         return best if finer is None else min(best, finer, key=_error)
 
-    def _recomposed(self, draft: TurnDraft, pool: int, count: int, wider: float, numbers: int,
+    def _recomposed(self, draft: TurnDraft, pool: int, count: int, wider: float, tries: int,
                     passes: int = 0) -> TurnDraft | None:
         """Return the draft after its groups were composed anew, with ``count`` of the ``pool`` fastest clients each.
 
-        This many ``numbers`` of rounds are tried, up to ``wider`` times as many and as few as those of the draft.
+        ``tries`` numbers of rounds are tried, from the draft's divided by ``wider`` to ``wider`` times as many.
         """
-        cycle = by_costs(self._costs(draft), self.order[:pool], count, GROUPS, passes)
         rounds = draft.problem.rounds
-        return self._best_rounds(cycle, self._numbers(rounds / wider, rounds * wider, numbers))
+        cycle = by_costs(self._costs(draft), self.order[:pool], count, min(GROUPS, rounds), passes)
+        return self._best_rounds(cycle, self._numbers(rounds / wider, rounds * wider, tries))
 
     def _pool_of(self, draft: TurnDraft) -> int:
         """Return the number of clients in the smallest pool of the fastest clients that has a draft's clients."""
