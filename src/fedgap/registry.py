@@ -186,16 +186,17 @@ class Registry:
         """Whether a name is known. Installed packages are searched only if it is not one of fedgap's names."""
         return name in self.built_in or name in self.added()
 
-    def check(self, name: str, key: str | None = None) -> None:
+    def check(self, name: str, key: str | None = None, also: Sequence[str] = ()) -> None:
         """Raise an :class:`InputError` unless ``name`` can name an object of this kind.
 
         It may be a known name, have the form ``package.module:NAME``, or end in :attr:`file_suffix`.
 
-        :param key: the key of the file or the argument that gave the name, for the error message.
+        :param key: the key of the file or the argument that gave the name, for the error message;
+        :param also: names of another kind that are valid here as well.
         """
         is_file = bool(self.file_suffix) and name.endswith(self.file_suffix)
-        if ":" not in name and not is_file and name not in self:
-            names = self.names()
+        if ":" not in name and not is_file and name not in self and name not in also:
+            names = [*self.names(), *also]
             file = f" a {self.file_suffix} file," if self.file_suffix else ""
             known = f"{'one of ' if len(names) > 1 else ''}{', '.join(names)}"
             raise InputError(f"{key or self.noun}: must be {known},{file} or package.module:NAME; "

@@ -9,6 +9,7 @@ import pytest
 
 from fedgap.planning import PAPER_SCHEMES
 from fedgap.planning import plan as solve
+from fedgap.registry import RULES, SCHEMES
 from tests.e2e.terminal import fedgap
 
 CASES = Path(__file__).parents[1] / "cases"
@@ -56,6 +57,15 @@ def test_some_schemes_in_the_order_asked_for():
     assert wrong.code == 2
     assert wrong.err.startswith("fedgap: --schemes: must be one of proposed, ")
     assert "did you mean 'fixed_power'?" in wrong.err
+    assert "did you mean 'oort'?" in fedgap("compare", SMALL, "--schemes", "oorrt").err
+    twice = fedgap("compare", SMALL, "--schemes", "oort,proposed,oort")
+    assert (twice.code, twice.err) == (2, "fedgap: --schemes: each name can be given once; oort is given 2 times\n")
+
+
+def test_all_schemes_and_published_rules_are_planned():
+    plans = json.loads(fedgap("compare", SMALL, "--schemes", "all", "--json").out)["plans"]
+    assert [plan["scheme"] for plan in plans] == [*SCHEMES.names(), *RULES.names()]
+    assert {plan["scheme"] for plan in plans if not plan["segments"]} == {"no_pruning"}  # not even one round fits
 
 
 def test_nothing_feasible_is_3():

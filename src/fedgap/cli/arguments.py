@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from fedgap.registry import OBJECTIVES, SCHEMES, SELECTION, Registry
+from fedgap.registry import OBJECTIVES, RULES, SCHEMES, SELECTION
 from fedgap.registry import allow as allow_references
 
 Solver = Literal["exact", "alternating"]
@@ -85,8 +85,9 @@ def allowing(command: Callable[..., None]) -> Callable[..., None]:
 def list_known_names() -> None:
     """Add all registered names to the help texts. This searches the installed packages, so it is done only for
     --help."""
-    options: tuple[tuple[Any, Registry], ...] = (
-        (_SCHEME, SCHEMES), (_SCHEMES, SCHEMES), (_OBJECTIVE, OBJECTIVES), (_SELECTION, SELECTION))
-    for option, registry in options:
+    options: tuple[tuple[Any, list[str]], ...] = (
+        (_SCHEME, SCHEMES.names()), (_SCHEMES, [*SCHEMES.names(), *RULES.names()]),
+        (_OBJECTIVE, OBJECTIVES.names()), (_SELECTION, SELECTION.names()))
+    for option, names in options:
         text = option.help.partition(" Known: ")[0]
-        option.help = f"{text} Known: {', '.join(registry.names())}."
+        option.help = f"{text} Known: {', '.join(names)}."

@@ -68,8 +68,9 @@ def _names(schemes: str | None) -> list[str] | None:
         return [*SCHEMES.names(), *RULES.names()]
     names = [name.strip() for name in schemes.split(",")]
     for name in names:
-        if name not in RULES:
-            SCHEMES.check(name, "--schemes")
+        SCHEMES.check(name, "--schemes", RULES.names())
+        if names.count(name) > 1:
+            raise InputError(f"--schemes: each name can be given once; {name} is given {names.count(name)} times")
     return names
 
 

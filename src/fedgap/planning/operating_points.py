@@ -4,8 +4,8 @@ Such a rule selects other clients in each round, and the rounds must cost on ave
 determine what clients do. A round lasts D seconds, or longer if its slowest client needs more time even at full power
 and clock with the most pruning; all its clients may use that time. Each client then minimises λ + μ·joules within the
 round's time, where μ is the price of a joule. For a given number of rounds R, D and μ are chosen such that R of the
-rule's rounds use up both budgets, including what asking clients for their losses costs (*probes*) and an unpruned first
-round.
+rule's rounds use up the delay budget, and the energy budget as well if more energy lets clients prune less. This
+includes what asking clients for their losses costs (*probes*) and an unpruned first round.
 """
 
 from collections.abc import Sequence
@@ -160,7 +160,7 @@ class _Part:
 
 @dataclass(frozen=True, eq=False)
 class _Rounds:
-    """The rounds that must use up both budgets, for J numbers of rounds at once."""
+    """The rounds that must fit both budgets, for J numbers of rounds at once."""
 
     parts: Sequence[_Part]
     """The unpruned first round, if there must be one, and the other rounds."""
@@ -217,7 +217,7 @@ class _Rounds:
 
 @dataclass(frozen=True)
 class PricedRounds:
-    """How rounds of a rule use up both budgets."""
+    """How rounds of a rule use the budgets."""
 
     prices: Prices
     pruning: float
@@ -225,7 +225,7 @@ class PricedRounds:
 
 
 def prices_for(problem: Problem, scheme: Scheme, sets: RuledSets, numbers: Ints) -> list[PricedRounds | None]:
-    """Return, for each number of rounds (J,), the prices at which the rule's rounds use up both budgets.
+    """Return, for each number of rounds (J,), the prices at which the rule's rounds use the budgets.
 
     The result has None for a number of rounds that does not fit. The first selections of ``sets`` are used, and they
     are repeated if there are fewer than rounds. Local steps and bits are the problem's.

@@ -3,7 +3,7 @@
 A rule decides only which clients take part. How many clients a round has, the local steps and the number of rounds are
 chosen such that the forecast error for the rule's selections is least, so that no rule is handicapped by constants that
 were tuned for another task. The rule ``luo`` decides the number of clients and the local steps by its own formula.
-Pruning, powers and clocks are such that the rounds use up both budgets (:mod:`fedgap.planning.operating_points`).
+Pruning, powers and clocks are such that the rounds use the budgets (:mod:`fedgap.planning.operating_points`).
 
 These settings are searched with a sample of the rule's rounds; the plan itself has all rounds that the rule selects. If
 a rule needs the clients' losses, the plan assumes that all losses are equal, so that a run may end up a few rounds

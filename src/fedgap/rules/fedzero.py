@@ -18,7 +18,9 @@ are the client's joules. If no k clients that are not excluded fit the limit, ex
 excluded client comes back with probability 1/(p_n − ω) if p_n − ω > 1, otherwise with probability 1; p_n is the number
 of its rounds and ω the fleet's mean.
 
-Deviation from the paper: its search for the shortest duration of a round is left out, because the plan has a deadline.
+Deviations from the authors' code: the search for the shortest duration of a round is left out, because the plan has a
+deadline; the limit is k·mean(E); the loss is a mean; a client without a loss counts as average, there by its number of
+samples; all clients of a round are excluded, there a part of them; if nobody fits, the round there waits.
 """
 
 import numpy as np
