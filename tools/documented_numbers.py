@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from fedgap.evidence.equal_accuracy import AXES, spent_at, written
-from fedgap.evidence.planning_value import pooled_difference, spending
+from fedgap.evidence.planning_value import OURS, TIGHT, fleet_of, pooled_difference, spending
 from fedgap.evidence.results import by_seed
 from fedgap.evidence.store import Store
 from fedgap.statistics import interval
@@ -33,6 +33,8 @@ GUIDES = {"theta": DEFAULT, "measured": MEASURED, "no_labels": NO_LABELS, "round
           "samples": "fewest samples last (−R·k)", "clients": "fewest clients last (−k)",
           "divergence": "pooled divergence"}
 FIGURES = ("fig4", "fig5", "fig6", "fig7", "fig8", "heterogeneity", "rounds")
+VERY_UNEVEN = 0.1
+"""The σ at which a client has only a few of the labels."""
 
 
 def pages() -> list[Path]:
@@ -202,24 +204,56 @@ def gains(figure: str, sigma: str, *budgets: str) -> str:
 
 
 def planning_gains(*rivals: str) -> str:
-    """What ``forecast`` gains over these rivals in the panel's cells with tight budgets, and what it spends until equal
-    accuracy."""
+    """What ``forecast`` gains over these rivals in the panel's cells with tight budgets, by fleet, and what it spends
+    until equal accuracy."""
     pooled_over = {entry["rival"]: entry for entry in data("experiments/panel/results.json")["judged"]["pooled"]}
-    lines = ["| `forecast` against | gain, points of accuracy | seconds to equal accuracy | joules |",
-             "|---|---|---|---|"]
+    lines = ["| `forecast` against | gain, `city` | gain, paper's ten | seconds | joules |", "|---|---|---|---|---|"]
     for rival in rivals:
         entry = pooled_over[rival]
-        gain = pooled_difference(entry).signed(100, 1).replace("-", "−")
-        lines.append(f"| `{rival}` | {gain} | {spending(entry, 'seconds')} | {spending(entry, 'joules')} |")
+        gains = " | ".join(_gain(entry["by_fleet"].get(fleet)) for fleet in ("city", "paper's fleet"))
+        lines.append(f"| `{rival}` | {gains} | {spending(entry, 'seconds')} | {spending(entry, 'joules')} |")
     return "\n" + "\n".join(lines) + "\n"
 
 
-def planning_cells() -> str:
-    """The number of cells with tight budgets over which ``forecast`` is compared with everybody taking part.
+def _gain(entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return ABSENT
+    tie = " (tie)" if entry["verdict"] == "tie" else ""
+    return pooled_difference(entry).signed(100, 1).replace("-", "−") + tie
 
-    Cells that lack a seed are left out."""
-    pooled_over = data("experiments/panel/results.json")["judged"]["pooled"]
-    return str(next(entry["cells"] for entry in pooled_over if entry["rival"] == "all_clients"))
+
+def planning_cells(fleet: str = "") -> str:
+    """The number of the panel's cells with tight budgets that have ``forecast``: all, or those of the fleet ``city`` or
+    ``paper``."""
+    cells = [cell for cell in data("experiments/panel/results.json")["judged"]["cells"] if cell["share"] <= TIGHT]
+    return str(sum(fleet_of(cell["cell"]).startswith(fleet) for cell in cells))
+
+
+def planning_shown() -> str:
+    """In how many of the panel's cells ``forecast`` is shown to be not inferior to any rival, such as ``18 of 30``."""
+    cells = data("experiments/panel/results.json")["judged"]["cells"]
+    return f"{sum(all(e.get('not_inferior', True) for e in cell['rivals']) for cell in cells)} of {len(cells)}"
+
+
+def promises() -> str:
+    """By task and fleet, how far the accuracies that the plans of ``forecast`` promise in the panel are above those of
+    their models: the mean over cells, with its interval over seeds, for very uneven labels and for the others."""
+    rows = [row for row in data("experiments/panel/results.json")["panels"][0]["rows"]
+            if (row["scheme"], row["mode"]) == (OURS, "practical") and row["accuracy"] is not None]
+    places = [(row, *row["cell"].rsplit(", σ = ", 1)) for row in rows]
+
+    def excess(place: str, uneven: bool) -> str:
+        of_seed: dict[int, list[float]] = {}
+        for row, where, sigma in places:
+            if where == place and (float(sigma) == VERY_UNEVEN) is uneven:
+                of_seed.setdefault(row["seed"], []).append(row["forecast"] - row["accuracy"])
+        means = [math.fsum(excesses) / len(excesses) for excesses in of_seed.values()]
+        return interval(means).signed(100, 1).replace("-", "−") if means else ABSENT
+
+    lines = ["| task and fleet | σ of at least 0.3 | σ = 0.1 |", "|---|---|---|"]
+    lines += [f"| {place} | {excess(place, False)} | {excess(place, True)} |"
+              for place in sorted({place for _, place, _ in places})]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def statement(sigma: str, what: str) -> str:
@@ -285,9 +319,9 @@ def targets(what: str, cell: str = "") -> str:
 
 
 RESULT_WRITERS: tuple[Callable[..., str], ...] = (
-    learner, learner_gain, learner_share, compared_panels, gains, planning_gains, planning_cells, forecast_table,
-    forecast_end, forecast_runs, guide, missed, versus, averaged, pooled, measured, statement, constant, repeated,
-    machines, gpu_hours, trained, targets)
+    learner, learner_gain, learner_share, compared_panels, gains, planning_gains, planning_cells, planning_shown,
+    promises, forecast_table, forecast_end, forecast_runs, guide, missed, versus, averaged, pooled, measured, statement,
+    constant, repeated, machines, gpu_hours, trained, targets)
 WRITERS = {writer.__name__: writer for writer in (*RESULT_WRITERS, *benchmark_numbers.WRITERS)}
 
 

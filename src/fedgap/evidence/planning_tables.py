@@ -22,7 +22,7 @@ def planning_tables(head: str, results: Mapping[str, Any]) -> list[Sheet | str]:
                        pooled_difference(entry).signed(100), entry["verdict"],
                        *(spending(entry, axis) for axis in AXES))
     cells = Sheet(f"{head}. Cell by cell: accuracy in %, differences in points", "cell", "budgets", "forecast", "best",
-                  "regret", "rivals", "not inferior by 0.3", "inferior or undecided against", left=("best",))
+                  "regret", "rivals", "not inferior by 0.3", "not shown against", left=("best",))
     for cell in answer["cells"]:
         mine = next(entry for entry in cell["rivals"] if entry["rival"] == "forecast")
         rivals = [entry for entry in cell["rivals"] if "difference" in entry]
@@ -31,7 +31,8 @@ def planning_tables(head: str, results: Mapping[str, Any]) -> list[Sheet | str]:
                       f"{100 * cell['regret']:.2f}", str(len(rivals)),
                       str(len(rivals) - len(lost)), ", ".join(lost) or "–")
     said = [f"Mean regret over {name} cells ({value['cells']}): {100 * value['mean']:.2f} points."
-            for name, value in answer["regret"].items()]
+            for name, value in answer["regret"].items()
+            if name == "all" or value["cells"] < answer["regret"]["all"]["cells"]]
     if panel["missing"]:
         said.append(f"{panel['missing']} runs are not trained yet.")
     return [pooled, cells, *said]
