@@ -244,7 +244,7 @@ def test_the_regret_is_printed_once_while_all_cells_are_tight() -> None:
     entry = {"mean": 0.002, "cells": 3, "held_out": {"mean": -0.001, "half": 0.0005, "seeds": 5}}
     text = planning_worth._regret({"all": entry, "tight": entry})
     assert text.count("points over") == 1
-    assert "-0.10 ± 0.05 points above" in text
+    assert "chosen by the other seeds, it is -0.10 ± 0.05 points" in text
     assert "4 cells; 0.20 points over 3 tight cells" in planning_worth._regret(
         {"all": {"mean": 0.001, "cells": 4}, "tight": entry})
 

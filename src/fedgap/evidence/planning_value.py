@@ -70,6 +70,16 @@ def pooled(cells: Iterable[OfCell], one: str, other: str) -> tuple[list[OfCell],
     return both, paired(seed_means(both, one), seed_means(both, other))
 
 
+def compared(cells: Iterable[OfCell], one: str,
+             others: Iterable[str]) -> dict[str, tuple[list[OfCell], PairedComparison]]:
+    """Compare a rival with others by :func:`pooled`, with Holm's correction over these; those without a common cell are
+    left out."""
+    cells = list(cells)
+    found = {other: answer for other in others if (answer := pooled(cells, one, other)) is not None}
+    corrected = holm([comparison for _, comparison in found.values()])
+    return {other: (both, c) for (other, (both, _)), c in zip(found.items(), corrected, strict=True)}
+
+
 def pooled_difference(entry: Mapping[str, Any]) -> Interval:
     """Mean accuracy of ``forecast`` minus that of a rival, with its interval, from an entry of ``pooled`` in the
     results."""
@@ -124,24 +134,18 @@ def _cell(cell: str, share: float, of_cell: OfCell) -> dict[str, Any]:
 def _pooled(cells: Mapping[tuple[str, float], OfCell], runs: Runs) -> list[dict[str, Any]]:
     """For each rival the mean difference over the tight cells, and over those of each fleet."""
     tight = {place: of_cell for place, of_cell in cells.items() if place[1] <= TIGHT}
-    by_fleet = {fleet: _compared([of_cell for (cell, _), of_cell in tight.items() if fleet_of(cell) == fleet])
+    rivals = dict.fromkeys(rival for of_cell in tight.values() for rival in of_cell if rival != OURS)
+    by_fleet = {fleet: compared((of_cell for (cell, _), of_cell in tight.items() if fleet_of(cell) == fleet), OURS,
+                                rivals)
                 for fleet in dict.fromkeys(fleet_of(cell) for cell, _ in tight)}
-    return [{"rival": rival, **_entry(*compared), **_spending(compared[0], rival, runs),
+    return [{"rival": rival, **_entry(both, comparison), **_spending(both, rival, runs),
              "by_fleet": {fleet: _entry(*found[rival]) for fleet, found in by_fleet.items() if rival in found}}
-            for rival, compared in _compared(list(tight.values())).items()]
+            for rival, (both, comparison) in compared(tight.values(), OURS, rivals).items()]
 
 
 def fleet_of(cell: str) -> str:
     """The fleet of a cell, such as ``city`` of ``MNIST, city, σ = 0.3``."""
     return cell.split(", ")[1]
-
-
-def _compared(cells: Sequence[OfCell]) -> dict[str, tuple[list[OfCell], PairedComparison]]:
-    """For each rival the cells used and the comparison with ``forecast``, with Holm's correction over the rivals."""
-    rivals = dict.fromkeys(rival for of_cell in cells for rival in of_cell if rival != OURS)
-    found = {rival: answer for rival in rivals if (answer := pooled(cells, OURS, rival)) is not None}
-    corrected = holm([comparison for _, comparison in found.values()])
-    return {rival: (both, c) for (rival, (both, _)), c in zip(found.items(), corrected, strict=True)}
 
 
 def _entry(both: Sequence[OfCell], c: PairedComparison) -> dict[str, Any]:
